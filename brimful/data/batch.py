@@ -1,0 +1,145 @@
+"""PackedBatch: the tensors a step needs. Sequences lie one after the other; there is no batch dimension.
+
+Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. All
+three are fixed for a phase of a run, so compilers see one shape. What sequences leave of T is filled with
+sequences of pad tokens that enter no loss and no metric; what they leave of S is empty sequences at the
+end (their offset is T); what predictions leave of M points at position 0 with label -100.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IGNORED = -100
+"""The label that counts for nothing, everywhere."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """One micro-batch. See the module docstring for T, S and M.
+
+    Attributes:
+        tokens: int32 (T,).
+        positions: int32 (T,), restarting at 0 in each sequence.
+        segments: uint8 (T,), the token type (0 or 1).
+        offsets: int32 (S + 1,), where sequences start; `offsets[-1] == T`.
+        lengths: tokens in each real sequence, then in each filler sequence, on the host; sums to T. Empty
+            sequences are not listed.
+        real_sequences: how many of `lengths` are real; the rest is filler.
+        max_length: the longest that a sequence may be.
+        mlm_positions: int64 (M,), unused slots 0.
+        mlm_labels: int64 (M,), unused slots -100.
+        targets: per sequence int64/float32 (S,) or (S, C); per token int64 (T,); -100 = none.
+        sequence_index: int64 (real_sequences,) on the host: which sequence of the data stands where.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    segments: Tensor
+    offsets: Tensor
+    lengths: tuple[int, ...]
+    real_sequences: int
+    max_length: int
+    mlm_positions: Tensor | None = None
+    mlm_labels: Tensor | None = None
+    targets: dict[str, Tensor] = field(default_factory=dict)
+    sequence_index: np.ndarray | None = None
+
+    @property
+    def real_tokens(self) -> int:
+        """Tokens of real sequences (special tokens included, filler not)."""
+        return sum(self.lengths[: self.real_sequences])
+
+    @property
+    def first_positions(self) -> Tensor:
+        """int64 (S,): where each sequence's first token is; empty sequences point at the last slot."""
+        return self.offsets[:-1].long().clamp(max=max(self.tokens.numel() - 1, 0))
+
+    @property
+    def sequence_of_token(self) -> Tensor:
+        """int64 (T,): the index of the sequence that each token belongs to."""
+        sizes = self.offsets[1:] - self.offsets[:-1]
+        index = torch.arange(sizes.numel(), device=sizes.device)
+        return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
+
+    def to(self, device: torch.device | str) -> "PackedBatch":
+        """The same batch with its tensors on `device` (copied asynchronously from pinned memory)."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
+
+        tensors = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
+        return replace(
+            self,
+            **{name: move(getattr(self, name)) for name in tensors},
+            targets={name: tensor.to(device, non_blocking=True) for name, tensor in self.targets.items()},
+        )
+
+
+def filler_lengths(room: int, max_length: int) -> list[int]:
+    """Lengths of the filler sequences for `room` slots that no sequence uses, each at most `max_length`."""
+    lengths = [max_length] * (room // max_length)
+    if room % max_length:
+        lengths.append(room % max_length)
+    return lengths
+
+
+def pack(
+    sequences: Sequence[np.ndarray],
+    *,
+    max_length: int,
+    pad: int,
+    slots: int | None = None,
+    sequence_slots: int | None = None,
+    segments: Sequence[np.ndarray] | None = None,
+    sequence_index: np.ndarray | None = None,
+) -> PackedBatch:
+    """Lay sequences one after the other into a batch of T = `slots` tokens and S = `sequence_slots`.
+
+    Args:
+        sequences: token ids of each sequence, special tokens included, each 1 to `max_length` long.
+        max_length: the longest that a sequence may be (filler sequences too).
+        pad: the token that fills the slots no sequence uses.
+        slots: T; without it, exactly as many as the sequences need.
+        sequence_slots: S; without it, as many as there are sequences and filler sequences.
+        segments: token types of each sequence; zeros without it.
+        sequence_index: int64, which sequence of the data stands where.
+
+    Raises:
+        ValueError: a sequence is empty or too long, or the sequences do not fit (a bug in the caller).
+    """
+    lengths = [len(sequence) for sequence in sequences]
+    used = sum(lengths)
+    T = used if slots is None else slots
+    if used > T or any(not 1 <= length <= max_length for length in lengths):
+        raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
+    filler = filler_lengths(T - used, max_length)
+    all_lengths = lengths + filler
+    S = len(all_lengths) if sequence_slots is None else sequence_slots
+    if len(all_lengths) > S:
+        raise ValueError(f"{len(all_lengths)} sequences do not fit {S} sequence slots")
+
+    tokens = np.full(T, pad, dtype=np.int32)
+    types = np.zeros(T, dtype=np.uint8)
+    offsets = np.full(S + 1, T, dtype=np.int32)
+    offsets[0] = 0
+    np.cumsum(all_lengths, out=offsets[1 : len(all_lengths) + 1])
+    if sequences:
+        np.concatenate(sequences, out=tokens[:used], casting="unsafe")
+        if segments is not None:
+            np.concatenate(segments, out=types[:used], casting="unsafe")
+    starts = np.repeat(offsets[: len(all_lengths)], all_lengths)
+    positions = np.arange(T, dtype=np.int32) - starts.astype(np.int32)
+    return PackedBatch(
+        tokens=torch.from_numpy(tokens),
+        positions=torch.from_numpy(positions),
+        segments=torch.from_numpy(types),
+        offsets=torch.from_numpy(offsets),
+        lengths=tuple(all_lengths),
+        real_sequences=len(lengths),
+        max_length=max_length,
+        sequence_index=sequence_index,
+    )

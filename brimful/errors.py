@@ -1,0 +1,25 @@
+"""The one exception a user meets: a single line saying what is wrong, where, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class BrimfulError(Exception):
+    """Bad input, configuration or environment. The command line prints its text and exits with 1."""
+
+    exit_code = 1
+
+
+class UsageError(BrimfulError):
+    """A command line that cannot be understood. Exits with 2, as argument parsers do."""
+
+    exit_code = 2
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the known word closest to `name`, or lists what there is."""
+    known = sorted(known)
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if matches:
+        return f"did you mean {matches[0]!r}?"
+    return f"known: {', '.join(known)}"

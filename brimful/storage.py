@@ -1,0 +1,158 @@
+"""Nothing half-written: atomic files and directories, checksums, and commit records.
+
+An artefact exists only when its JSON record does. The data files are written first, each under a
+temporary name, synced and renamed; the record, which holds their sizes and CRCs, comes last.
+A kill at any instant leaves at most files without a record, and the next run overwrites those.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from brimful.errors import BrimfulError
+
+TEMPORARY = ".tmp-"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
+
+
+def cannot_write(path: Path, error: OSError) -> BrimfulError:
+    """The one line for a failed write: full disk, missing permission, read-only file system."""
+    return BrimfulError(f"cannot write {path}: {error.strerror or error}; free space or choose another place")
+
+
+@contextmanager
+def atomic_file(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
+
+    Raises:
+        BrimfulError: the file cannot be written. `path` is then as it was before.
+    """
+    path = Path(path)
+    temporary = _temporary(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
+
+    Raises:
+        BrimfulError: the directory cannot be written. `path` is then as it was before.
+    """
+    path = Path(path)
+    temporary = _temporary(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            _sync(file)
+        _sync(temporary)
+        if path.exists():
+            old = path.with_name(f"{TEMPORARY}old-{path.name}")
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(path, old)
+            os.replace(temporary, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(temporary, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` as UTF-8 JSON, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        BrimfulError: it is absent or not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise BrimfulError(f"{path} is not valid JSON ({error}); it is damaged or not Brimful's") from error
+
+
+def crc32(path: Path | str) -> int:
+    """CRC-32 of a file's bytes."""
+    value = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 22):
+            value = zlib.crc32(chunk, value)
+    return value
+
+
+def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
+    """Write the commit record of `files` (which lie beside it): their sizes and CRCs, and `facts`."""
+    record = Path(record)
+    described = {Path(file).name: {"bytes": os.path.getsize(file), "crc32": crc32(file)} for file in files}
+    value = {**facts, "files": described}
+    write_json(record, value)
+    return value
+
+
+def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
+    """Read a commit record and check that its files are there in full (with `verify`, also their CRCs).
+
+    Raises:
+        BrimfulError: the record or a file is absent, or a file differs from its record.
+    """
+    record = Path(record)
+    value = read_json(record)
+    if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
+        raise BrimfulError(f"{record} is not a commit record; remove it and run the command again")
+    for name, facts in value["files"].items():
+        file = record.parent / name
+        if not file.is_file() or file.stat().st_size != facts["bytes"]:
+            raise BrimfulError(f"{file} is missing or cut short; remove {record} and run the command again")
+        if verify and crc32(file) != facts["crc32"]:
+            raise BrimfulError(f"{file} is damaged (CRC differs); remove {record} and run the command again")
+    return value
+
+
+def sweep(directory: Path | str) -> None:
+    """Remove what killed processes left behind: temporary files of processes that no longer live."""
+    for path in Path(directory).glob(f"{TEMPORARY}*"):
+        owner = path.name.removeprefix(TEMPORARY).split("-", 1)[0]
+        if owner.isdigit() and Path(f"/proc/{owner}").exists():
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
