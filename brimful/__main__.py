@@ -1,0 +1,5 @@
+"""`python -m brimful`, for torchrun."""
+
+from brimful.cli import entry
+
+entry()

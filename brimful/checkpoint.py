@@ -1,0 +1,43 @@
+"""Checkpoints: full tensors as safetensors, everything else as JSON, each a directory that is whole or absent."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_directory, commit, read_commit, sweep
+
+_TENSORS = "tensors.safetensors"
+_RECORD = "checkpoint.json"
+
+
+def _steps(directory: Path) -> list[int]:
+    found = (re.fullmatch(r"step-(\d+)", path.name) for path in directory.glob("step-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def save(directory: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any], keep: int) -> None:
+    """Write `directory/step-N` and remove all but the newest `keep` checkpoints."""
+    with atomic_directory(directory / f"step-{step}") as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / _TENSORS)
+        commit(temporary / _RECORD, [temporary / _TENSORS], step=step, state=state)
+    for old in _steps(directory)[:-keep]:
+        shutil.rmtree(directory / f"step-{old}", ignore_errors=True)
+
+
+def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+    """The newest undamaged checkpoint as (step, tensors on the CPU, state); None if there is none."""
+    if directory.is_dir():
+        sweep(directory)
+    for step in reversed(_steps(directory)):
+        path = directory / f"step-{step}"
+        try:
+            record = read_commit(path / _RECORD, verify=True)
+        except BrimfulError:
+            continue
+        return step, load_file(path / _TENSORS), record["state"]
+    return None

@@ -1,0 +1,239 @@
+"""The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/shard-format.md.
+
+A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}` and tokenizer.json. The
+`.json` is the commit record: a shard without it does not exist. Special tokens are not stored.
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_file, commit, read_commit
+
+FORMAT_VERSION = 1
+PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Some documents' tokens, one document after the other.
+
+    Attributes:
+        tokens: ids, integer (T,).
+        word_starts, sentence_starts: bool (T,).
+        lengths: tokens of each document, none zero, integer (D,).
+        sources: input number and record number of each document, integer (D, 2).
+    """
+
+    tokens: np.ndarray
+    word_starts: np.ndarray
+    sentence_starts: np.ndarray
+    lengths: np.ndarray
+    sources: np.ndarray
+
+
+def token_dtype(vocabulary_size: int) -> np.dtype:
+    """The dtype of `.tok`: uint16, or uint32 where ids need it."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+class _BitFile:
+    """Appends booleans to a file, eight a byte, the first in the lowest bit."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._rest = np.empty(0, bool)
+
+    def append(self, bits: np.ndarray) -> None:
+        bits = np.concatenate([self._rest, bits])
+        whole = len(bits) // 8 * 8
+        self._file.write(np.packbits(bits[:whole], bitorder="little").tobytes())
+        self._rest = bits[whole:]
+
+    def finish(self) -> None:
+        self._file.write(np.packbits(self._rest, bitorder="little").tobytes())
+
+
+def write_shard(
+    directory: Path,
+    name: str,
+    batches: Iterable[TokenBatch],
+    *,
+    vocabulary_size: int,
+    tokenizer_hash: str,
+    config_hash: str,
+    inputs: list[str],
+    **facts: Any,
+) -> dict[str, Any]:
+    """Write a shard batch by batch, then its commit record; return the record.
+
+    Args:
+        batches: the documents in order; read once, so memory holds one batch.
+        inputs: names of the input files, which `TokenBatch.sources` numbers.
+        facts: whatever else the record should hold, such as counters.
+
+    Raises:
+        BrimfulError: the directory cannot be written.
+    """
+    dtype = token_dtype(vocabulary_size)
+    histogram = np.zeros(0, np.int64)
+    documents = tokens = words = sentences = 0
+    paths = {part: directory / f"{name}.{part}" for part in PARTS}
+    with ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+        for part, path in paths.items():
+            temporary = stack.enter_context(atomic_file(path))
+            files[part] = stack.enter_context(open(temporary, "wb"))
+        word_bits, sentence_bits = _BitFile(files["word.bits"]), _BitFile(files["sent.bits"])
+        files["idx"].write(bytes(8))
+        for batch in batches:
+            files["tok"].write(batch.tokens.astype(dtype).tobytes())
+            word_bits.append(batch.word_starts)
+            sentence_bits.append(batch.sentence_starts)
+            ends = tokens + np.cumsum(batch.lengths, dtype=np.int64)
+            files["idx"].write(ends.astype("<u8").tobytes())
+            files["src"].write(batch.sources.astype("<u8").tobytes())
+            documents += len(batch.lengths)
+            tokens += len(batch.tokens)
+            words += int(batch.word_starts.sum())
+            sentences += int(batch.sentence_starts.sum())
+            counts = np.bincount(batch.lengths, minlength=len(histogram))
+            counts[: len(histogram)] += histogram
+            histogram = counts
+        word_bits.finish()
+        sentence_bits.finish()
+    lengths = np.flatnonzero(histogram)
+    return commit(
+        directory / f"{name}.json",
+        paths.values(),
+        format_version=FORMAT_VERSION,
+        documents=documents,
+        tokens=tokens,
+        words=words,
+        sentences=sentences,
+        token_dtype=dtype.name,
+        vocabulary_size=vocabulary_size,
+        tokenizer_hash=tokenizer_hash,
+        config_hash=config_hash,
+        length_histogram={
+            "lengths": " ".join(map(str, lengths.tolist())),
+            "counts": " ".join(map(str, histogram[lengths].tolist())),
+        },
+        inputs=inputs,
+        **facts,
+    )
+
+
+def _map(path: Path, dtype: str | np.dtype) -> np.ndarray:
+    """A read-only memory map; numpy cannot map an empty file."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+
+def _read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
+    first = begin // 8
+    unpacked = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
+    return unpacked[begin - 8 * first : end - 8 * first].view(bool)
+
+
+class Shard:
+    """A committed shard, memory-mapped.
+
+    Attributes:
+        name, record: its name and commit record.
+        documents: how many it holds.
+        tokens: ids, uint16 or uint32 (T,).
+        offsets: where each document begins, and T at the end, uint64 (documents + 1,).
+    """
+
+    def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
+        self.name = name
+        self.record: dict[str, Any] = read_commit(directory / f"{name}.json", verify=verify)
+        version = self.record.get("format_version")
+        if version != FORMAT_VERSION:
+            raise BrimfulError(
+                f"{directory / name}.json has shard format {version}, this Brimful reads {FORMAT_VERSION}; "
+                "update Brimful or prepare the corpus again"
+            )
+        self.documents: int = self.record["documents"]
+        self.tokens = _map(directory / f"{name}.tok", np.dtype(self.record["token_dtype"]).newbyteorder("<"))
+        self.offsets = _map(directory / f"{name}.idx", "<u8")
+        self._words = _map(directory / f"{name}.word.bits", np.uint8)
+        self._sentences = _map(directory / f"{name}.sent.bits", np.uint8)
+        self._sources = _map(directory / f"{name}.src", "<u8").reshape(-1, 2)
+
+    def word_starts(self, begin: int, end: int) -> np.ndarray:
+        """Which of the tokens begin..end start a word, bool (end - begin,)."""
+        return _read_bits(self._words, begin, end)
+
+    def sentence_starts(self, begin: int, end: int) -> np.ndarray:
+        """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
+        return _read_bits(self._sentences, begin, end)
+
+    def source(self, document: int) -> tuple[str, int]:
+        """The input file that a document came from, and its record there (see docs/shard-format.md)."""
+        number, record = self._sources[document].tolist()
+        return self.record["inputs"][number], record
+
+
+def shard_names(directory: Path) -> Iterator[str]:
+    """Names of the committed shards under a corpus directory, in order."""
+    return (path.stem for path in sorted((directory / "shards").glob("*.json")))
+
+
+class Corpus:
+    """A prepared folder: its shards in order, and the tokenizer that made them.
+
+    Attributes:
+        directory, shards, tokenizer_path, vocabulary_size.
+        documents, tokens: totals.
+    """
+
+    def __init__(self, directory: Path, shards: list[Shard]) -> None:
+        self.directory = directory
+        self.shards = shards
+        self.documents = sum(shard.documents for shard in shards)
+        self.tokens = sum(len(shard.tokens) for shard in shards)
+        self.tokenizer_path = directory / "tokenizer.json"
+        self.vocabulary_size: int = shards[0].record["vocabulary_size"]
+
+    @classmethod
+    def open(cls, directory: Path | str, *, verify: bool = False) -> "Corpus":
+        """Open the folder that `prepare` wrote (with `verify`, reading every byte to check its CRC).
+
+        Raises:
+            BrimfulError: it is no prepared folder, holds no document, a shard is damaged or of a newer
+                format, or its shards were made with different tokenizers.
+        """
+        directory = Path(directory)
+        if not directory.is_dir():
+            raise BrimfulError(f"{directory} is not a folder; make it with: brimful prepare TEXT --out {directory}")
+        shards = [Shard(directory / "shards", name, verify=verify) for name in shard_names(directory)]
+        if not shards or not (directory / "tokenizer.json").is_file():
+            raise BrimfulError(
+                f"{directory} holds no finished shards; make them with: brimful prepare TEXT --out {directory}"
+            )
+        first = shards[0]
+        for shard in shards:
+            if shard.record["tokenizer_hash"] != first.record["tokenizer_hash"]:
+                raise BrimfulError(
+                    f"{directory}: shards {first.name} and {shard.name} were made with different tokenizers; "
+                    "run prepare again to finish them"
+                )
+        corpus = cls(directory, shards)
+        if not corpus.documents:
+            raise BrimfulError(f"{directory} holds shards, but no document is left in them; prepare more text")
+        return corpus
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A short hash of the shards' records: it changes if and only if the data does."""
+        records = [(shard.name, shard.record) for shard in self.shards]
+        return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()[:16]

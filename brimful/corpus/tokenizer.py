@@ -1,0 +1,256 @@
+"""Train, load and save a Hugging Face `tokenizers` tokenizer; training gives the same one every time.
+
+The trainer of `tokenizers` numbers the `##c` continuation characters in the order of a hash map, and
+every later tie depends on those numbers: three runs gave three vocabularies. Here the alphabet and the
+sorted continuation characters are given to it beforehand, and the model is rebuilt from its vocabulary.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from brimful.corpus.words import SPACE, character_classes, code_points
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_file
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SMALLEST_VOCABULARY = 64
+LONGEST_WORD = 100
+# Rarer characters become [UNK]: a character that fills one slot in 5,000 more of running text is worth one.
+ALPHABET_COVERAGE = 0.9998
+# What BertPreTokenizer sets apart, so that it never continues a word.
+_ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything."""
+
+    pad: int
+    unk: int | None
+    cls: int
+    sep: int
+    mask: int
+
+
+_NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+def _special_names(tokenizer: "Tokenizer") -> dict[str, str]:
+    found = {}
+    for role, names in _NAMES.items():
+        for name in names:
+            if tokenizer.token_to_id(name) is not None:
+                found[role] = name
+                break
+        else:
+            if role != "unk":
+                raise BrimfulError(
+                    f"the tokenizer has no {role} token (looked for {', '.join(names)}); "
+                    "add it to the tokenizer, or train one with tokenizer=train:8000"
+                )
+    return found
+
+
+def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
+    """Ids of the special tokens, under the names of BERT ([CLS]) or RoBERTa (<s>).
+
+    Raises:
+        BrimfulError: one that an encoder needs is missing.
+    """
+    ids = {role: tokenizer.token_to_id(name) for role, name in _special_names(tokenizer).items()}
+    return SpecialIds(pad=ids["pad"], unk=ids.get("unk"), cls=ids["cls"], sep=ids["sep"], mask=ids["mask"])
+
+
+def _bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
+    """The BERT pipeline around a WordPiece vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
+    if missing:
+        raise BrimfulError(f"the vocabulary lacks {', '.join(missing)}; a BERT vocabulary needs them all")
+    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(sorted(SPECIAL_TOKENS, key=vocabulary.__getitem__))
+    return tokenizer
+
+
+class _Alphabet:
+    """Counts characters while texts pass through, and which ones ever follow another within a word."""
+
+    def __init__(self, normalizer: Any) -> None:
+        self._normalizer = normalizer
+        self._counts = np.zeros(0x110000, np.int64)
+        self._continues = np.zeros(0x110000, bool)
+
+    def read(self, texts: Iterable[str]) -> list[str]:
+        """Normalised texts, counted."""
+        normalised = [self._normalizer.normalize_str(text) for text in texts]
+        codes = code_points("\n".join(normalised))
+        if len(codes):
+            self._counts += np.bincount(codes, minlength=len(self._counts))
+            self._continues[codes[1:][character_classes()[codes[:-1]] != SPACE]] = True
+        return normalised
+
+    def choose(self, limit: int) -> tuple[list[str], list[str]]:
+        """The most frequent characters (at most `limit`) and, sorted, those that can continue a word."""
+        self._counts[character_classes() == SPACE] = 0
+        order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
+        covered = np.cumsum(self._counts[order])
+        enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if len(order) else 0
+        chosen = np.sort(order[: min(enough, limit)])
+        alphabet = [chr(code) for code in chosen]
+        return alphabet, [chr(code) for code in chosen if self._continues[code] and _can_continue(code)]
+
+
+def _can_continue(code: int) -> bool:
+    if any(first <= code <= last for first, last in _ISOLATED_HAN):
+        return False
+    character = chr(code)
+    if code < 128:
+        return character.isalnum()
+    return not unicodedata.category(character).startswith("P")
+
+
+def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokenizer":
+    """Train a BERT WordPiece tokenizer of at most `size` entries; equal texts give an equal tokenizer.
+
+    The texts are held in memory (normalised) while the trainer reads them: give a sample.
+
+    Raises:
+        BrimfulError: `size` is too small, or the texts hold no character.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    if size < SMALLEST_VOCABULARY:
+        raise BrimfulError(f"a vocabulary of {size} is too small; ask for at least {SMALLEST_VOCABULARY}")
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+    counter = _Alphabet(normalizer)
+    sample = [text for batch in _batches(texts) for text in counter.read(batch)]
+    alphabet, continuing = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
+    if not alphabet:
+        raise BrimfulError("cannot train a tokenizer: the texts are empty")
+    continuations = [f"##{character}" for character in continuing]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
+        special_tokens=[*SPECIAL_TOKENS, *continuations],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
+    scratch.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    scratch.train_from_iterator(_batches(sample), trainer)
+    return _bert(scratch.get_vocab(with_added_tokens=False), lowercase)
+
+
+def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
+    """Load a tokenizer.json, a folder that holds one, or a BERT vocab.txt (or a folder with it).
+
+    Padding and truncation that the file asks for are switched off.
+
+    Args:
+        path: file or folder.
+        lowercase: for a vocab.txt without a tokenizer_config.json beside it that says `do_lower_case`.
+
+    Raises:
+        BrimfulError: there is no tokenizer, it cannot be read, or it lacks a token that an encoder needs.
+    """
+    path = Path(path)
+    candidates = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
+        looked = " and ".join(candidate.name for candidate in candidates)
+        where = f"in {path}" if path.is_dir() else f"at {path.parent}"
+        raise BrimfulError(f"no tokenizer {where} (looked for {looked}); give train:8000, a folder or a file")
+    tokenizer = _load_vocabulary(file, lowercase) if file.suffix == ".txt" else _load_json(file)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    special_ids(tokenizer)
+    return tokenizer
+
+
+def _load_json(file: Path) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises bare Exception for whatever it cannot parse
+        reason = " ".join(str(error).split())
+        raise BrimfulError(f"{file} is not a tokenizer.json that `tokenizers` can read ({reason})") from error
+
+
+def _load_vocabulary(file: Path, lowercase: bool) -> "Tokenizer":
+    settings = file.with_name("tokenizer_config.json")
+    try:
+        tokens = file.read_text(encoding="utf-8").split("\n")
+        if settings.is_file():
+            lowercase = bool(json.loads(settings.read_text(encoding="utf-8")).get("do_lower_case", lowercase))
+    except (OSError, ValueError) as error:
+        raise BrimfulError(f"cannot read the vocabulary {file}: {error}") from error
+    if tokens[-1] == "":
+        tokens.pop()
+    return _bert({token.rstrip("\r"): number for number, token in enumerate(tokens)}, lowercase)
+
+
+def tokenizer_hash(tokenizer: "Tokenizer") -> str:
+    """A short hash that names a tokenizer: equal hashes, equal ids."""
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
+
+
+def save(tokenizer: "Tokenizer", directory: str | Path, *, model_max_length: int = 512) -> None:
+    """Write tokenizer.json and the tokenizer_config.json that `transformers.AutoTokenizer` reads.
+
+    tokenizer.json comes last: where it is, the folder is complete.
+    """
+    directory = Path(directory)
+    names = _special_names(tokenizer)
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model_max_length,
+        "clean_up_tokenization_spaces": False,
+        **{f"{role}_token": name for role, name in names.items()},
+    }
+    with atomic_file(directory / "tokenizer_config.json") as temporary:
+        temporary.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with atomic_file(directory / "tokenizer.json") as temporary:
+        temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")

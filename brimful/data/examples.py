@@ -1,0 +1,124 @@
+"""Labelled or plain texts, encoded and packed: the stream of updates for fine-tuning and distillation.
+
+An update holds exactly B examples (the mean over an update then weighs what it weighs without packing).
+Order and cursor work as in `rows`: examples come in a keyed permutation, anew each epoch; an update that
+reaches the end of an epoch goes on with the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from brimful.data.batch import PackedBatch, pack
+from brimful.data.rows import Cursor
+from brimful.packing.assign import assign
+from brimful.packing.best_fit import best_fit
+from brimful.packing.histogram import count_lengths
+from brimful.randomness import derive_key, permutation
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Encoded examples, special tokens included.
+
+    Attributes:
+        tokens: int32 ids of each example, each at most `max_length` long.
+        segments: uint8 token types of each example.
+        targets: by name, (n,) int64 or float32; empty for unlabelled text.
+        max_length: the longest that an example may be.
+        pad: the id of the padding token.
+    """
+
+    tokens: Sequence[np.ndarray]
+    segments: Sequence[np.ndarray]
+    targets: dict[str, np.ndarray]
+    max_length: int
+    pad: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 (n,): tokens of each example."""
+        return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
+
+    def batch(self, index: np.ndarray, slots: int | None = None) -> PackedBatch:
+        """The examples `index` (int64) as one micro-batch of `slots` tokens (without it: just as many)."""
+        batch = pack(
+            [self.tokens[i] for i in index],
+            segments=[self.segments[i] for i in index],
+            max_length=self.max_length,
+            pad=self.pad,
+            slots=slots,
+            sequence_slots=None if slots is None else slots // 2,
+            sequence_index=np.asarray(index),
+        )
+        targets = {}
+        for name, values in self.targets.items():
+            missing = np.full(len(batch.offsets) - 1, -100, dtype=values.dtype)
+            missing[: len(index)] = values[index]
+            targets[name] = torch.from_numpy(missing)
+        return replace(batch, targets=targets)
+
+    def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
+        """Spread the examples `index` over as few micro-batches of at most `tokens` tokens as best-fit finds."""
+        lengths = self.lengths[index]
+        plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
+        row_offsets, order = assign(plan, lengths, key)
+        return [index[order[a:b]] for a, b in zip(row_offsets[:-1], row_offsets[1:], strict=True)]
+
+
+class ExampleStream:
+    """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens.
+
+    Args:
+        fixed_shapes: fill every micro-batch up to `tokens`, for compilers and CUDA graphs.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        *,
+        sequences: int,
+        tokens: int,
+        seed: int,
+        fixed_shapes: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.examples = examples
+        self.sequences = sequences
+        self.tokens = max(tokens, examples.max_length)
+        self.seed = seed
+        self.fixed_shapes = fixed_shapes
+        self.rank = rank
+        self.world = world
+        self._order = lru_cache(maxsize=2)(
+            lambda epoch: permutation(len(examples), derive_key(seed, "examples", epoch))
+        )
+
+    def start(self) -> Cursor:
+        """The cursor of a new run."""
+        return {"epoch": 0, "example": 0}
+
+    def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
+        """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
+        epoch, start = cursor["epoch"], cursor["example"]
+        chosen: list[np.ndarray] = []
+        missing = self.sequences
+        while missing:
+            order = self._order(epoch)
+            chosen.append(order[start : start + missing])
+            missing -= len(chosen[-1])
+            start += len(chosen[-1])
+            if start == len(order):
+                epoch, start = epoch + 1, 0
+        key = derive_key(self.seed, "micro-batches", epoch, start)
+        packed = self.examples.pack(np.concatenate(chosen), self.tokens, key)
+        slots = self.tokens if self.fixed_shapes else None
+        mine = [index for i, index in enumerate(packed) if i % self.world == self.rank]
+        return [self.examples.batch(index, slots) for index in mine], {"epoch": epoch, "example": start}

@@ -1,0 +1,92 @@
+"""Ranks: where this process stands among its peers, and the few sums they share.
+
+Started by `torchrun`, which sets RANK, LOCAL_RANK and WORLD_SIZE; without it, one process is the world.
+Gradients are summed, not averaged: a loss is divided by the weight of the whole update before it is
+differentiated, so the sum over ranks is already the mean over the update.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+BUCKET_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among its peers.
+
+    Attributes:
+        rank: 0 to size - 1.
+        size: number of processes.
+        device: where this process computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sum of each value over all ranks, in float64."""
+        if self.size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replace each gradient by its sum over ranks (an absent one counts as zero), in flat buckets."""
+        if self.size == 1:
+            return
+        bucket: list[torch.Tensor] = []
+        size = 0
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
+                _all_reduce(bucket)
+                bucket, size = [], 0
+            bucket.append(parameter.grad)
+            size += parameter.grad.nbytes
+        if bucket:
+            _all_reduce(bucket)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.size > 1:
+            dist.barrier()
+
+
+def _all_reduce(tensors: list[torch.Tensor]) -> None:
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat)
+    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    """Join the ranks that torchrun started, or be the only one; leave on exit."""
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    joins = size > 1 and not dist.is_initialized()
+    if joins:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, device)
+    finally:
+        if joins:
+            dist.destroy_process_group()

@@ -1,0 +1,47 @@
+"""Packed batch inference: many texts, no padding, answers in the order of the input."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import Examples
+from brimful.randomness import derive_key
+from brimful.train.objective import Runtime
+
+TOKENS = 4096
+
+
+def packed_batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
+    if len(examples):
+        for index in examples.pack(np.arange(len(examples)), tokens, derive_key("inference")):
+            yield examples.batch(index)
+
+
+def predict(
+    forward: Callable[[PackedBatch], Tensor], examples: Examples, runtime: Runtime
+) -> np.ndarray:
+    """Outputs of `forward` for every example.
+
+    Args:
+        forward: a batch -> (S, C), one row for each sequence slot.
+
+    Returns:
+        float32 (n, C), in the order of the examples.
+    """
+    outputs: list[np.ndarray] = []
+    order: list[np.ndarray] = []
+    with torch.inference_mode():
+        for batch in packed_batches(examples):
+            with runtime.autocast():
+                values = forward(batch.to(runtime.device))
+            outputs.append(values[: batch.real_sequences].float().cpu().numpy())
+            assert batch.sequence_index is not None
+            order.append(batch.sequence_index)
+    stacked = np.concatenate(outputs)
+    result = np.empty_like(stacked)
+    result[np.concatenate(order)] = stacked
+    return result

@@ -1,0 +1,252 @@
+"""The one seam that attention goes through: `attend(q, k, v, layout)`.
+
+A layout says which tokens of a flat row see each other. It is made once per batch by a backend, and used by
+every layer. Attention never crosses a sequence; a window narrows it further, to the tokens at most
+`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
+
+    sdpa    anywhere: exact, sequence by sequence (blockwise.py); the only one with float32 and float64
+    varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
+    flex    compiled FlexAttention with a mask of sequences: other CUDA devices
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError, nearest
+from brimful.nn.blockwise import blockwise_attention
+
+HALF = (torch.float16, torch.bfloat16)
+CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
+
+
+class Layout(ABC):
+    """Which tokens see each other, in the form that one backend's kernel wants."""
+
+    @staticmethod
+    @abstractmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        """What this backend needs and does not have on `device` with `dtype`; None if it runs there."""
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, batch: PackedBatch) -> "Layout":
+        """The layout of a batch, on the device that its tensors are on."""
+
+    @abstractmethod
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        """See `attend`."""
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layout: Layout,
+    *,
+    window: int | None = None,
+    capture: CaptureFunction | None = None,
+) -> Tensor:
+    """softmax(QK^T / sqrt(head_dim)) V within each sequence of a flat row.
+
+    Args:
+        q, k, v: (T, heads, head_dim), one dtype.
+        layout: `choose_backend(...).prepare(batch)`.
+        window: width of local attention: a token sees those at most `window // 2` away. None: all of its
+            sequence.
+        capture: is given (q, k, v), so that distillation can form attention scores of its own.
+
+    Returns:
+        (T, heads, head_dim), the dtype of q.
+    """
+    if capture is not None:
+        capture(q, k, v)
+    return layout.attend(q, k, v, window)
+
+
+@dataclass(frozen=True)
+class SequenceLayout(Layout):
+    """`sdpa`: each sequence alone, so that packed equals alone to the last bit.
+
+    Attributes:
+        lengths: int64 (S,) on the CPU, 0 for empty sequences.
+    """
+
+    lengths: Tensor
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch) -> "SequenceLayout":
+        lengths = torch.zeros(batch.offsets.numel() - 1, dtype=torch.int64)
+        lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
+        return cls(lengths)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        reach = -1 if window is None else window // 2
+        return blockwise_attention(q, k, v, self.lengths, q.shape[-1] ** -0.5, reach)
+
+
+@dataclass(frozen=True)
+class VarlenLayout(Layout):
+    """`varlen`: FlashAttention over offsets.
+
+    Attributes:
+        offsets: int32 (S + 1,) on the device; empty sequences are allowed.
+        max_length: fixed for a phase of a run, since the kernels are built anew for another one.
+    """
+
+    offsets: Tensor
+    max_length: int
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        if device.type != "cuda" or torch.version.hip is not None:
+            return "a CUDA device"
+        if torch.cuda.get_device_capability(device) < (8, 0):
+            return "a CUDA device of compute capability 8.0 or newer"
+        return None if dtype in HALF else "float16 or bfloat16"
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch) -> "VarlenLayout":
+        return cls(batch.offsets, batch.max_length)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        from torch.nn.attention import varlen
+
+        head_dim = q.shape[-1]
+        missing = -head_dim % 8  # the kernels want a multiple of 8; zeros change neither scores nor output
+        if missing:
+            q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
+        reach = -1 if window is None else window // 2
+        out = varlen.varlen_attn(
+            q,
+            k,
+            v,
+            self.offsets,
+            self.offsets,
+            self.max_length,
+            self.max_length,
+            scale=head_dim**-0.5,
+            window_size=(reach, reach),
+        )
+        return out[..., :head_dim] if missing else out
+
+
+@dataclass(frozen=True)
+class FlexLayout(Layout):
+    """`flex`: FlexAttention with a block mask of sequences, one mask for each window in use.
+
+    Attributes:
+        sequence: int64 (T,), which sequence each token belongs to.
+        masks: the block masks made so far, by window.
+    """
+
+    sequence: Tensor
+    masks: dict[int | None, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None if device.type == "cuda" else "a CUDA device"
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch) -> "FlexLayout":
+        return cls(batch.sequence_of_token)
+
+    def _mask(self, window: int | None) -> Any:
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        if window not in self.masks:
+            sequence, T = self.sequence, self.sequence.numel()
+
+            def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                same = sequence[i] == sequence[j]
+                return same if window is None else same & ((i - j).abs() <= window // 2)
+
+            self.masks[window] = create_block_mask(visible, None, None, T, T, device=sequence.device)
+        return self.masks[window]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
+        out = _flex_attention(q.device.type)(q, k, v, block_mask=self._mask(window))
+        return out[0].transpose(0, 1)
+
+
+_compiled: dict[str, Callable[..., Any]] = {}
+
+
+def _flex_attention(device: str) -> Callable[..., Any]:
+    """FlexAttention, compiled once per process on CUDA; as it is elsewhere (tests: forward only)."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if device not in _compiled:
+        _compiled[device] = torch.compile(flex_attention) if device == "cuda" else flex_attention
+    return _compiled[device]
+
+
+@dataclass(frozen=True)
+class DenseLayout(Layout):
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX).
+
+    Attributes:
+        real: bool (B, L), True where there is a token.
+    """
+
+    real: Tensor
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch) -> "DenseLayout":
+        raise TypeError("DenseLayout is made from a mask, not from a packed batch")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        B, L = self.real.shape
+        heads, head_dim = q.shape[-2:]
+        q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
+        place = torch.arange(L, device=q.device)
+        distance = (place[:, None] - place).abs()
+        visible = self.real[:, None, None, :]
+        if window is not None:
+            visible = visible & (distance <= window // 2)
+        visible = visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+
+
+BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout, "sdpa": SequenceLayout}
+"""In the order of preference."""
+
+
+def choose_backend(
+    device: torch.device | str, dtype: torch.dtype = torch.float32, name: str = "auto"
+) -> type[Layout]:
+    """The fastest backend that runs on `device` with activations of `dtype`, or the one named.
+
+    Args:
+        device: where the model is.
+        dtype: of q, k and v; under autocast, autocast's.
+        name: "auto" or a key of `BACKENDS`.
+
+    Raises:
+        BrimfulError: there is no such backend, or it lacks something here; the text says what.
+    """
+    device = torch.device(device)
+    if name == "auto":
+        return next(backend for backend in BACKENDS.values() if backend.lacks(device, dtype) is None)
+    if name not in BACKENDS:
+        raise BrimfulError(f"unknown attention backend {name!r}: {nearest(name, [*BACKENDS, 'auto'])}")
+    need = BACKENDS[name].lacks(device, dtype)
+    if need is not None:
+        raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")
+    return BACKENDS[name]

@@ -1,0 +1,249 @@
+"""Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from brimful.config import build, read_yaml, verb
+from brimful.console import say, warn
+from brimful.corpus.shards import Corpus
+from brimful.corpus.tokenizer import special_ids
+from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.blocks import Blocks, PackingConfig, split_documents
+from brimful.data.masking import MaskingConfig
+from brimful.data.rows import RowStream, SequenceReader
+from brimful.distributed import World, world
+from brimful.errors import BrimfulError, UsageError
+from brimful.nn.encoder import Encoder, preset
+from brimful.nn.heads import MaskedLMHead
+from brimful.nn.interop import save_model
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import Precision, resolve
+from brimful.train.objective import Runtime
+from brimful.train.run import CONFIG, SUMMARY, check_new_run, finish_run, start_run
+from brimful.train.trainer import Trainer, TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """Train an encoder from random weights on prepared shards."""
+
+    data: str | None = None
+    """Folder made by `brimful prepare`."""
+    out: str | None = None
+    """Run directory to create; the encoder ends up in RUN/encoder."""
+    resume: str | None = None
+    """Run directory of an interrupted run: go on with its own configuration."""
+    model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
+    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024."""
+    architecture: Literal["modern", "bert"] = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions)."""
+    seed: int = 0
+    """Decides weights, order, packing neighbours and masks."""
+    rows_per_update: int = 4
+    """Rows that one update sees, over all ranks."""
+    rows_per_micro_batch: int = 1
+    """Rows that one forward and backward pass takes."""
+    precision: Precision = "auto"
+    """Number format of the computation; auto is the fastest that needs no loss scaling."""
+    validation_share: float = 0.02
+    """Share of the documents held out to measure the loss; 0 = none."""
+    validation_tokens: int = 100_000
+    """The most held-out tokens that an evaluation reads."""
+    packing: PackingConfig = PackingConfig()
+    masking: MaskingConfig = MaskingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+
+def masked_lm_sum(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum of the cross-entropy over predictions, float32 (): logits (M, vocabulary), labels int64 (M,)."""
+    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+
+
+class MaskedLM:
+    """The objective: one term, `mlm`, a mean over all predictions of an update."""
+
+    coefficients = {"mlm": 1.0}
+
+    def __init__(self, head: MaskedLMHead, validation: list[PackedBatch]) -> None:
+        self.head = head
+        self.validation = validation
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def frozen(self) -> dict[str, nn.Module]:
+        return {}
+
+    def weights(self, batch: PackedBatch) -> dict[str, float]:
+        assert batch.mlm_labels is not None
+        return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
+
+    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
+        assert batch.mlm_positions is not None
+        assert batch.mlm_labels is not None
+        logits = self.head(encoder(batch), batch.mlm_positions)
+        return {"mlm": masked_lm_sum(logits, batch.mlm_labels)}
+
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+        """Mean loss and accuracy over the held-out predictions, whose masks never change."""
+        total = [0.0, 0.0, 0.0]
+        for batch in self.validation[runtime.world.rank :: runtime.world.size]:
+            batch = batch.to(runtime.device)
+            assert batch.mlm_positions is not None
+            assert batch.mlm_labels is not None
+            with runtime.autocast():
+                logits = self.head(encoder(batch), batch.mlm_positions)
+            used = batch.mlm_labels != IGNORED
+            total[0] += float(masked_lm_sum(logits, batch.mlm_labels))
+            total[1] += float(((logits.argmax(-1) == batch.mlm_labels) & used).sum())
+            total[2] += float(used.sum())
+        loss, correct, count = runtime.world.sum(total)
+        return {"loss": loss / count, "accuracy": correct / count} if count else {}
+
+
+def validation_batches(
+    corpus: Corpus, reader: SequenceReader, config: PretrainConfig, documents: Any, directory: Path
+) -> list[PackedBatch]:
+    """Held-out documents as micro-batches, at most `validation_tokens`, masked once and for all."""
+    if not len(documents):
+        return []
+    blocks = Blocks(corpus, documents, config.packing, 0, directory / "validation")
+    block = blocks.open(0, 0)
+    rows = min(block.rows, max(1, config.validation_tokens // config.packing.capacity))
+    fixed = SequenceReader(corpus, reader.special, reader.masking, reader.max_length, seed=0)
+    return [fixed.batch([(0, block, block.row(r))])[0] for r in blocks.row_order(0, 0, block.rows)[:rows]]
+
+
+def _resolve(config: PretrainConfig) -> tuple[PretrainConfig, Path, bool]:
+    """The configuration to run, its directory, and whether it may hold a checkpoint."""
+    if config.resume is None:
+        if not (config.data and config.out):
+            raise UsageError("pretrain needs --data and --out, or --resume RUN")
+        out = Path(config.out)
+        check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
+        return config, out, False
+    directory = Path(config.resume)
+    if not (directory / CONFIG).is_file():
+        raise BrimfulError(f"{directory} is not a run directory: it has no {CONFIG}")
+    if (directory / SUMMARY).exists():
+        raise BrimfulError(f"{directory} is complete; there is nothing to resume")
+    return build(PretrainConfig, read_yaml(directory / CONFIG)), directory, True
+
+
+def _describe(config: PretrainConfig, corpus: Corpus, encoder: Encoder, blocks: Blocks) -> None:
+    parameters = sum(p.numel() for p in encoder.parameters())
+    tokens = config.trainer.steps * config.rows_per_update * config.packing.capacity
+    say(
+        f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
+        f" {len(blocks.documents):,} of {corpus.documents:,} documents: {config.trainer.steps:,} updates of"
+        f" {config.rows_per_update * config.packing.capacity:,} tokens, {tokens / max(1, corpus.tokens):.1f} epochs"
+    )
+
+
+@verb(PretrainConfig)
+def pretrain(config: PretrainConfig) -> dict[str, Any]:
+    """Train an encoder by masked language modelling on packed rows.
+
+    Returns:
+        what summary.json holds: `validation.loss`, `tokens_per_second`, `packing.efficiency` ...
+
+    Raises:
+        BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
+    """
+    dry_run = config.dry_run
+    config, directory, resuming = _resolve(config)
+    corpus = Corpus.open(Path(str(config.data)))
+    with world() as ranks:
+        return _train(config, corpus, directory, ranks, resuming, dry_run)
+
+
+def _train(
+    config: PretrainConfig, corpus: Corpus, directory: Path, ranks: World, resuming: bool, dry_run: bool
+) -> dict[str, Any]:
+    runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+    tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
+    special = special_ids(tokenizer)
+    torch.manual_seed(config.seed)
+    encoder = Encoder(
+        preset(
+            config.model,
+            config.architecture,
+            vocabulary_size=corpus.vocabulary_size,
+            max_length=max(config.packing.max_length, 512),
+            pad_id=special.pad,
+        )
+    )
+    encoder.tokenizer = tokenizer
+    split = split_documents(corpus, config.validation_share)
+    if config.validation_share and not len(split.validation):
+        warn("the corpus has a single document, so nothing is held out and no validation loss is measured")
+    blocks = Blocks(corpus, split.training, config.packing, config.seed, directory / "blocks")
+    if ranks.is_main:
+        _describe(config, corpus, encoder, blocks)
+    if dry_run:
+        return {"dry_run": True, "documents": corpus.documents, "tokens": corpus.tokens}
+    if ranks.is_main and not resuming:
+        start_run(directory, config)
+    ranks.barrier()
+
+    reader = SequenceReader(corpus, special, config.masking, config.packing.max_length, config.seed)
+    stream = RowStream(
+        reader,
+        blocks,
+        rows_per_update=config.rows_per_update,
+        rows_per_micro_batch=config.rows_per_micro_batch,
+        fixed_shapes=ranks.device.type == "cuda",
+        rank=ranks.rank,
+        world=ranks.size,
+    )
+    objective = MaskedLM(
+        MaskedLMHead(encoder), validation_batches(corpus, reader, config, split.validation, directory / "blocks")
+    )
+    trainer = Trainer(
+        encoder,
+        objective,
+        stream,
+        runtime,
+        directory,
+        config=config.trainer,
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        seed=config.seed,
+    )
+    if resuming and not trainer.resume() and ranks.is_main:
+        say("no checkpoint yet: starting over")
+    first = blocks.open(0, int(blocks.order(0)[0]))
+    figures = trainer.run("pretrain")
+    summary = {
+        "steps": trainer.step,
+        "tokens": trainer.tokens,
+        "tokens_per_second": trainer.tokens / trainer.seconds,
+        "seconds": trainer.seconds,
+        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "precision": runtime.precision,
+        "world_size": ranks.size,
+        "validation": figures | ({"perplexity": math.exp(min(figures["loss"], 50))} if figures else {}),
+        "packing": {
+            "efficiency": first.efficiency,
+            "padded_efficiency": first.padded_efficiency,
+            "capacity": config.packing.capacity,
+            "max_length": config.packing.max_length,
+        },
+    }
+    if ranks.is_main:
+        save_model(directory / "encoder", encoder, objective.head)
+        finish_run(directory, summary)
+    ranks.barrier()
+    return summary

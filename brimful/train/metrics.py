@@ -1,0 +1,55 @@
+"""metrics.jsonl: one JSON object a line, the source of truth for curves and reports.
+
+A training line has `step` (updates done), `loss.TERM` (means since the line before), `learning_rate`,
+`gradient_norm`, `tokens` (real ones, so far), `tokens_per_second` (real ones, evaluation and checkpoints not
+counted) and `seconds` (training so far). An evaluation line has `step` and `validation.NAME`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_file, cannot_write
+
+
+class MetricsLog:
+    """Appends lines; each is on disk, whole, when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, **values: Any) -> None:
+        """Append one line."""
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def rewind(self, step: int) -> None:
+        """Drop what was written after `step`: a resumed run writes it again."""
+        if self.path.exists():
+            kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+            with atomic_file(self.path) as temporary:
+                temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line that a kill cut short is left out.
+
+    Raises:
+        BrimfulError: the file is absent, or a line in its middle is damaged.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values.append(json.loads(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise BrimfulError(f"{path}, line {number} is damaged; remove that line") from error
+    return values

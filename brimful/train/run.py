@@ -1,0 +1,38 @@
+"""A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
+
+from pathlib import Path
+from typing import Any
+
+from brimful.config import write_yaml
+from brimful.errors import BrimfulError
+from brimful.storage import write_json
+
+CONFIG = "config.yaml"
+SUMMARY = "summary.json"
+
+
+def check_new_run(directory: Path, hint: str = "") -> None:
+    """Refuse a directory that holds something already.
+
+    Raises:
+        BrimfulError: it is a file, holds a run (finished or not), or anything else.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise BrimfulError(f"{directory} is a file; choose another --out")
+    if (directory / SUMMARY).exists():
+        raise BrimfulError(f"{directory} holds a finished run; choose another --out or remove it")
+    if (directory / CONFIG).exists():
+        raise BrimfulError(f"{directory} holds an unfinished run; {hint}choose another --out or remove it")
+    if directory.exists() and any(directory.iterdir()):
+        raise BrimfulError(f"{directory} is not empty; choose another --out")
+
+
+def start_run(directory: Path, config: Any) -> None:
+    """Create the directory and save the resolved configuration, which is itself a valid --config."""
+    write_yaml(directory / CONFIG, config)
+
+
+def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Write summary.json, which says that the run is complete."""
+    write_json(directory / SUMMARY, summary)
+    return summary

@@ -1,0 +1,235 @@
+"""The one training loop. It knows updates, not tasks: an objective says what the loss is."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from brimful import checkpoint
+from brimful.console import progress, say
+from brimful.data.batch import PackedBatch
+from brimful.data.loader import Stream, prefetch
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.schedule import ScheduleConfig, learning_rate_factor
+from brimful.randomness import derive_key
+from brimful.train.metrics import MetricsLog
+from brimful.train.objective import Objective, Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """The loop's own settings."""
+
+    steps: int = 1000
+    """Number of updates."""
+    clip: float = 1.0
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    log_every: int = 10
+    """Updates between two lines of metrics.jsonl."""
+    evaluate_every: int = 0
+    """Updates between evaluations; 0 = at the end only."""
+    checkpoint_every: int = 0
+    """Updates between checkpoints; 0 = none."""
+    keep_checkpoints: int = 2
+    """How many checkpoints to keep."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "log_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("clip", "evaluate_every", "checkpoint_every"):
+            if getattr(self, name) < 0:
+                raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
+
+
+@dataclass
+class _Window:
+    """What accumulates between two lines of metrics, on the device until it is read."""
+
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    updates: int = 0
+    norm: torch.Tensor | float = 0.0
+
+    def add(self, means: dict[str, torch.Tensor]) -> None:
+        for term, mean in means.items():
+            self.sums[term] = self.sums.get(term, torch.zeros_like(mean)) + mean.detach()
+
+
+class Trainer:
+    """Trains an encoder by an objective on a stream of updates, and can go on where it was killed.
+
+    Args:
+        directory: where metrics.jsonl and checkpoints/ go.
+        seed: decides dropout; data randomness is the stream's own.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        objective: Objective,
+        stream: Stream,
+        runtime: Runtime,
+        directory: Path,
+        *,
+        config: TrainerConfig,
+        optimizer: OptimizerConfig,
+        schedule: ScheduleConfig,
+        seed: int,
+    ) -> None:
+        self.encoder = encoder.to(runtime.device)
+        self.objective = objective
+        self.stream = stream
+        self.runtime = runtime
+        self.world = runtime.world
+        self.config = config
+        self.schedule = schedule
+        self.seed = seed
+        self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
+        for module in objective.frozen().values():
+            module.to(runtime.device).eval().requires_grad_(False)
+        self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
+        blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
+        self.optimizers = build_optimizers(optimizer, self.parameters, blocks)
+        self.checkpoints = directory / "checkpoints"
+        self.metrics = MetricsLog(directory / "metrics.jsonl")
+        self.step = 0
+        self.tokens = 0
+        self.seconds = 0.0
+        self.cursor = stream.start()
+
+    def run(self, title: str) -> dict[str, float]:
+        """Train to the last step and evaluate; returns the objective's figures."""
+        config = self.config
+        if self.world.is_main:
+            self.metrics.rewind(self.step)
+        shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
+        window = _Window()
+        figures: dict[str, float] = {}
+        with shown as advance:
+            started = time.perf_counter()
+            for batches, self.cursor in prefetch(self.stream, self.cursor, config.steps - self.step):
+                self._update(batches, window)
+                self.step += 1
+                last = self.step == config.steps
+                note = ""
+                if self.step % config.log_every == 0 or last:
+                    self.seconds += time.perf_counter() - started
+                    note = self._log(window)
+                    window = _Window()
+                    started = time.perf_counter()
+                pause = time.perf_counter()
+                if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
+                    figures = self.evaluate()
+                if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last):
+                    self.save()
+                started += time.perf_counter() - pause
+                advance(1, note)
+        return figures
+
+    def _update(self, batches: list[PackedBatch], window: "_Window") -> None:
+        """One optimizer step on the mean loss over all micro-batches of all ranks."""
+        terms = self.objective.coefficients
+        counted = [self.objective.weights(batch) for batch in batches]
+        totals = [sum(weights[term] for weights in counted) for term in terms]
+        totals.append(sum(batch.real_tokens for batch in batches))
+        *weights, tokens = self.world.sum(totals)
+        self.trained.train()
+        for index, batch in enumerate(batches):
+            torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
+            with self.runtime.autocast():
+                sums = self.objective.loss(self.encoder, batch.to(self.runtime.device))
+            means = {term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)}
+            torch.stack([terms[term] * mean for term, mean in means.items()]).sum().backward()
+            window.add(means)
+        self.world.sum_gradients(self.parameters.values())
+        window.norm = self._clip()
+        self.learning_rate = learning_rate_factor(self.schedule, self.step, self.config.steps)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * self.learning_rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        window.updates += 1
+        self.tokens += int(tokens)
+
+    def _clip(self) -> torch.Tensor:
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.config.clip:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.config.clip, norm)
+        return norm
+
+    def _log(self, window: "_Window") -> str:
+        means = self.world.sum([float(total) / window.updates for total in window.sums.values()])
+        losses = dict(zip(window.sums, means, strict=True))
+        norm = float(window.norm)
+        if any(value != value for value in (*losses.values(), norm)):
+            raise BrimfulError(
+                f"the loss is not a number at step {self.step}; lower optimizer.learning_rate or use fp32"
+            )
+        if self.world.is_main:
+            self.metrics.write(
+                step=self.step,
+                **{f"loss.{term}": value for term, value in losses.items()},
+                learning_rate=self.optimizers[0].param_groups[0]["lr"],
+                gradient_norm=norm,
+                tokens=self.tokens,
+                tokens_per_second=self.tokens / self.seconds,
+                seconds=self.seconds,
+            )
+        shown = ", ".join(f"{term} {value:.3f}" for term, value in losses.items())
+        return f"loss: {shown}; {self.tokens / self.seconds:,.0f} tokens/s"
+
+    def evaluate(self) -> dict[str, float]:
+        """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
+        self.trained.eval()
+        with torch.inference_mode():
+            figures = self.objective.evaluate(self.encoder, self.runtime)
+        if figures and self.world.is_main:
+            self.metrics.write(step=self.step, **{f"validation.{name}": v for name, v in figures.items()})
+        return figures
+
+    def save(self) -> None:
+        """Write a checkpoint: weights, optimizer states, and where the data stands."""
+        if self.world.is_main:
+            tensors = {f"weights.{name}": p for name, p in self.trained.named_parameters()}
+            for name, parameter in self.parameters.items():
+                for key, value in self._optimizer_state(parameter).items():
+                    tensors[f"optimizer.{name}.{key}"] = value
+            state = {"cursor": self.cursor, "tokens": self.tokens, "seconds": self.seconds}
+            checkpoint.save(self.checkpoints, self.step, tensors, state, self.config.keep_checkpoints)
+        self.world.barrier()
+
+    def _optimizer_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+        return next((o.state[parameter] for o in self.optimizers if parameter in o.state), {})
+
+    def resume(self) -> bool:
+        """Go back to the newest checkpoint; false if there is none and training starts over."""
+        found = checkpoint.load_latest(self.checkpoints)
+        if found is None:
+            return False
+        self.step, tensors, state = found
+        self.cursor, self.tokens, self.seconds = state["cursor"], state["tokens"], state["seconds"]
+        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        with torch.no_grad():
+            for name, parameter in self.trained.named_parameters():
+                parameter.copy_(tensors.pop(f"weights.{name}"))
+        for name, parameter in self.parameters.items():
+            prefix = f"optimizer.{name}."
+            optimizer_of[parameter].state[parameter] = {
+                key.removeprefix(prefix): value.to(self.runtime.device)
+                for key, value in tensors.items()
+                if key.startswith(prefix)
+            }
+        if self.world.is_main:
+            say(f"resuming at step {self.step}")
+        return True
+
+
+def _ignore(steps: int = 1, note: str = "") -> None:
+    """Progress on ranks that don't talk."""
