@@ -13,7 +13,7 @@ KEYS_AT_ONCE = 1 << 23
 
 
 def document_key(text: str) -> int:
-    """A 64-bit key of the text without its blanks. Among a billion documents, 0.03 collisions are expected."""
+    """A 64-bit key of the text without its blanks: among a billion documents, expect 0.03 collisions."""
     return int.from_bytes(blake2b("".join(text.split()).encode(), digest_size=8).digest(), "little")
 
 

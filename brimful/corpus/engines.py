@@ -33,7 +33,7 @@ def _die_with_parent() -> None:
 
 
 def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: die at once and without a traceback
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process a core already
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
@@ -67,13 +67,14 @@ def run_tasks(
         while len(done) < len(tasks):
             suspects = _run_in_pool(function, tasks, done, min(workers, len(tasks)), advance, name)
             if suspects:
-                warn(f"a worker process was killed while it worked on {' or '.join(name(tasks[i]) for i in suspects)}")
+                named = " or ".join(name(tasks[number]) for number in suspects)
+                warn(f"a worker process was killed while it worked on {named}; trying again")
             for number in suspects:  # each alone, so that the guilty one can be named, or fits into memory
                 if _run_in_pool(function, tasks, done, 1, advance, name, only=number):
                     raise BrimfulError(
-                        f"a worker process was killed twice on {name(tasks[number])}, perhaps for lack of memory; "
-                        "set that input aside and run again: what is finished is kept. (A Python script that "
-                        "uses several workers needs `if __name__ == '__main__':` around its calls.)"
+                        f"a worker process was killed twice on {name(tasks[number])}, perhaps for lack of "
+                        "memory; run again with workers=1 or without that input: what is finished is kept. "
+                        "(A Python script that uses workers needs `if __name__ == '__main__':` around its calls.)"
                     )
         return [done[number] for number in range(len(tasks))]
 

@@ -12,10 +12,11 @@ _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 _LIST_NUMBER = re.compile(r"\s*[(\[]?(?:\d{1,3}|[A-Za-z])")
 _LONGEST_WORD = 32
 
-_ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof sr jr st vs etc al cf e.g i.e eg ie inc ltd co corp no nos vol fig figs eq sec ch pp ed eds "
-    "jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun gen col sgt capt lt rev hon gov "
-    "sen rep approx dept est min max u.s u.k u.n e.u a.m p.m ph.d b.c a.d resp ca".split()
+# What a full stop may follow without ending a sentence: abbreviations and initials.
+_ABBREVIATION = re.compile(
+    r"(?:[A-Z]\.)*[A-Z]|(?i:mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|al|cf|e\.g|i\.e|eg|ie|inc|ltd|co|corp|no|nos|vol|figs?"
+    r"|eqs?|sec|ch|pp?|eds?|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|gen|col|sgt|capt|lt|rev|hon|gov|sen|rep"
+    r"|approx|dept|est|a\.m|p\.m|ph\.d|resp|ca)"
 )
 
 
@@ -40,7 +41,7 @@ def _ends_sentence(text: str, begin: int, match: re.Match[str]) -> bool:
         if _LIST_NUMBER.fullmatch(before):
             return False
         word = _LAST_WORD.search(before)
-        if word and (word[0].lower() in _ABBREVIATIONS or re.fullmatch(r"(?:[A-Z]\.)*[A-Z]", word[0])):
+        if word and _ABBREVIATION.fullmatch(word[0]):
             return False
     return True
 

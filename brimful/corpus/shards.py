@@ -132,7 +132,7 @@ def write_shard(
     )
 
 
-def _map(path: Path, dtype: str | np.dtype) -> np.ndarray:
+def _map(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
     """A read-only memory map; numpy cannot map an empty file."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
@@ -151,6 +151,7 @@ class Shard:
         documents: how many it holds.
         tokens: ids, uint16 or uint32 (T,).
         offsets: where each document begins, and T at the end, uint64 (documents + 1,).
+        word_bits, sentence_bits: one bit a token, eight a byte, the first in the lowest bit, uint8.
     """
 
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
@@ -165,17 +166,17 @@ class Shard:
         self.documents: int = self.record["documents"]
         self.tokens = _map(directory / f"{name}.tok", np.dtype(self.record["token_dtype"]).newbyteorder("<"))
         self.offsets = _map(directory / f"{name}.idx", "<u8")
-        self._words = _map(directory / f"{name}.word.bits", np.uint8)
-        self._sentences = _map(directory / f"{name}.sent.bits", np.uint8)
+        self.word_bits = _map(directory / f"{name}.word.bits", np.uint8)
+        self.sentence_bits = _map(directory / f"{name}.sent.bits", np.uint8)
         self._sources = _map(directory / f"{name}.src", "<u8").reshape(-1, 2)
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a word, bool (end - begin,)."""
-        return _read_bits(self._words, begin, end)
+        return _read_bits(self.word_bits, begin, end)
 
     def sentence_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
-        return _read_bits(self._sentences, begin, end)
+        return _read_bits(self.sentence_bits, begin, end)
 
     def source(self, document: int) -> tuple[str, int]:
         """The input file that a document came from, and its record there (see docs/shard-format.md)."""
@@ -213,13 +214,12 @@ class Corpus:
                 format, or its shards were made with different tokenizers.
         """
         directory = Path(directory)
+        remedy = f"make them with: brimful prepare TEXT --out {directory}"
         if not directory.is_dir():
-            raise BrimfulError(f"{directory} is not a folder; make it with: brimful prepare TEXT --out {directory}")
+            raise BrimfulError(f"no prepared shards: {directory} is not a folder; {remedy}")
         shards = [Shard(directory / "shards", name, verify=verify) for name in shard_names(directory)]
         if not shards or not (directory / "tokenizer.json").is_file():
-            raise BrimfulError(
-                f"{directory} holds no finished shards; make them with: brimful prepare TEXT --out {directory}"
-            )
+            raise BrimfulError(f"{directory} holds no finished shards; {remedy}")
         first = shards[0]
         for shard in shards:
             if shard.record["tokenizer_hash"] != first.record["tokenizer_hash"]:
@@ -229,7 +229,7 @@ class Corpus:
                 )
         corpus = cls(directory, shards)
         if not corpus.documents:
-            raise BrimfulError(f"{directory} holds shards, but no document is left in them; prepare more text")
+            raise BrimfulError(f"the shards of {directory} hold no document; prepare more text")
         return corpus
 
     @functools.cached_property

@@ -73,7 +73,8 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     Raises:
         BrimfulError: one that an encoder needs is missing.
     """
-    ids = {role: tokenizer.token_to_id(name) for role, name in _special_names(tokenizer).items()}
+    vocabulary = tokenizer.get_vocab()
+    ids = {role: vocabulary[name] for role, name in _special_names(tokenizer).items()}
     return SpecialIds(pad=ids["pad"], unk=ids.get("unk"), cls=ids["cls"], sep=ids["sep"], mask=ids["mask"])
 
 

@@ -4,7 +4,7 @@ The stream is endless: block after block, epoch after epoch. Where it stands is 
 value, and `take(cursor)` is a pure function of it: resuming costs nothing and gives the same bits.
 """
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +26,7 @@ Cursor = dict[str, Any]
 
 def ordinary_ids(vocabulary_size: int, special: SpecialIds) -> np.ndarray:
     """int32: every id of the vocabulary but the special ones."""
-    return np.setdiff1d(np.arange(vocabulary_size, dtype=np.int32), np.array(special.ids(), dtype=np.int32))
+    return np.setdiff1d(np.arange(vocabulary_size, dtype=np.int32), [i for i in astuple(special) if i is not None])
 
 
 class SequenceReader:

@@ -127,7 +127,7 @@ class VarlenLayout(Layout):
         if missing:
             q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
         reach = -1 if window is None else window // 2
-        out = varlen.varlen_attn(
+        out: Any = varlen.varlen_attn(
             q,
             k,
             v,
@@ -188,7 +188,8 @@ def _flex_attention(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     if device not in _compiled:
-        _compiled[device] = torch.compile(flex_attention) if device == "cuda" else flex_attention
+        function: Any = flex_attention
+        _compiled[device] = torch.compile(function) if device == "cuda" else function
     return _compiled[device]
 
 

@@ -99,12 +99,12 @@ def blockwise_attention_backward(
     return d_q, d_k, d_v
 
 
-def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _save(ctx, inputs, output):
     q, k, v, lengths, ctx.scale, ctx.reach = inputs
     ctx.save_for_backward(q, k, v, lengths)
 
 
-def _backward(ctx, grad):  # type: ignore[no-untyped-def]
+def _backward(ctx, grad):
     q, k, v, lengths = ctx.saved_tensors
     d_q, d_k, d_v = blockwise_attention_backward(grad, q, k, v, lengths, ctx.scale, ctx.reach)
     return d_q, d_k, d_v, None, None, None

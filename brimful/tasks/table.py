@@ -4,7 +4,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -153,3 +153,22 @@ def encode(
         max_length=max_length,
         pad=special_ids(tokenizer).pad,
     )
+
+
+def read_texts(path: Path | str) -> Table:
+    """Texts without labels: a .txt file of one text a line, or any table with a text column.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    path = Path(path)
+    if path.suffix != ".txt":
+        return replace(read_table(path, labelled=False), labels=None)
+    try:
+        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    texts = [line.strip() for line in lines if line.strip()]
+    if not texts:
+        raise BrimfulError(f"{path} holds no text; expected one text a line")
+    return Table(path, texts, None, None)

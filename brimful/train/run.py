@@ -36,3 +36,19 @@ def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """Write summary.json, which says that the run is complete."""
     write_json(directory / SUMMARY, summary)
     return summary
+
+
+def find_model(path: Path, kind: str) -> Path:
+    """The Hugging Face folder that `path` names: itself, or the one a run left in it.
+
+    Args:
+        kind: which folder of a run is wanted, "encoder" (pretraining) or "model" (a task model); the other
+            one is taken where there is only that.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    for candidate in (path, path / kind, path / "encoder", path / "model"):
+        if (candidate / "config.json").is_file():
+            return candidate
+    raise BrimfulError(f"{path} holds no model: expected config.json and model.safetensors, or a finished run")

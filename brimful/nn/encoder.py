@@ -1,0 +1,238 @@
+"""The encoder: flat rows in, hidden states out. Architectures differ by configuration alone.
+
+What is different here: no batch dimension and no padding mask (a layout says which tokens see each other),
+one matrix product for Q, K and V, and a vocabulary padded to a multiple of 64 that nobody outside sees.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError, nearest
+from brimful.nn.attention import CaptureFunction, Layout, choose_backend
+from brimful.nn.layers import EncoderConfig, Layer, Rotary, initialize, norm
+
+SHAPES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+"""Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
+
+
+def preset(name: str, architecture: Literal["bert", "modern"] = "modern", **changes: Any) -> EncoderConfig:
+    """A configuration by its public name: tiny, mini, small, base or large.
+
+    The feed-forward width is 4 * hidden for bert, and for modern, whose gate needs a third matrix, 8/3 *
+    hidden to the nearest multiple of 64: about as many parameters.
+
+    Raises:
+        BrimfulError: there is no such preset.
+    """
+    if name not in SHAPES:
+        raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
+    layers, hidden, heads = SHAPES[name]
+    values: dict[str, Any] = {
+        "architecture": architecture,
+        "layers": layers,
+        "hidden_size": hidden,
+        "heads": heads,
+        "intermediate_size": 4 * hidden if architecture == "bert" else 64 * round(hidden * 8 / 3 / 64),
+        "norm_eps": 1e-12 if architecture == "bert" else 1e-5,
+    }
+    return EncoderConfig(**(values | changes))
+
+
+@dataclass
+class Capture:
+    """What a forward pass leaves for distillation, when it is given one of these.
+
+    Attributes:
+        hidden: layers + 1 tensors (T, hidden): the embeddings, then the output of each layer, the last one
+            as `forward` returns it (after the final norm of modern).
+        queries, keys, values: for each layer (T, heads, head_dim), as attention sees them (rotated).
+    """
+
+    hidden: list[Tensor] = field(default_factory=list)
+    queries: list[Tensor] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """The `capture` that `attend` calls."""
+        self.queries.append(q)
+        self.keys.append(k)
+        self.values.append(v)
+
+
+class Encoder(nn.Module):
+    """A BERT-style encoder over packed rows.
+
+    Attributes:
+        config: its shape.
+        tokenizer: the tokenizer that its vocabulary is of, if known; saved beside the weights.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer: Tokenizer | None = None
+        padded = -(-config.vocabulary_size // 64) * 64
+        self.embedding = nn.Embedding(padded, config.hidden_size)
+        self.position: nn.Embedding | None = None
+        self.segment: nn.Embedding | None = None
+        if not config.modern:
+            self.position = nn.Embedding(config.max_length, config.hidden_size)
+            self.segment = nn.Embedding(config.segments, config.hidden_size)
+        self.embedding_norm = norm(config)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
+        self.final_norm = norm(config) if config.modern else nn.Identity()
+        self.rotary: Rotary | None = None
+        self.rotary_local: Rotary | None = None
+        if config.modern:
+            self.rotary = Rotary(config.head_dim, config.max_length, config.rope_theta)
+            if config.global_every > 1:
+                self.rotary_local = Rotary(config.head_dim, config.max_length, config.rope_theta_local)
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                initialize(module, config, output=name.endswith((".attention_out", ".down")))
+        with torch.no_grad():
+            self.embedding.weight[config.vocabulary_size :] = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embedding.weight.device
+
+    @property
+    def word_embeddings(self) -> Tensor:
+        """The embedding matrix without its padding, (vocabulary, hidden)."""
+        return self.embedding.weight[: self.config.vocabulary_size]
+
+    def fused_blocks(self) -> dict[str, int]:
+        """The matrices inside the layers: name -> how many logical matrices lie in it, along its rows."""
+        blocks = {"qkv": 3, "up": 2 if self.config.modern else 1}
+        return {
+            f"layers.{index}.{name}.weight": blocks.get(name, 1)
+            for index in range(self.config.layers)
+            for name in ("qkv", "attention_out", "up", "down")
+        }
+
+    def prepare(self, batch: PackedBatch, backend: str = "auto") -> Layout:
+        """The layout that `forward` makes for itself if it is given none (as when it is compiled)."""
+        kind = self.device.type
+        dtype = (
+            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.embedding.weight.dtype
+        )
+        return choose_backend(self.device, dtype, backend).prepare(batch)
+
+    def forward(
+        self, batch: PackedBatch, layout: Layout | None = None, capture: Capture | None = None
+    ) -> Tensor:
+        """Hidden states of a packed batch on the encoder's device.
+
+        Args:
+            batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
+            layout: `prepare(batch)`, if it is at hand; needed once for several passes.
+            capture: is filled with hidden states, queries, keys and values of each layer.
+
+        Returns:
+            (T, hidden).
+
+        Raises:
+            BrimfulError: the batch allows sequences longer than the encoder.
+        """
+        if batch.max_length > self.config.max_length:
+            raise BrimfulError(
+                f"sequences of up to {batch.max_length} tokens do not fit an encoder of"
+                f" {self.config.max_length}; lower max_length, or train an encoder with a longer one"
+            )
+        layout = self.prepare(batch) if layout is None else layout
+        x = self.embedding(batch.tokens)
+        if self.position is not None and self.segment is not None:
+            x = x + self.segment(batch.segments.int()) + self.position(batch.positions)
+        x = self.dropout(self.embedding_norm(x))
+        everywhere = self.rotary(batch.positions) if self.rotary is not None else None
+        nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
+        keep: CaptureFunction | None = None
+        if capture is not None:
+            capture.hidden.append(x)
+            keep = capture.attention
+        for index, layer in enumerate(self.layers):
+            x = layer(x, layout, everywhere if self.config.is_global(index) else nearby, keep)
+            if capture is not None:
+                capture.hidden.append(x)
+        x = self.final_norm(x)
+        if capture is not None:
+            capture.hidden[-1] = x
+        return x
+
+    def keep_layers(self, indices: Sequence[int]) -> "Encoder":
+        """A new encoder made of copies of the given layers, in that order: where a student starts.
+
+        Embeddings and final norm are copied too. The first layer of modern has no norm before its
+        attention: one that another layer brings is left out when that layer comes first, and a layer that
+        had none starts with the unit norm elsewhere. Whether a layer is local follows from its new place.
+
+        Raises:
+            BrimfulError: no layer, or one that does not exist.
+        """
+        if not indices or not all(0 <= index < self.config.layers for index in indices):
+            raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
+        student = Encoder(replace(self.config, layers=len(indices))).to(self.embedding.weight)
+        student.tokenizer = self.tokenizer
+        weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
+        student.load_state_dict(weights, strict=False)
+        for target, index in zip(student.layers, indices, strict=True):
+            target.load_state_dict(copy.copy(self.layers[index].state_dict()), strict=False)
+        return student
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Hidden states of each text, float32 (tokens, hidden), special tokens included.
+
+        Texts are cut at `config.max_length` tokens; an empty one has its special tokens.
+
+        Raises:
+            BrimfulError: the encoder has no tokenizer.
+        """
+        from brimful.nn.texts import encode
+
+        return encode(self, texts)
+
+    def embed(self, texts: Sequence[str], pooling: Literal["mean", "first"] = "mean") -> np.ndarray:
+        """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
+
+        Raises:
+            BrimfulError: the encoder has no tokenizer, or there is no such pooling.
+        """
+        from brimful.nn.texts import embed
+
+        return embed(self, texts, pooling)
+
+    def save(self, directory: Path | str) -> None:
+        """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read."""
+        from brimful.nn.interop import save_model
+
+        save_model(directory, self)
+
+    @staticmethod
+    def load(directory: Path | str) -> "Encoder":
+        """Read a Hugging Face folder of a BERT or ModernBERT model; a head in it is left out.
+
+        Raises:
+            BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+        """
+        from brimful.nn.interop import load_encoder
+
+        return load_encoder(directory)

@@ -1,0 +1,106 @@
+"""Heads: hidden states of a packed row -> logits. Their losses belong to the objectives.
+
+Both follow `transformers` exactly: BertForMaskedLM and BertForSequenceClassification, ModernBertForMaskedLM
+and ModernBertForSequenceClassification.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.layers import initialize, norm
+
+Pooling = Literal["mean", "first"]
+
+
+class MaskedLMHead(nn.Module):
+    """Transform, then scores of every token by the encoder's own embedding matrix, where masked only.
+
+    The matrix stays the encoder's: it is not among this module's parameters.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        config = encoder.config
+        self.vocabulary_size = config.vocabulary_size
+        self._tied = (encoder.embedding,)  # in a tuple, so that it is not registered twice
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.modern)
+        self.norm = norm(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
+        initialize(self.dense, config, output=True)
+
+    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
+        """hidden (T, hidden), positions int64 (M,) -> logits (M, vocabulary); (T, vocabulary) without."""
+        if positions is not None:
+            hidden = hidden.index_select(0, positions)
+        hidden = self.norm(F.gelu(self.dense(hidden)))
+        return F.linear(hidden, self._tied[0].weight[: self.vocabulary_size], self.bias)
+
+
+class SequenceHead(nn.Module):
+    """Scores of classes (or values of a regression) for each sequence of a packed row.
+
+    bert pools the first token, through a dense layer and tanh (`transformers` calls it the pooler); modern
+    pools the mean or the first token, then dense, GeLU and norm.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        classes: int,
+        *,
+        pooling: Pooling | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        """
+        Args:
+            encoder: the encoder that it will read.
+            classes: number of scores.
+            pooling: "mean" or "first"; by default "first" for bert, which knows no other, "mean" for modern.
+            dropout: before the classifier; the encoder's own by default.
+        """
+        super().__init__()
+        config = encoder.config
+        self.classes = classes
+        self.modern = config.modern
+        self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
+        if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
+            raise BrimfulError(f"pooling {self.pooling!r} is not known for {config.architecture} classifiers")
+        self.dropout_rate = config.dropout if dropout is None else dropout
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.modern)
+        self.norm = norm(config) if config.modern else nn.Identity()
+        self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
+        self.classifier = nn.Linear(config.hidden_size, classes)
+        initialize(self.dense, config, output=True)
+        initialize(self.classifier, config)
+        if config.modern:
+            nn.init.trunc_normal_(self.classifier.weight, std=config.hidden_size**-0.5)
+
+    def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
+        """hidden (T, hidden) -> logits (S, classes); those of filler and empty sequences mean nothing."""
+        return self.classify(pool(hidden, batch, self.pooling))
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """pooled (S, hidden) -> logits (S, classes)."""
+        pooled = self.dense(pooled)
+        pooled = self.norm(F.gelu(pooled)) if self.modern else torch.tanh(pooled)
+        return self.classifier(self.dropout(pooled))
+
+
+def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
+    """One vector for each sequence of a row: hidden (T, hidden) -> (S, hidden), finite in empty slots.
+
+    The mean adds up in float32 at least, token after token on the CPU, whatever the neighbours.
+    """
+    if pooling == "first":
+        return hidden.index_select(0, batch.first_positions)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)
+    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)
+    total = total.index_add(0, batch.sequence_of_token, hidden.to(dtype))
+    return (total / sizes[:, None]).to(hidden.dtype)

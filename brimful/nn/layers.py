@@ -1,0 +1,185 @@
+"""What an encoder is made of: rotary positions, and the one transformer layer that configuration shapes."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from brimful.errors import BrimfulError
+from brimful.nn.attention import CaptureFunction, Layout, attend
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Shape of an encoder. Defaults are those of a short-context modern encoder of mini size."""
+
+    architecture: Literal["bert", "modern"] = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions)."""
+    vocabulary_size: int = 30522
+    """Number of tokens; padded to a multiple of 64 inside, invisible outside."""
+    hidden_size: int = 256
+    """Width of the residual stream."""
+    layers: int = 4
+    """Number of transformer layers."""
+    heads: int = 4
+    """Attention heads; they divide hidden_size."""
+    intermediate_size: int = 704
+    """Width of the feed-forward layer (of each half of it, for the gated one of modern)."""
+    max_length: int = 512
+    """The longest sequence, in tokens."""
+    segments: int = 2
+    """Token types; bert only."""
+    pad_id: int = 0
+    """The token that fills unused slots."""
+    norm_eps: float = 1e-5
+    """Added to the variance in LayerNorm."""
+    dropout: float = 0.0
+    """Dropout of hidden states while training; attention probabilities are never dropped."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary frequencies in global layers; modern only."""
+    rope_theta_local: float = 10_000.0
+    """Base of the rotary frequencies in local layers; modern only."""
+    local_attention: int = 128
+    """Width of the window in local layers: a token sees those at most half of it away; modern only."""
+    global_every: int = 1
+    """Layers 0, n, 2n ... see the whole sequence, the others a window; 1: all are global; modern only."""
+    initializer_range: float = 0.02
+    """Standard deviation of initial weights."""
+
+    def __post_init__(self) -> None:
+        sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
+        for name in (*sizes, "segments", "local_attention", "global_every"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        if self.hidden_size % self.heads:
+            raise BrimfulError(f"model.heads: {self.heads} heads do not divide a width of {self.hidden_size}")
+        if self.modern and self.head_dim % 2:
+            raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
+        if not 0 <= self.pad_id < self.vocabulary_size:
+            raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
+        if not 0 <= self.dropout < 1:
+            raise BrimfulError(f"model.dropout is {self.dropout}: it must be at least 0 and less than 1")
+
+    @property
+    def modern(self) -> bool:
+        """Whether the architecture is ModernBERT's."""
+        return self.architecture == "modern"
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.heads
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer sees whole sequences."""
+        return not self.modern or layer % self.global_every == 0
+
+
+class Rotary(nn.Module):
+    """Cosines and sines of rotary positions (Su et al. 2021, "RoFormer", section 3.2), in tables."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, head_dim: int, max_length: int, theta: float) -> None:
+        super().__init__()
+        frequency = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+        angle = torch.arange(max_length, dtype=torch.float32)[:, None] * frequency
+        self.register_buffer("cosine", angle.cos(), persistent=False)
+        self.register_buffer("sine", angle.sin(), persistent=False)
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """positions int32 (T,) -> cosines and sines (T, 1, head_dim / 2)."""
+        return F.embedding(positions, self.cosine)[:, None], F.embedding(positions, self.sine)[:, None]
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (x[i], x[i + head_dim / 2]) of (T, heads, head_dim) by its position's angle."""
+    cosine, sine = rotation
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward sub-layers with residual connections.
+
+    bert normalises after each residual sum (Devlin et al. 2018); modern normalises the input of each
+    sub-layer, except that of the first, which the embedding norm has just normalised, and gates its
+    feed-forward layer by GeLU (Shazeer 2020; Warner et al. 2024, section 2.1).
+    """
+
+    def __init__(self, config: EncoderConfig, index: int) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.gated = config.modern
+        self.post_norm = not config.modern
+        self.window = None if config.is_global(index) else config.local_attention
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, not config.modern
+        first_modern = config.modern and index == 0
+        self.attention_norm = nn.Identity() if first_modern else norm(config)
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=bias)
+        self.attention_out = nn.Linear(hidden, hidden, bias=bias)
+        self.mlp_norm = norm(config)
+        self.up = nn.Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
+        self.down = nn.Linear(inner, hidden, bias=bias)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        """x (T, hidden) -> (T, hidden)."""
+        if self.post_norm:
+            x = self.attention_norm(x + self.dropout(self._attend(x, layout, rotation, capture)))
+            return self.mlp_norm(x + self.dropout(self._mlp(x)))
+        x = x + self._attend(self.attention_norm(x), layout, rotation, capture)
+        return x + self._mlp(self.mlp_norm(x))
+
+    def _attend(
+        self,
+        x: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        q, k, v = self.qkv(x).view(x.shape[0], 3, self.heads, -1).unbind(1)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        out = attend(q, k, v, layout, window=self.window, capture=capture)
+        return self.attention_out(out.reshape(x.shape))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        if not self.gated:
+            return self.down(F.gelu(self.up(x)))
+        value, gate = self.up(x).chunk(2, dim=-1)
+        return self.down(self.dropout(F.gelu(value) * gate))
+
+
+def norm(config: EncoderConfig) -> nn.LayerNorm:
+    """LayerNorm as the architecture wants it: modern has no bias."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=not config.modern)
+
+
+@torch.no_grad()
+def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, output: bool = False) -> None:
+    """Initial weights of a matrix; biases 0.
+
+    bert: normal (Devlin et al. 2018). modern: normal cut off at two standard deviations, and `output`
+    matrices, which write to the residual stream, divided by sqrt(2 * layers) (Warner et al. 2024, section
+    B; both as `transformers` does).
+    """
+    std = config.initializer_range
+    if config.modern:
+        if output:
+            std /= math.sqrt(2 * config.layers)
+        nn.init.trunc_normal_(linear.weight, std=std, a=-2 * std, b=2 * std)
+    else:
+        nn.init.normal_(linear.weight, std=std)
+    if isinstance(linear, nn.Linear) and linear.bias is not None:
+        nn.init.zeros_(linear.bias)

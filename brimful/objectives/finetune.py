@@ -1,0 +1,227 @@
+"""Fine-tuning: classification of texts and pairs of texts, and the verb `brimful finetune`."""
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from brimful.config import verb
+from brimful.console import say
+from brimful.data.examples import Examples, ExampleStream
+from brimful.distributed import World, world
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.nn.interop import save_model
+from brimful.objectives.classification import Classification, Task, judge, load_task, write_predictions
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import Precision, resolve
+from brimful.train.objective import Runtime
+from brimful.train.run import check_new_run, find_model, finish_run, start_run
+from brimful.train.trainer import Trainer, TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Train an encoder to classify texts or pairs of texts."""
+
+    encoder: str
+    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    train: str
+    """TSV, CSV or JSONL with the columns text, text_b (optional) and label."""
+    test: str
+    """The same, to judge the finished model once."""
+    out: str
+    """Run directory to create; the model ends up in RUN/model."""
+    dev: str | None = None
+    """The same, to choose the learning rate; by default a fifth of train, which is then used as well."""
+    seed: tuple[int, ...] = (0,)
+    """Seeds: each trains a model of its own; figures are then means with their spread."""
+    learning_rates: tuple[float, ...] = (3e-4,)
+    """Peak rates to try; the one best on dev is kept."""
+    epochs: float = 6.0
+    """Passes over train."""
+    batch: int = 16
+    """Examples in an update."""
+    max_length: int = 128
+    """The most tokens of an example; the rest is cut."""
+    initialisation: Literal["pretrained", "random"] = "pretrained"
+    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    layers: tuple[int, ...] | None = None
+    """Keep only these layers of the encoder (0-based), in this order."""
+    dropout: float = 0.1
+    """Dropout of hidden states and before the classifier."""
+    micro_batch_tokens: int = 4096
+    """The most tokens that one forward and backward pass takes."""
+    precision: Precision = "auto"
+    """Number format of the computation; auto is the fastest that needs no loss scaling."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """learning_rate is set from learning_rates."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training: its settings, its figures on dev, and the model."""
+
+    seed: int
+    learning_rate: float
+    dev: dict[str, float]
+    directory: Path
+    encoder: Encoder
+    head: SequenceHead
+
+
+def starting_encoder(config: FinetuneConfig, seed: int) -> Encoder:
+    """The encoder that training starts from."""
+    encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
+    if config.layers is not None:
+        encoder = encoder.keep_layers(config.layers)
+    torch.manual_seed(seed)
+    shape = replace(encoder.config, dropout=config.dropout)
+    fresh = Encoder(shape)
+    fresh.tokenizer = encoder.tokenizer
+    if config.initialisation == "pretrained":
+        fresh.load_state_dict(encoder.state_dict())
+    return fresh
+
+
+def choose(trials: list[Trial]) -> Trial:
+    """The trial that is best on dev; of equals the first."""
+    return max(trials, key=lambda trial: trial.dev.get("accuracy", 0.0))
+
+
+def train_trial(
+    config: FinetuneConfig,
+    examples: Examples,
+    held_out: Examples | None,
+    classes: int,
+    seed: int,
+    learning_rate: float,
+    directory: Path,
+    runtime: Runtime,
+) -> Trial:
+    """Train one model from the start and judge it on the held-out examples."""
+    encoder = starting_encoder(config, seed)
+    head = SequenceHead(encoder, classes)
+    steps = max(1, round(config.epochs * len(examples) / config.batch))
+    world = runtime.world
+    trainer = Trainer(
+        encoder,
+        Classification(head, held_out),
+        ExampleStream(
+            examples,
+            sequences=config.batch,
+            tokens=config.micro_batch_tokens,
+            seed=seed,
+            fixed_shapes=runtime.device.type == "cuda",
+            rank=world.rank,
+            world=world.size,
+        ),
+        runtime,
+        directory,
+        config=TrainerConfig(steps=steps),
+        optimizer=replace(config.optimizer, learning_rate=learning_rate),
+        schedule=config.schedule,
+        seed=seed,
+    )
+    figures = trainer.run(f"fine-tune, seed {seed}, rate {learning_rate:g}")
+    return Trial(seed, learning_rate, figures, directory, encoder, head)
+
+
+@verb(FinetuneConfig)
+def finetune(config: FinetuneConfig) -> dict[str, Any]:
+    """Train an encoder to classify texts, choosing the learning rate on held-out examples.
+
+    Returns:
+        what summary.json holds: `test.accuracy`, `test.n`, `dev.accuracy`, the trials ...
+
+    Raises:
+        BrimfulError: an unusable encoder, table or run directory.
+    """
+    directory = Path(config.out)
+    check_new_run(directory)
+    task = load_task(
+        starting_encoder(config, 0),
+        config.train,
+        config.dev,
+        config.test,
+        max_length=config.max_length,
+        split=len(config.learning_rates) > 1,
+    )
+    say(
+        f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
+        f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
+    )
+    if config.dry_run:
+        return {"dry_run": True, "train": len(task.train), "test": len(task.test), "labels": task.labels}
+    with world() as ranks:
+        return _finetune(config, task, directory, ranks)
+
+
+def _finetune(config: FinetuneConfig, task: Task, directory: Path, ranks: World) -> dict[str, Any]:
+    started = time.perf_counter()
+    runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+    if ranks.is_main:
+        start_run(directory, config)
+    ranks.barrier()
+    trials: list[Trial] = []
+    chosen: list[Trial] = []
+    for seed in config.seed:
+
+        folder = directory / "trials" / f"seed-{seed}"
+        compared = [
+            train_trial(config, task.fit, task.dev, len(task.labels), seed, rate, folder / f"rate-{rate:g}", runtime)
+            for rate in config.learning_rates
+        ]
+        trials += compared
+        best = choose(compared)
+        if task.fit is not task.train:
+            dev, rate = best.dev, best.learning_rate
+            say(f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it")
+            best = train_trial(config, task.train, None, len(task.labels), seed, rate, folder / "final", runtime)
+            best = replace(best, dev=dev)
+        chosen.append(best)
+
+    outputs, tests = zip(*(judge(t.encoder, t.head, task.test, runtime) for t in chosen), strict=True)
+    best_index = max(range(len(chosen)), key=lambda i: chosen[i].dev.get("accuracy", 0.0))
+    best = chosen[best_index]
+    summary = {
+        "kind": "finetune",
+        "test": _over_seeds(tests),
+        "dev": best.dev,
+        "learning_rate": best.learning_rate,
+        "trials": [
+            {"seed": t.seed, "learning_rate": t.learning_rate, "dev_accuracy": t.dev.get("accuracy")}
+            for t in trials
+        ],
+        "labels": task.labels,
+        "parameters": sum(p.numel() for p in [*best.encoder.parameters(), *best.head.parameters()]),
+        "leaked_test_texts": task.leaked,
+        "precision": runtime.precision,
+        "seconds": time.perf_counter() - started,
+    }
+    if ranks.is_main:
+        save_model(directory / "model", best.encoder, best.head, task.labels)
+        write_predictions(directory / "predictions.jsonl", outputs[best_index], task)
+        shutil.copyfile(best.directory / "metrics.jsonl", directory / "metrics.jsonl")
+        finish_run(directory, summary)
+    ranks.barrier()
+    return summary
+
+
+def _over_seeds(tests: list[dict[str, float]]) -> dict[str, Any]:
+    """Figures of one seed as they are; of several, their means, with spread and list for the accuracy."""
+    if len(tests) == 1:
+        return tests[0]
+    runs = [test["accuracy"] for test in tests]
+    means = {name: float(np.mean([test[name] for test in tests])) for name in ("accuracy", "f1")}
+    return means | {"accuracy_std": float(np.std(runs, ddof=1)), "accuracy_runs": runs, "n": tests[0]["n"]}
+
+

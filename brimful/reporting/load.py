@@ -1,0 +1,122 @@
+"""A run directory as plain values: whatever of its files is there, checked just enough to be shown."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brimful.config import read_yaml
+from brimful.errors import BrimfulError
+from brimful.storage import read_json
+from brimful.train.metrics import read_metrics
+
+CONFIG, METRICS, SUMMARY = FILES = ("config.yaml", "metrics.jsonl", "summary.json")
+PIPELINE = ("demo", "prepare", "pretrain", "finetune", "distil", "export", "run")
+TELLING_KEYS = {
+    "masking": "pretrain",
+    "teacher": "distil",
+    "encoder": "finetune",
+    "paths": "prepare",
+    "format": "export",
+}
+"""A key of config.yaml that only one verb has, for runs that have no summary yet."""
+
+Metrics = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run directory; an absent file is an empty value."""
+
+    name: str
+    """Name of the directory."""
+    kind: str
+    """The verb that made it, one of PIPELINE."""
+    summary: dict[str, Any]
+    """summary.json; empty while the run is unfinished."""
+    config: dict[str, Any]
+    """config.yaml, parsed."""
+    config_text: str
+    """config.yaml as it stands in the file."""
+    metrics: Metrics
+    """metrics.jsonl."""
+    trials: dict[str, Metrics] = field(default_factory=dict)
+    """Metrics of RUN/trials/NAME, by name."""
+    stages: dict[str, Metrics] = field(default_factory=dict)
+    """Metrics of RUN/stages/NAME, by name."""
+    children: tuple["Run", ...] = ()
+    """Runs inside this one, in the order of the pipeline."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run got as far as its summary."""
+        return bool(self.summary)
+
+
+def load_run(directory: Path) -> Run:
+    """Read a run directory and the runs directly inside it.
+
+    Raises:
+        BrimfulError: it is not a run directory, or a file in it is damaged.
+    """
+    if not directory.exists():
+        raise BrimfulError(f"{directory} does not exist; give the directory of a run")
+    inside = _subdirectories(directory)
+    if not (_is_run(directory) or any(map(_is_run, inside))):
+        raise BrimfulError(
+            f"{directory} is not a run directory: it has none of {', '.join(FILES)}, and no run directly inside it"
+        )
+    children = [load_run(path) for path in inside if _is_run(path)]
+    config = read_yaml(directory / CONFIG) if (directory / CONFIG).is_file() else {}
+    summary = _read_summary(directory / SUMMARY)
+    return Run(
+        name=directory.resolve().name,
+        kind=_kind(summary, config, bool(children)),
+        summary=summary,
+        config=config,
+        config_text=(directory / CONFIG).read_text(encoding="utf-8") if config else "",
+        metrics=_read_metrics(directory / METRICS),
+        trials=_read_group(directory / "trials"),
+        stages=_read_group(directory / "stages"),
+        children=tuple(sorted(children, key=lambda run: (PIPELINE.index(run.kind), run.name))),
+    )
+
+
+def _subdirectories(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in FILES)
+
+
+def _kind(summary: dict[str, Any], config: dict[str, Any], has_children: bool) -> str:
+    if summary.get("kind") in PIPELINE:
+        return str(summary["kind"])
+    if has_children:
+        return "demo"
+    return next((kind for key, kind in TELLING_KEYS.items() if key in config), "run")
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    summary = read_json(path) if path.is_file() else {}
+    if not isinstance(summary, dict):
+        raise BrimfulError(f"{path} must hold a JSON object, not a {type(summary).__name__}")
+    return summary
+
+
+def _read_metrics(path: Path) -> Metrics:
+    if not path.is_file():
+        return []
+    try:
+        lines = read_metrics(path)
+    except UnicodeDecodeError as error:
+        raise BrimfulError(f"{path} is not UTF-8 text; it is damaged or not Brimful's") from error
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict):
+            raise BrimfulError(f"{path}, line {number} is not a JSON object; remove that line")
+    return lines
+
+
+def _read_group(directory: Path) -> dict[str, Metrics]:
+    groups = {path.name: _read_metrics(path / METRICS) for path in _subdirectories(directory)}
+    return {name: metrics for name, metrics in groups.items() if metrics}
