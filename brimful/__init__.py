@@ -18,7 +18,7 @@ _HOME = {
     "predict": "brimful.objectives.predict",
     "export": "brimful.exporting",
     "report": "brimful.reporting.verb",
-    "demo": "brimful.demonstration",
+    "demo": "brimful.demonstration.verb",
     "Encoder": "brimful.nn.encoder",
     "BrimfulError": "brimful.errors",
 }
@@ -40,7 +40,7 @@ __all__ = [  # noqa: RUF022 (in the order of the pipeline)
 if TYPE_CHECKING:
     from brimful.corpus.prepare import prepare
     from brimful.data.pack import pack
-    from brimful.demonstration import demo
+    from brimful.demonstration.verb import demo
     from brimful.errors import BrimfulError
     from brimful.exporting import export
     from brimful.nn.encoder import Encoder

@@ -1,4 +1,4 @@
-"""Checkpoints: full tensors as safetensors, everything else as JSON, each a directory that is whole or absent."""
+"""Checkpoints: full tensors as safetensors, the rest as JSON, each a directory that is whole or absent."""
 
 import re
 import shutil
@@ -20,7 +20,9 @@ def _steps(directory: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def save(directory: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any], keep: int) -> None:
+def save(
+    directory: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any], keep: int
+) -> None:
     """Write `directory/step-N` and remove all but the newest `keep` checkpoints."""
     with atomic_directory(directory / f"step-{step}") as temporary:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / _TENSORS)

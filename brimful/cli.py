@@ -24,7 +24,7 @@ VERBS = {
     "predict": ("brimful.objectives.predict:predict", "task model + texts -> labels"),
     "export": ("brimful.exporting:export", "model -> Hugging Face folder or ONNX, checked"),
     "report": ("brimful.reporting.verb:report", "run directories -> one HTML page"),
-    "demo": ("brimful.demonstration:demo", "all of it, on 35,000 Chinese reviews"),
+    "demo": ("brimful.demonstration.verb:demo", "all of it, on 35,000 Chinese reviews"),
 }
 
 
@@ -42,7 +42,7 @@ def _help() -> str:
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
         "brimful VERB --help lists a verb's options. Every verb takes --config FILE.yaml, and its options\n"
-        "again on top; --json prints one JSON object on stdout; --dry-run checks everything and does nothing.\n"
+        "again on top; --json prints one JSON object on stdout; --dry-run only checks everything.\n"
     )
 
 
@@ -77,7 +77,7 @@ def _parse(name: str, arguments: Sequence[str]) -> tuple[Any, Any, Common]:
     default = None
     if path is not None:
         default = schema(build(verb.schema, read_yaml(path), missing=tyro.MISSING), Common())
-    parsed = tyro.cli(
+    parsed: Any = tyro.cli(
         schema,
         prog=f"brimful {name}",
         description=verb.__doc__.split("\n\n")[0] if verb.__doc__ else None,

@@ -42,7 +42,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         BrimfulError: the file is absent, not YAML, or not a mapping.
     """
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -38,7 +45,9 @@ def progress(title: str, total: int) -> Iterator[Advance]:
             task = bar.add_task(title, total=total, note="")
 
             def advance(steps: int = 1, note: str = "") -> None:
-                bar.update(task, advance=steps, **({"note": note} if note else {}))
+                bar.update(task, advance=steps)
+                if note:
+                    bar.update(task, note=note)
 
             yield advance
         return

@@ -21,9 +21,7 @@ def packed_batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedB
             yield examples.batch(index)
 
 
-def predict(
-    forward: Callable[[PackedBatch], Tensor], examples: Examples, runtime: Runtime
-) -> np.ndarray:
+def predict(forward: Callable[[PackedBatch], Tensor], examples: Examples, runtime: Runtime) -> np.ndarray:
     """Outputs of `forward` for every example.
 
     Args:

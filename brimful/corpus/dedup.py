@@ -30,8 +30,10 @@ def keep_first(parts: Sequence[np.ndarray], *, keys_at_once: int = KEYS_AT_ONCE)
         bool arrays shaped as `parts`.
     """
     total = sum(len(part) for part in parts)
-    bits = max(0, (total - 1) // keys_at_once).bit_length()
     keep = [np.zeros(len(part), bool) for part in parts]
+    if total == 0:
+        return keep
+    bits = ((total - 1) // keys_at_once).bit_length()
     begins = np.cumsum([0, *map(len, parts)])
     for partition in range(1 << bits):
         rows = [_rows_of(part, partition, bits) for part in parts]

@@ -74,7 +74,7 @@ def run_tasks(
                     raise BrimfulError(
                         f"a worker process was killed twice on {name(tasks[number])}, perhaps for lack of "
                         "memory; run again with workers=1 or without that input: what is finished is kept. "
-                        "(A Python script that uses workers needs `if __name__ == '__main__':` around its calls.)"
+                        "(A Python script that uses workers needs `if __name__ == '__main__':` around it.)"
                     )
         return [done[number] for number in range(len(tasks))]
 

@@ -14,7 +14,7 @@ from typing import Any
 from brimful.corpus.inputs import Input
 from brimful.corpus.shards import shard_names
 from brimful.errors import BrimfulError
-from brimful.storage import crc32, read_commit, read_json, sweep, write_json
+from brimful.storage import cannot_write, crc32, read_commit, read_json, sweep, write_json
 
 PART_BYTES = 64 << 20
 
@@ -26,12 +26,12 @@ def part_name(number: int) -> str:
     return f"part-{number:05d}"
 
 
-def group(inputs: Sequence[Input], part_bytes: int = PART_BYTES) -> list[Part]:
-    """Group inputs, in order, into parts of about `part_bytes`; a file is never divided."""
+def group(inputs: Sequence[Input]) -> list[Part]:
+    """Group inputs, in order, into parts of about 64 MB; a file is never divided."""
     parts: list[list[Input]] = []
-    size = part_bytes
+    size = PART_BYTES
     for item in inputs:
-        if size >= part_bytes:
+        if size >= PART_BYTES:
             parts.append([])
             size = 0
         parts[-1].append(item)
@@ -47,9 +47,11 @@ def open_plan(directory: Path, inputs: Sequence[Input], settings: dict[str, Any]
             inputs that changed or are gone.
     """
     file = directory / "plan.json"
-    if directory.exists() and not directory.is_dir():
-        raise BrimfulError(f"{directory} is a file; --out names a folder")
-    if not file.exists() and directory.is_dir() and any(directory.iterdir()):
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
+    if not file.exists():
         sweep(directory)
         if any(directory.iterdir()):
             raise BrimfulError(f"{directory} holds other files and no prepared corpus; use a new folder")

@@ -267,4 +267,6 @@ def encode(tokenizer: "Tokenizer", segmenter: Segmenter, texts: list[str]) -> To
     words = word_starts(begins, segmenter.spans(joined))
     # A sentence can only start where a word does: a lexicon word such as `Yahoo! Inc` is not cut.
     sentences = word_starts(begins, sentence_spans(joined)) & words
+    firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
+    words[firsts] = sentences[firsts] = True
     return TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))

@@ -10,6 +10,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SMALLEST_VOCABULARY = 64
 LONGEST_WORD = 100
-# Rarer characters become [UNK]: a character that fills one slot in 5,000 more of running text is worth one.
+# The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
 ALPHABET_COVERAGE = 0.9998
 # What BertPreTokenizer sets apart, so that it never continues a word.
 _ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
@@ -119,14 +120,21 @@ class _Alphabet:
         return normalised
 
     def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters (at most `limit`) and, sorted, those that can continue a word."""
+        """The most frequent characters, at most `limit`, that cover the text; the others that occur twice."""
         self._counts[character_classes() == SPACE] = 0
         order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
         covered = np.cumsum(self._counts[order])
         enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if len(order) else 0
-        chosen = np.sort(order[: min(enough, limit)])
-        alphabet = [chr(code) for code in chosen]
-        return alphabet, [chr(code) for code in chosen if self._continues[code] and _can_continue(code)]
+        enough = min(enough, limit)
+        others = order[enough:][self._counts[order[enough:]] > 1]
+        return [chr(code) for code in order[:enough]], [chr(code) for code in others]
+
+    def continuations(self, characters: Iterable[str]) -> list[str]:
+        """`##c` for each of the characters that can stand within a word, sorted."""
+        return [f"##{character}" for character in sorted(characters) if self._continues_word(character)]
+
+    def _continues_word(self, character: str) -> bool:
+        return bool(self._continues[ord(character)]) and _can_continue(ord(character))
 
 
 def _can_continue(code: int) -> bool:
@@ -166,10 +174,10 @@ def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokeni
     )
     counter = _Alphabet(normalizer)
     sample = [text for batch in _batches(texts) for text in counter.read(batch)]
-    alphabet, continuing = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
+    alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
     if not alphabet:
         raise BrimfulError("cannot train a tokenizer: the texts are empty")
-    continuations = [f"##{character}" for character in continuing]
+    continuations = counter.continuations(alphabet)
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
         special_tokens=[*SPECIAL_TOKENS, *continuations],
@@ -181,7 +189,12 @@ def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokeni
     scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
     scratch.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     scratch.train_from_iterator(_batches(sample), trainer)
-    return _bert(scratch.get_vocab(with_added_tokens=False), lowercase)
+    vocabulary = scratch.get_vocab(with_added_tokens=False)
+    for piece in chain.from_iterable([other, *counter.continuations([other])] for other in others):
+        if len(vocabulary) >= size:
+            break
+        vocabulary[piece] = len(vocabulary)
+    return _bert(vocabulary, lowercase)
 
 
 def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
@@ -238,16 +251,24 @@ def tokenizer_hash(tokenizer: "Tokenizer") -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
-def save(tokenizer: "Tokenizer", directory: str | Path, *, model_max_length: int = 512) -> None:
+def save(
+    tokenizer: "Tokenizer", directory: str | Path, *, model_max_length: int = 512, segments: bool = True
+) -> None:
     """Write tokenizer.json and the tokenizer_config.json that `transformers.AutoTokenizer` reads.
 
     tokenizer.json comes last: where it is, the folder is complete.
+
+    Args:
+        model_max_length: where `transformers` truncates if asked to.
+        segments: whether `transformers` should hand the model `token_type_ids` (BERT takes them, ModernBERT
+            refuses them).
     """
     directory = Path(directory)
     names = _special_names(tokenizer)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model_max_length,
+        "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{role}_token": name for role, name in names.items()},
     }

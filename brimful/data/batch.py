@@ -68,14 +68,18 @@ class PackedBatch:
     def to(self, device: torch.device | str) -> "PackedBatch":
         """The same batch with its tensors on `device` (copied asynchronously from pinned memory)."""
 
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=True)
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
 
-        tensors = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
         return replace(
             self,
-            **{name: move(getattr(self, name)) for name in tensors},
-            targets={name: tensor.to(device, non_blocking=True) for name, tensor in self.targets.items()},
+            tokens=move(self.tokens),
+            positions=move(self.positions),
+            segments=move(self.segments),
+            offsets=move(self.offsets),
+            mlm_positions=None if self.mlm_positions is None else move(self.mlm_positions),
+            mlm_labels=None if self.mlm_labels is None else move(self.mlm_labels),
+            targets={name: move(tensor) for name, tensor in self.targets.items()},
         )
 
 

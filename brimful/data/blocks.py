@@ -51,7 +51,7 @@ class PackingConfig:
 
 @dataclass(frozen=True)
 class Split:
-    """Documents of a corpus to train on, and those held out. A document's side never changes with the seed."""
+    """Documents to train on and documents held out; a document's side does not depend on the seed."""
 
     training: np.ndarray
     validation: np.ndarray

@@ -8,6 +8,7 @@ reaches the end of an epoch goes on with the next.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -65,11 +66,11 @@ class Examples:
         return replace(batch, targets=targets)
 
     def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
-        """Spread the examples `index` over as few micro-batches of at most `tokens` tokens as best-fit finds."""
+        """Spread the examples `index` over few micro-batches of at most `tokens` tokens, by best-fit."""
         lengths = self.lengths[index]
         plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
         row_offsets, order = assign(plan, lengths, key)
-        return [index[order[a:b]] for a, b in zip(row_offsets[:-1], row_offsets[1:], strict=True)]
+        return [index[order[a:b]] for a, b in pairwise(row_offsets)]
 
 
 class ExampleStream:

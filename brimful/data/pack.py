@@ -23,7 +23,7 @@ class PackConfig:
     """Plan rows and report how full they are."""
 
     data: Annotated[str, tyro.conf.Positional]
-    """Folder made by `brimful prepare`, or a JSON file {"counts": [...]}: counts[i] sequences of length i + 1."""
+    """Folder made by `brimful prepare`, or JSON {"counts": [...]}: counts[i] sequences of length i + 1."""
     out: str | None = None
     """JSON file to write the plan to: patterns of lengths and how many rows follow each."""
     packing: PackingConfig = PackingConfig()

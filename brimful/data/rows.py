@@ -26,7 +26,9 @@ Cursor = dict[str, Any]
 
 def ordinary_ids(vocabulary_size: int, special: SpecialIds) -> np.ndarray:
     """int32: every id of the vocabulary but the special ones."""
-    return np.setdiff1d(np.arange(vocabulary_size, dtype=np.int32), [i for i in astuple(special) if i is not None])
+    return np.setdiff1d(
+        np.arange(vocabulary_size, dtype=np.int32), [i for i in astuple(special) if i is not None]
+    )
 
 
 class SequenceReader:
@@ -84,15 +86,19 @@ class SequenceReader:
             keys.append(hash_words(key, block.sequences.identity(chosen)))
         lengths = [len(ids) for ids in tokens]
         batch = pack(
-            tokens, max_length=self.max_length, pad=self.special.pad, slots=slots, sequence_slots=sequence_slots
+            tokens,
+            max_length=self.max_length,
+            pad=self.special.pad,
+            slots=slots,
+            sequence_slots=sequence_slots,
         )
         real = slice(0, sum(lengths))
-        ids = batch.tokens.numpy()[real]
+        laid = batch.tokens.numpy()[real]
         shown, positions, labels, dropped = mask_tokens(
-            ids,
+            laid,
             batch.positions.numpy()[real],
             np.concatenate(word_starts),
-            (ids != self.special.cls) & (ids != self.special.sep),
+            (laid != self.special.cls) & (laid != self.special.sep),
             np.repeat(np.concatenate(keys), lengths),
             self.masking,
             self.vocabulary,

@@ -100,7 +100,9 @@ def cut_documents(corpus: Corpus, documents: np.ndarray, max_length: int) -> Seq
             begins, ends = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
             _cut(*arguments, begins, ends)
         begins, ends = begins[:n], ends[:n]
-        parts.append((np.full(n, index, dtype=np.uint32), begins, (ends - begins + SPECIAL_TOKENS).astype(np.int32)))
+        parts.append(
+            (np.full(n, index, dtype=np.uint32), begins, (ends - begins + SPECIAL_TOKENS).astype(np.int32))
+        )
     if not parts:
         return Sequences(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int32))
     return Sequences(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -34,7 +34,8 @@ def preset(name: str, architecture: Literal["bert", "modern"] = "modern", **chan
     """A configuration by its public name: tiny, mini, small, base or large.
 
     The feed-forward width is 4 * hidden for bert, and for modern, whose gate needs a third matrix, 8/3 *
-    hidden to the nearest multiple of 64: about as many parameters.
+    hidden to the nearest multiple of 64: about as many parameters. Initial weights of modern shrink with
+    the square root of the width, 0.02 at base.
 
     Raises:
         BrimfulError: there is no such preset.
@@ -49,6 +50,7 @@ def preset(name: str, architecture: Literal["bert", "modern"] = "modern", **chan
         "heads": heads,
         "intermediate_size": 4 * hidden if architecture == "bert" else 64 * round(hidden * 8 / 3 / 64),
         "norm_eps": 1e-12 if architecture == "bert" else 1e-5,
+        "initializer_range": 0.02 if architecture == "bert" else 0.02 * (768 / hidden) ** 0.5,
     }
     return EncoderConfig(**(values | changes))
 
@@ -118,7 +120,9 @@ class Encoder(nn.Module):
     @property
     def word_embeddings(self) -> Tensor:
         """The embedding matrix without its padding, (vocabulary, hidden)."""
-        return self.embedding.weight[: self.config.vocabulary_size]
+        weight = self.embedding.weight
+        # A slice, even one that takes all, costs its backward a matrix of zeros.
+        return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
 
     def fused_blocks(self) -> dict[str, int]:
         """The matrices inside the layers: name -> how many logical matrices lie in it, along its rows."""

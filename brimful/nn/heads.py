@@ -27,8 +27,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         config = encoder.config
-        self.vocabulary_size = config.vocabulary_size
-        self._tied = (encoder.embedding,)  # in a tuple, so that it is not registered twice
+        self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.modern)
         self.norm = norm(config)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
@@ -39,7 +38,7 @@ class MaskedLMHead(nn.Module):
         if positions is not None:
             hidden = hidden.index_select(0, positions)
         hidden = self.norm(F.gelu(self.dense(hidden)))
-        return F.linear(hidden, self._tied[0].weight[: self.vocabulary_size], self.bias)
+        return F.linear(hidden, self._encoder[0].word_embeddings, self.bias)
 
 
 class SequenceHead(nn.Module):

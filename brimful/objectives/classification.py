@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ def encode_labelled(table: Table, encoder: Encoder, max_length: int, labels: lis
 class Classification:
     """The objective: one term, `classification`, the mean cross-entropy over an update's examples."""
 
-    coefficients = {"classification": 1.0}
+    coefficients: ClassVar[dict[str, float]] = {"classification": 1.0}
 
     def __init__(self, head: SequenceHead, held_out: Examples | None) -> None:
         self.head = head

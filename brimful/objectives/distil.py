@@ -3,9 +3,6 @@
 Two stages. First the student imitates the teacher's insides: embeddings, hidden states and raw attention
 scores of every g-th layer. Then it imitates the teacher's answers, by soft cross-entropy. Both need texts
 and no labels, so unlabelled text of the task's kind is as good as the labelled.
-
-What is different from the published code: means are over real tokens, real pairs of tokens and texts, where
-theirs divide by padded sizes as well; the teacher is in evaluation mode, where theirs keeps its dropout on.
 """
 
 import time
@@ -14,20 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from brimful.config import build, read_yaml, verb
 from brimful.console import say
-from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Capture, Encoder
+from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.objectives.classification import judge, load_task, write_predictions
 from brimful.objectives.finetune import FinetuneConfig
+from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
@@ -82,128 +78,6 @@ class DistilConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
-
-
-def attention_score_sum(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], batch: PackedBatch) -> Tensor:
-    """Sum of squared differences of raw attention scores QK^T / sqrt(head_dim), float32 ().
-
-    Over all heads and all pairs of tokens of each real sequence (Jiao et al., 2020, equation 7). Queries and
-    keys are (T, heads, head_dim); the two head sizes may differ.
-    """
-    total = student[0].new_zeros((), dtype=torch.float32)
-    start = 0
-    for length in batch.lengths[: batch.real_sequences]:
-        part = slice(start, start + length)
-        scores = []
-        for q, k in (student, teacher):
-            q_i, k_i = q[part].transpose(0, 1), k[part].permute(1, 2, 0)
-            scores.append((q_i @ k_i).float() * q.shape[-1] ** -0.5)
-        total = total + (scores[0] - scores[1]).square().sum()
-        start += length
-    return total
-
-
-class LayerDistillation:
-    """The first stage's objective: terms `embedding`, `hidden` and `attention`, each a mean square.
-
-    Args:
-        projection: student width -> teacher width, shared by all layers (the paper's W_h and W_e); absent
-            where the widths are equal.
-    """
-
-    coefficients = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
-
-    def __init__(self, teacher: Encoder, student: Encoder) -> None:
-        self.teacher = teacher
-        self.every = teacher.config.layers // student.config.layers
-        self.heads = teacher.config.heads
-        widths = (student.config.hidden_size, teacher.config.hidden_size)
-        self.projection = nn.Linear(*widths) if widths[0] != widths[1] else nn.Identity()
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {"projection": self.projection}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {"teacher": self.teacher}
-
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
-        width, mapped = self.teacher.config.hidden_size, self.teacher.config.layers // self.every
-        pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
-        return {
-            "embedding": batch.real_tokens * width,
-            "hidden": batch.real_tokens * width * mapped,
-            "attention": pairs * self.heads * mapped,
-        }
-
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        layout = encoder.prepare(batch)
-        ours, theirs = Capture(), Capture()
-        encoder(batch, layout, ours)
-        with torch.no_grad():
-            self.teacher(batch, layout, theirs)
-        real = slice(0, batch.real_tokens)
-
-        def hidden_sum(layer: int) -> Tensor:
-            projected = self.projection(ours.hidden[layer][real]).float()
-            return (projected - theirs.hidden[layer * self.every][real].float()).square().sum()
-
-        attention = [
-            attention_score_sum(
-                (ours.queries[layer], ours.keys[layer]),
-                (theirs.queries[(layer + 1) * self.every - 1], theirs.keys[(layer + 1) * self.every - 1]),
-                batch,
-            )
-            for layer in range(len(ours.queries))
-        ]
-        return {
-            "embedding": hidden_sum(0),
-            "hidden": torch.stack([hidden_sum(layer) for layer in range(1, len(ours.hidden))]).sum(),
-            "attention": torch.stack(attention).sum(),
-        }
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        return {}
-
-
-class LogitDistillation:
-    """The second stage's objective: `logits`, the soft cross-entropy with the teacher's answers."""
-
-    coefficients = {"logits": 1.0}
-
-    def __init__(
-        self,
-        teacher: Encoder,
-        teacher_head: SequenceHead,
-        head: SequenceHead,
-        temperature: float,
-        held_out: Examples | None,
-    ) -> None:
-        self.teacher = teacher
-        self.teacher_head = teacher_head
-        self.head = head
-        self.temperature = temperature
-        self.held_out = held_out
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {"teacher": self.teacher, "teacher_head": self.teacher_head}
-
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
-        return {"logits": float(batch.real_sequences)}
-
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        layout, real = encoder.prepare(batch), slice(0, batch.real_sequences)
-        with torch.no_grad():
-            theirs = self.teacher_head(self.teacher(batch, layout), batch)[real].float()
-        ours = self.head(encoder(batch, layout), batch)[real].float()
-        target = torch.softmax(theirs / self.temperature, -1)
-        return {"logits": F.cross_entropy(ours / self.temperature, target, reduction="sum")}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Accuracy, F1 and mean loss of the student on the held-out examples."""
-        return {} if self.held_out is None else judge(encoder, self.head, self.held_out, runtime)[1]
 
 
 def spread_layers(layers: int, kept: int) -> list[int]:

@@ -174,18 +174,23 @@ def _finetune(config: FinetuneConfig, task: Task, directory: Path, ranks: World)
     trials: list[Trial] = []
     chosen: list[Trial] = []
     for seed in config.seed:
-
         folder = directory / "trials" / f"seed-{seed}"
         compared = [
-            train_trial(config, task.fit, task.dev, len(task.labels), seed, rate, folder / f"rate-{rate:g}", runtime)
+            train_trial(
+                config, task.fit, task.dev, len(task.labels), seed, rate, folder / f"rate-{rate:g}", runtime
+            )
             for rate in config.learning_rates
         ]
         trials += compared
         best = choose(compared)
         if task.fit is not task.train:
             dev, rate = best.dev, best.learning_rate
-            say(f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it")
-            best = train_trial(config, task.train, None, len(task.labels), seed, rate, folder / "final", runtime)
+            say(
+                f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it"
+            )
+            best = train_trial(
+                config, task.train, None, len(task.labels), seed, rate, folder / "final", runtime
+            )
             best = replace(best, dev=dev)
         chosen.append(best)
 
@@ -223,5 +228,3 @@ def _over_seeds(tests: list[dict[str, float]]) -> dict[str, Any]:
     runs = [test["accuracy"] for test in tests]
     means = {name: float(np.mean([test[name] for test in tests])) for name in ("accuracy", "f1")}
     return means | {"accuracy_std": float(np.std(runs, ddof=1)), "accuracy_runs": runs, "n": tests[0]["n"]}
-
-

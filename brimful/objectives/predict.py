@@ -90,7 +90,10 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             return
         writer = csv.DictWriter(
-            file, ["label", "probability"], delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n"
+            file,
+            ["label", "probability"],
+            delimiter="\t" if path.suffix == ".tsv" else ",",
+            lineterminator="\n",
         )
         writer.writeheader()
         writer.writerows(rows)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +74,7 @@ def masked_lm_sum(logits: Tensor, labels: Tensor) -> Tensor:
 class MaskedLM:
     """The objective: one term, `mlm`, a mean over all predictions of an update."""
 
-    coefficients = {"mlm": 1.0}
+    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
 
     def __init__(self, head: MaskedLMHead, validation: list[PackedBatch]) -> None:
         self.head = head
@@ -148,7 +148,7 @@ def _describe(config: PretrainConfig, corpus: Corpus, encoder: Encoder, blocks: 
     say(
         f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
         f" {len(blocks.documents):,} of {corpus.documents:,} documents: {config.trainer.steps:,} updates of"
-        f" {config.rows_per_update * config.packing.capacity:,} tokens, {tokens / max(1, corpus.tokens):.1f} epochs"
+        f" {config.rows_per_update * config.packing.capacity:,} tokens, {tokens / corpus.tokens:.1f} epochs"
     )
 
 
@@ -209,7 +209,8 @@ def _train(
         world=ranks.size,
     )
     objective = MaskedLM(
-        MaskedLMHead(encoder), validation_batches(corpus, reader, config, split.validation, directory / "blocks")
+        MaskedLMHead(encoder),
+        validation_batches(corpus, reader, config, split.validation, directory / "blocks"),
     )
     trainer = Trainer(
         encoder,

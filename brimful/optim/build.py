@@ -16,7 +16,9 @@ class OptimizerConfig:
     name: Literal["adamw", "muon"] = "adamw"
     """AdamW for all, or Muon for the matrices inside the layers and AdamW for the rest."""
     learning_rate: float = 1e-3
-    """Peak rate. Muon's updates are scaled to the size of AdamW's, so one rate serves both."""
+    """Peak rate of AdamW."""
+    muon_learning_rate: float = 0.02
+    """Peak rate of Muon."""
     weight_decay: float = 0.01
     """Decoupled weight decay on matrices; vectors (biases, norms) have none."""
     beta1: float = 0.9
@@ -28,7 +30,10 @@ class OptimizerConfig:
 
 
 def build_optimizers(
-    config: OptimizerConfig, parameters: dict[str, nn.Parameter], fused_blocks: dict[str, int]
+    config: OptimizerConfig,
+    parameters: dict[str, nn.Parameter],
+    fused_blocks: dict[str, int],
+    muon_dtype: torch.dtype = torch.float32,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run. Each group's peak rate is under "peak"; the trainer sets "lr" from it.
 
@@ -36,6 +41,7 @@ def build_optimizers(
         parameters: all trainable parameters by name.
         fused_blocks: the matrices inside the layers by name, and into how many logical matrices (along
             rows) each splits: 3 for a fused QKV weight.
+        muon_dtype: what Muon's iteration computes in.
     """
     on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()
 
@@ -58,9 +64,16 @@ def build_optimizers(
     ]
     if on_muon:
         muon = [
-            {"params": [p], "blocks": fused_blocks[name], "peak": config.learning_rate}
+            {"params": [p], "blocks": fused_blocks[name], "peak": config.muon_learning_rate}
             for name, p in parameters.items()
             if name in on_muon
         ]
-        optimizers.append(Muon(muon, lr=config.learning_rate, weight_decay=config.weight_decay))
+        optimizers.append(
+            Muon(
+                muon,
+                lr=config.muon_learning_rate,
+                weight_decay=config.weight_decay,
+                iteration_dtype=muon_dtype,
+            )
+        )
     return optimizers

@@ -1,9 +1,9 @@
 """Muon: momentum whose update is orthogonalised (Jordan et al., 2024).
 
 The update of a matrix is its momentum with all singular values brought near 1, by five steps of a quintic
-Newton-Schulz iteration, times 0.2 * sqrt(max(rows, columns)) so that its entries have the size of AdamW's
-(Liu et al., 2025, section 2.2). A fused weight is several logical matrices, each orthogonalised alone;
-matrices of one shape go through the iteration together.
+Newton-Schulz iteration, times sqrt(max(1, rows / columns)): the scale of `torch.optim.Muon`, which knows no
+fused weights. Here a fused weight is several logical matrices, each orthogonalised alone, and matrices of
+one shape go through the iteration together.
 
 Floor per step: 5 iterations of 3 products, so 30 * n^2 * m flops for an n x m matrix (n <= m).
 """
@@ -20,7 +20,7 @@ _ITERATIONS = 5
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Bring the singular values of (n, rows, columns) matrices near 1 (between about 0.7 and 1.2)."""
+    """Bring the singular values of (n, rows, columns) matrices near 1 (roughly 0.7 to 1.2)."""
     a, b, c = _QUINTIC
     tall = matrices.size(-2) > matrices.size(-1)
     x = matrices.mT if tall else matrices
@@ -36,12 +36,20 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         params: groups of one parameter each; "blocks" says into how many logical matrices it splits by rows.
+        iteration_dtype: what the iteration computes in; bfloat16 is enough, and fast where products are.
     """
 
     def __init__(
-        self, params: Iterable[dict[str, Any]], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+        self,
+        params: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        iteration_dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "blocks": 1})
+        self.iteration_dtype = iteration_dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -60,8 +68,9 @@ class Muon(torch.optim.Optimizer):
                 for weight, block in zip(parameter.split(rows), update.split(rows), strict=True):
                     by_shape[block.shape].append((group, weight, block))
         for shape, entries in by_shape.items():
-            updates = orthogonalise(torch.stack([block for _, _, block in entries]))
-            scale = 0.2 * max(shape) ** 0.5
+            stacked = torch.stack([block for _, _, block in entries]).to(self.iteration_dtype)
+            updates = orthogonalise(stacked).float()
+            scale = max(1.0, shape[0] / shape[1]) ** 0.5
             for (group, weight, _), update in zip(entries, updates, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(update, alpha=-group["lr"] * scale)

@@ -26,7 +26,9 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
         ValueError: the plan is for other lengths.
     """
     lengths = np.asarray(lengths)
-    places = [np.tile(np.array(p, dtype=np.int64), n) for p, n in zip(plan.patterns, plan.repeats, strict=True)]
+    places = [
+        np.tile(np.array(p, dtype=np.int64), n) for p, n in zip(plan.patterns, plan.repeats, strict=True)
+    ]
     place_lengths = np.concatenate(places) if places else np.empty(0, dtype=np.int64)
     sizes = np.repeat([len(pattern) for pattern in plan.patterns], plan.repeats).astype(np.int64)
     row_offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

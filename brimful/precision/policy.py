@@ -14,8 +14,9 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Whether bfloat16 products are faster than float32 ones: Ampere and later, AVX-512-BF16 and AMX."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    return device.type == "cpu" and bool(capabilities.get("avx512_bf16"))
+    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
+        return False
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 def resolve(precision: Precision, device: torch.device) -> Precision:

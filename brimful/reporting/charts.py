@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.reporting.figures import tick
+from brimful.reporting.figures import SPACE, tick
 from brimful.reporting.svg import SERIES, STAND_IN, drawing_style, new_drawing, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+STEPS = (1, 2, 5, 10)
 MOST_POINTS = 300
 MOST_MARKERS = 40
-LARGE, SMALL, WIDE = (4.8, 2.6), (3.2, 1.8), 6.4
+LARGE, SMALL, WIDE = (4.5, 2.5), (3.0, 1.75), 4.5
 """Inches: a main chart, a side chart, and the width of a chart of bars."""
 
 
@@ -28,6 +29,8 @@ class Line:
     ys: Sequence[float]
     noisy: bool = False
     """Draw the values faintly, and their moving average over them."""
+    caption: str = ""
+    """What the legend says; by default the label and the last value."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str, *, small: bool =
         for number, line in enumerate(lines):
             colour = SERIES[number % len(SERIES)]
             last = _draw(axes, line, STAND_IN[colour])
-            legend.append((colour, f"{line.label} {tick(last)}"))
+            legend.append((colour, line.caption or f"{line.label} {tick(last)}"))
             spoken.append(f"{line.label} from {tick(line.ys[0])} to {tick(last)}")
         ends = [float(np.mean(line.ys[-5:])) for line in lines]
         if min(min(line.ys) for line in lines) > 0 and max(ends) > 10 * min(ends):
@@ -70,12 +73,12 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str, *, small: bool =
             axes.yaxis.set_major_locator(LogLocator(numticks=5))
             axes.yaxis.set_minor_locator(NullLocator())
         else:
-            axes.yaxis.set_major_locator(MaxNLocator(3 if small else 4))
-        axes.xaxis.set_major_locator(MaxNLocator(3 if small else 5, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(3 if small else 4, steps=STEPS))
+        axes.xaxis.set_major_locator(MaxNLocator(3 if small else 5, steps=STEPS, integer=True))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
         axes.grid(axis="y")
-        axes.margins(x=0.015)
+        axes.set_xlim(left=0)
         axes.set_xlabel(x_label)
         return Chart(title, to_svg(drawing, f"{title} over {x_label}: {'; '.join(spoken)}"), legend)
 
@@ -116,7 +119,7 @@ def bar_chart(title: str, bars: Sequence[Bar], note: str = "", *, full: float = 
         longest = full or max(bar.value for bar in bars) or 1.0
         for place, bar in enumerate(bars):
             axes.text((full or bar.value) + longest * 0.015, place, bar.text, va="center")
-        axes.set_xlim(0, longest * 1.2)
+        axes.set_xlim(0, longest * 1.25)
         axes.xaxis.set_visible(False)
         axes.spines["bottom"].set_visible(False)
         return Chart(title, to_svg(drawing, _spoken(title, bars)), note=note)
@@ -136,18 +139,20 @@ def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
             colour = STAND_IN[bar.colour]
             axes.barh(place, bar.value - start, left=start, height=0.6, color=colour)
             if bar.error:
-                axes.errorbar(bar.value, place, xerr=bar.error, color=STAND_IN["ink"], capsize=3, linewidth=1.2)
+                axes.errorbar(
+                    bar.value, place, xerr=bar.error, color=STAND_IN["ink"], capsize=3, linewidth=1.2
+                )
             axes.text(bar.value + bar.error + room * 0.03, place, bar.text, va="center")
-        axes.set_xlim(start, high + room * 0.35)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_xlim(start, high + room * 0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=f"{SPACE}%"))
         axes.grid(axis="x")
         return Chart(title, to_svg(drawing, _spoken(title, bars)), note=note)
 
 
 def _rows(bars: Sequence[Bar], axis: float) -> "tuple[Figure, Axes]":
     """A drawing with a labelled row for each bar, the first on top."""
-    drawing, axes = new_drawing(WIDE, 0.34 * len(bars) + 0.12 + axis)
+    drawing, axes = new_drawing(WIDE, 0.27 * len(bars) + 0.1 + axis)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.tick_params(axis="y", labelcolor=STAND_IN["ink"])
     axes.set_ylim(len(bars) - 0.5, -0.5)

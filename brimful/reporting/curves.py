@@ -1,12 +1,14 @@
 """What metrics.jsonl says, as charts: losses and validation first, then how the training went."""
 
+import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from brimful.reporting.charts import Chart, Line, line_chart
-from brimful.reporting.figures import number, title
+from brimful.reporting.figures import number, tick, title
 from brimful.reporting.load import Metrics, Run
 
 LOSS, VALIDATION = "loss.", "validation."
@@ -19,7 +21,7 @@ def main_charts(run: Run) -> list[Chart]:
     for prefix, metrics in _parts(run):
         axis = _Axis(metrics, run.kind)
         charts += [*_losses(prefix, metrics, axis), *_validation(prefix, metrics, axis)]
-    if len(run.trials) > 1:
+    if len(run.trials) > 1 or not run.metrics:
         charts += _trials(run.trials)
     return charts
 
@@ -29,14 +31,17 @@ def side_charts(run: Run) -> list[Chart]:
     charts = []
     for prefix, metrics in _parts(run):
         axis = _Axis(metrics, run.kind)
-        for key, name, noisy in (
-            ("learning_rate", "learning rate", False),
-            ("gradient_norm", "gradient norm", True),
+        rate = _line(metrics, "learning_rate", axis, "learning rate")
+        norm = _line(metrics, "gradient_norm", axis, "gradient norm", noisy=True)
+        speed = _throughput(metrics, axis)
+        for line, word, summarise in (
+            (rate, "peak", max),
+            (norm, "median", statistics.median),
+            (speed, "mean", statistics.fmean),
         ):
-            if line := _line(metrics, key, axis, "at the end", noisy):
-                charts.append(line_chart(_heading(prefix, name), [line], axis.label, small=True))
-        if line := _throughput(metrics, axis):
-            charts.append(line_chart(_heading(prefix, "real tokens a second"), [line], axis.label, small=True))
+            if line:
+                line = replace(line, caption=f"{word} {tick(summarise(line.ys))}")
+                charts.append(line_chart(_heading(prefix, line.label), [line], axis.label, small=True))
     return charts
 
 
@@ -53,7 +58,8 @@ class _Axis:
 
     def __init__(self, metrics: Metrics, kind: str) -> None:
         known = [(line["step"], line["tokens"]) for line in metrics if _has(line, "step", "tokens")]
-        self.steps, self.tokens = zip(*known, strict=True) if known else ((), ())
+        self.steps = [step for step, _ in known]
+        self.tokens = [tokens for _, tokens in known]
         self.by_tokens = kind == "pretrain" and bool(known)
         self.label = "real tokens" if self.by_tokens else "updates"
 
@@ -80,12 +86,13 @@ def _keys(metrics: Metrics, prefix: str) -> list[str]:
 
 def _losses(prefix: str, metrics: Metrics, axis: _Axis) -> list[Chart]:
     terms = _keys(metrics, LOSS)
-    names = {key: title(key.removeprefix(LOSS)) for key in terms} if len(terms) > 1 else dict.fromkeys(terms, "training")
-    names |= dict.fromkeys([f"{VALIDATION}loss"], "validation")
+    several = len(terms) > 1
+    names = {key: title(key.removeprefix(LOSS)) if several else "training" for key in terms}
+    names[f"{VALIDATION}loss"] = "validation"
     lines = [_line(metrics, key, axis, name, key in terms) for key, name in names.items()]
     shown = [line for line in lines if line]
-    name = "losses" if len(terms) > 1 else "loss"
-    return [line_chart(_heading(prefix, name), shown, axis.label)] if shown else []
+    name = _heading(prefix, "losses" if several else "loss")
+    return [line_chart(name, shown, axis.label)] if shown else []
 
 
 def _validation(prefix: str, metrics: Metrics, axis: _Axis) -> list[Chart]:
@@ -100,9 +107,10 @@ def _trials(trials: dict[str, Metrics]) -> list[Chart]:
     """The figure that trials are told apart by: accuracy on the dev split, else the training loss."""
     names = list(trials)[:MOST_TRIALS]
     for key, name in ((f"{VALIDATION}accuracy", "dev accuracy"), *_first_loss(trials)):
-        lines = [_line(trials[trial], key, _Axis(trials[trial], ""), trial, key.startswith(LOSS)) for trial in names]
+        noisy = key.startswith(LOSS)
+        lines = [_line(trials[trial], key, _Axis(trials[trial], "finetune"), trial, noisy) for trial in names]
         shown = [line for line in lines if line and len(line.xs) > 1]
-        if len(shown) > 1:
+        if shown:
             more = f" (the first {MOST_TRIALS} of {len(trials)})" if len(trials) > MOST_TRIALS else ""
             return [line_chart(f"Trials: {name}{more}", shown, "updates")]
     return []
@@ -116,12 +124,12 @@ def _first_loss(trials: dict[str, Metrics]) -> list[tuple[str, str]]:
 def _throughput(metrics: Metrics, axis: _Axis) -> Line | None:
     """Tokens a second between two lines of metrics; the logged figure is the mean since the start."""
     lines = [line for line in metrics if _has(line, "step", "tokens", "seconds")]
-    rates = [
-        (axis.place(line["step"]), (line["tokens"] - before["tokens"]) / (line["seconds"] - before["seconds"]))
-        for before, line in zip([{"tokens": 0, "seconds": 0.0}, *lines], lines, strict=False)
-        if line["seconds"] > before["seconds"]
-    ]
+    rates = []
+    for before, line in zip([{"tokens": 0, "seconds": 0.0}, *lines], lines, strict=False):
+        seconds = line["seconds"] - before["seconds"]
+        if seconds > 0:
+            rates.append((axis.place(line["step"]), (line["tokens"] - before["tokens"]) / seconds))
     if not rates:
         return None
     xs, ys = zip(*rates, strict=True)
-    return Line("at the end", xs, ys, noisy=True)
+    return Line("real tokens/s", xs, ys, noisy=True)

@@ -61,11 +61,16 @@ def short(value: float) -> str:
     return _digits(value)
 
 
+def scientific(value: float) -> str:
+    """Two digits and an exponent: 3.4e-6."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
 def tick(value: float) -> str:
     """An axis label, as short as it can be: 2e-4, 0.5, 1.5k, 3M."""
     if value and abs(value) < 1e-2:
-        mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+        return scientific(value)
     return short(value).replace(SPACE, "")
 
 
@@ -90,8 +95,9 @@ def plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        large = math.isfinite(value) and abs(value) >= 1000
-        return f"{value:,.0f}" if large else f"{value:.4g}"
+        if 0 < abs(value) < 1e-3:
+            return scientific(value)
+        return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
     if isinstance(value, list):
         more = f" … {len(value):,} in all" if len(value) > SHOWN_ITEMS else ""
         value = ", ".join(map(plain, value[:SHOWN_ITEMS])) + more

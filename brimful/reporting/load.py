@@ -40,9 +40,9 @@ class Run:
     metrics: Metrics
     """metrics.jsonl."""
     trials: dict[str, Metrics] = field(default_factory=dict)
-    """Metrics of RUN/trials/NAME, by name."""
+    """Metrics of each folder under RUN/trials, by name."""
     stages: dict[str, Metrics] = field(default_factory=dict)
-    """Metrics of RUN/stages/NAME, by name."""
+    """Metrics of each folder under RUN/stages, by name."""
     children: tuple["Run", ...] = ()
     """Runs inside this one, in the order of the pipeline."""
 
@@ -63,7 +63,7 @@ def load_run(directory: Path) -> Run:
     inside = _subdirectories(directory)
     if not (_is_run(directory) or any(map(_is_run, inside))):
         raise BrimfulError(
-            f"{directory} is not a run directory: it has none of {', '.join(FILES)}, and no run directly inside it"
+            f"{directory} is not a run directory: neither it nor a folder in it has any of {', '.join(FILES)}"
         )
     children = [load_run(path) for path in inside if _is_run(path)]
     config = read_yaml(directory / CONFIG) if (directory / CONFIG).is_file() else {}
@@ -118,5 +118,7 @@ def _read_metrics(path: Path) -> Metrics:
 
 
 def _read_group(directory: Path) -> dict[str, Metrics]:
-    groups = {path.name: _read_metrics(path / METRICS) for path in _subdirectories(directory)}
+    """All metrics under a directory, by the folder that they lie in: `seed-0/rate-0.0003`."""
+    files = sorted(directory.rglob(METRICS))
+    groups = {file.parent.relative_to(directory).as_posix(): _read_metrics(file) for file in files}
     return {name: metrics for name, metrics in groups.items() if metrics}

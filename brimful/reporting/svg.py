@@ -69,7 +69,8 @@ def to_svg(drawing: "Figure", description: str) -> str:
         drawing.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = file.getvalue()
     width, height = drawing.get_size_inches() * 72
-    head = f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(description)}">'
+    box = f'viewBox="0 0 {width:g} {height:g}"'
+    head = f'<svg class="chart" {box} role="img" aria-label="{escape(description)}">'
     body = text[text.index(">", text.index("<svg")) + 1 :]
     body = re.sub(r"<style type=.*?</style>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)

@@ -66,7 +66,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
         try:
             for row in reader:
                 if None in row or None in row.values():
-                    raise BrimfulError(f"{path}, line {reader.line_num} has more or fewer fields than the header")
+                    raise BrimfulError(
+                        f"{path}, line {reader.line_num} has more or fewer fields than the header"
+                    )
                 yield reader.line_num, row
         except csv.Error as error:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
@@ -102,9 +104,9 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not texts:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
-    for name, column in (("text_b", second), ("label", labels)):
-        if column and len(column) != len(texts):
-            raise BrimfulError(f"{path}: only {len(column)} of {len(texts)} rows have a {name}")
+    for name, values in (("text_b", second), ("label", labels)):
+        if values and len(values) != len(texts):
+            raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
     return Table(path, texts, second or None, labels or None)
 
 
@@ -133,14 +135,16 @@ def label_ids(table: Table, names: list[str]) -> np.ndarray:
     index = {name: i for i, name in enumerate(names)}
     for row, label in enumerate(table.labels):
         if label not in index:
-            raise BrimfulError(f"{table.path}, row {row + 1}: unknown label {label!r}; {nearest(label, names)}")
+            raise BrimfulError(
+                f"{table.path}, row {row + 1}: unknown label {label!r}; {nearest(label, names)}"
+            )
     return np.array([index[label] for label in table.labels], dtype=np.int64)
 
 
 def encode(
     table: Table, tokenizer: Tokenizer, max_length: int, targets: dict[str, np.ndarray] | None = None
 ) -> Examples:
-    """Token ids of each row, [CLS] text [SEP] or [CLS] text [SEP] text_b [SEP], cut to `max_length` tokens."""
+    """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), cut to `max_length` tokens."""
     tokenizer.enable_truncation(max_length, strategy="longest_first")
     tokenizer.no_padding()
     texts = table.texts if table.second is None else list(zip(table.texts, table.second, strict=True))

@@ -6,7 +6,7 @@ forward pass, so the mean over a whole update is exact however it is split into 
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Runtime:
 class Objective(Protocol):
     """A loss and how to judge a model by it."""
 
-    coefficients: dict[str, float]
+    coefficients: ClassVar[dict[str, float]]
     """What each term's mean is multiplied by in the total loss."""
 
     def modules(self) -> dict[str, nn.Module]:

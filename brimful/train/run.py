@@ -51,4 +51,6 @@ def find_model(path: Path, kind: str) -> Path:
     for candidate in (path, path / kind, path / "encoder", path / "model"):
         if (candidate / "config.json").is_file():
             return candidate
-    raise BrimfulError(f"{path} holds no model: expected config.json and model.safetensors, or a finished run")
+    raise BrimfulError(
+        f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
+    )

@@ -94,7 +94,9 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
         blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
-        self.optimizers = build_optimizers(optimizer, self.parameters, blocks)
+        dtype = torch.bfloat16 if runtime.precision == "bf16" else torch.float32
+        self.optimizers = build_optimizers(optimizer, self.parameters, blocks, dtype)
+        self.directory = directory
         self.checkpoints = directory / "checkpoints"
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.step = 0
@@ -106,14 +108,16 @@ class Trainer:
         """Train to the last step and evaluate; returns the objective's figures."""
         config = self.config
         if self.world.is_main:
+            self.directory.mkdir(parents=True, exist_ok=True)
             self.metrics.rewind(self.step)
         shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
         window = _Window()
         figures: dict[str, float] = {}
         with shown as advance:
             started = time.perf_counter()
-            for batches, self.cursor in prefetch(self.stream, self.cursor, config.steps - self.step):
+            for batches, cursor in prefetch(self.stream, self.cursor, config.steps - self.step):
                 self._update(batches, window)
+                self.cursor = cursor
                 self.step += 1
                 last = self.step == config.steps
                 note = ""
@@ -143,7 +147,9 @@ class Trainer:
             torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
             with self.runtime.autocast():
                 sums = self.objective.loss(self.encoder, batch.to(self.runtime.device))
-            means = {term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)}
+            means = {
+                term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)
+            }
             torch.stack([terms[term] * mean for term, mean in means.items()]).sum().backward()
             window.add(means)
         self.world.sum_gradients(self.parameters.values())
@@ -197,7 +203,9 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint: weights, optimizer states, and where the data stands."""
         if self.world.is_main:
-            tensors = {f"weights.{name}": p for name, p in self.trained.named_parameters()}
+            tensors: dict[str, torch.Tensor] = {}
+            for name, parameter in self.trained.named_parameters():
+                tensors[f"weights.{name}"] = parameter.detach()
             for name, parameter in self.parameters.items():
                 for key, value in self._optimizer_state(parameter).items():
                     tensors[f"optimizer.{name}.{key}"] = value

@@ -1,0 +1,300 @@
+"""The main job, end to end, on real text: an encoder of Chinese product reviews, and the verb `brimful demo`.
+
+The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. Test
+reviews are seen by no stage before the end, pretraining included.
+"""
+
+import importlib.util
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table as RichTable
+
+from brimful.config import verb, write_yaml
+from brimful.console import console, say
+from brimful.corpus.prepare import prepare
+from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
+from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
+from brimful.errors import BrimfulError
+from brimful.exporting import export
+from brimful.nn.encoder import SHAPES
+from brimful.objectives.distil import distil, spread_layers
+from brimful.objectives.evaluate import paired_bootstrap
+from brimful.objectives.finetune import finetune
+from brimful.objectives.predict import predict
+from brimful.objectives.pretrain import pretrain
+from brimful.reporting.verb import report
+from brimful.storage import read_json
+from brimful.train.run import SUMMARY, finish_run
+
+STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
+VOCABULARY = 6000
+
+# The recipe: small enough for two cores and a quarter of an hour.
+PRETRAIN: dict[str, Any] = {
+    "model": "mini",
+    "rows_per_update": 2,
+    "rows_per_micro_batch": 2,
+    "packing": {"max_length": 256, "capacity": 1024},
+    "masking": {"rate": 0.3},
+    "optimizer": {"name": "muon", "learning_rate": 2e-3},
+    "schedule": {"warmup": 0.05},
+}
+FINETUNE: dict[str, Any] = {"learning_rates": [2e-4, 4e-4], "epochs": 5.0, "max_length": 256}
+FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [3e-4, 1e-3]}
+DISTIL: dict[str, Any] = {
+    "student_layers": 2,
+    "layers": {"epochs": 1.0, "learning_rate": 5e-4},
+    "logits": {"epochs": 2.0, "learning_rate": 3e-4},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Build a Chinese review classifier from raw text, and compare it."""
+
+    out: str = "runs/demo"
+    """Directory to create; an earlier demo there is replaced."""
+    seed: int = 0
+    """Decides the split of the reviews and every training."""
+    max_reviews: int | None = None
+    """Use only so many reviews of each label: a quick look that says nothing of quality."""
+    pretrain_steps: int = 1500
+    """Updates of the pretraining."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+
+class Demo:
+    """The stages in order, each through the verb a user would call."""
+
+    def __init__(self, config: DemoConfig, out: Path, reviews: Reviews) -> None:
+        self.config = config
+        self.out = out
+        self.reviews = reviews
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    @contextmanager
+    def stage(self, name: str, what: str) -> Iterator[None]:
+        """Announce a stage and count its seconds."""
+        console.rule(f"{what}", align="left")
+        started = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - started
+
+    def folder(self, name: str) -> str:
+        """A run directory of the demo."""
+        return str(self.out / name)
+
+    def run(self) -> dict[str, Any]:
+        """Run all stages; returns the summary."""
+        started = time.perf_counter()
+        pretrained = self.pretrain()
+        self.finetune()
+        self.distil()
+        differences = self.export()
+        console.rule("6 report", align="left")
+        return self.summarise(pretrained, differences, started)
+
+    def pretrain(self) -> dict[str, Any]:
+        """Raw text -> shards -> encoder."""
+        seed, steps = self.config.seed, self.config.pretrain_steps
+        with self.stage("prepare", "1 prepare: raw reviews -> shards"):
+            prepare(
+                paths=[self.folder("reviews/training.txt")],
+                out=self.folder("data"),
+                tokenizer=f"train:{VOCABULARY}",
+                read={"split": "line"},
+            )
+        with self.stage("pretrain", "2 pretrain: shards -> encoder"):
+            values = PRETRAIN | {"seed": seed, "trainer": {"steps": steps, "checkpoint_every": 0}}
+            return pretrain(data=self.folder("data"), out=self.folder("pretrain"), **values)
+
+    def finetune(self) -> None:
+        """Encoder -> classifier, and the same from random weights."""
+        with self.stage("finetune", f"3 fine-tune on {self.reviews.facts['labelled']:,} labels"):
+            self._finetune("finetune", FINETUNE)
+            self._finetune("finetune-random", FINETUNE | FROM_RANDOM)
+
+    def _finetune(self, name: str, values: dict[str, Any]) -> None:
+        finetune(
+            encoder=self.folder("pretrain"),
+            train=self.folder("reviews/train.tsv"),
+            test=self.folder("reviews/test.tsv"),
+            out=self.folder(name),
+            seed=[self.config.seed],
+            **values,
+        )
+
+    def distil(self) -> None:
+        """Classifier -> student, and the same student from the labels alone."""
+        with self.stage("distil", "4 distil: 4 layers -> 2"):
+            distil(
+                teacher=self.folder("finetune"),
+                out=self.folder("distil"),
+                unlabelled=[self.folder("reviews/unlabelled.txt")],
+                seed=self.config.seed,
+                **DISTIL,
+            )
+            layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
+            self._finetune("student-undistilled", FINETUNE | {"layers": layers})
+
+    def export(self) -> dict[str, float]:
+        """Largest difference of a logit over both models, by format."""
+        differences = {"hf": 0.0, "onnx": 0.0}
+        with self.stage("export", "5 export: Hugging Face folders and ONNX"):
+            for run in ("finetune", "distil"):
+                for kind in differences:
+                    result = export(
+                        run=self.folder(run), out=self.folder(f"export/{run}-{kind}"), format=kind
+                    )
+                    differences[kind] = max(differences[kind], result["max_abs_logit_difference"])
+        return differences
+
+    def summarise(
+        self, pretrained: dict[str, Any], differences: dict[str, float], started: float
+    ) -> dict[str, Any]:
+        """Judge all models on the same test reviews, and gather what the stages reported."""
+        tfidf_right, tfidf = tfidf_baseline(self.reviews)
+        runs = {
+            "pretrained": "finetune",
+            "random_init": "finetune-random",
+            "student": "distil",
+            "student_undistilled": "student-undistilled",
+        }
+        right = {name: right_answers(self.out / run) for name, run in runs.items()} | {"tfidf": tfidf_right}
+        texts = [text for text, _ in self.reviews.test[:200]]
+        models = {"tfidf": tfidf}
+        for name, run in (("teacher", "finetune"), ("student", "distil")):
+            record = read_json(self.out / "export" / f"{run}-onnx" / "export.json")
+            summary = read_json(self.out / run / SUMMARY)
+            models[name] = {
+                "parameters": summary["parameters"]
+                if name == "teacher"
+                else summary["student"]["parameters"],
+                "size_mb": record["files"]["model.onnx"]["bytes"] / 1e6,
+                "latency_ms": onnx_latency(self.out / "export" / f"{run}-onnx", texts),
+                "tokens_per_second": predict(
+                    model=self.folder(run),
+                    input=self.folder("reviews/test.tsv"),
+                    output=self.folder(f"{name}-predictions.jsonl"),
+                )["tokens_per_second"],
+            }
+        pairs = {
+            "pretrained_minus_random_init": ("pretrained", "random_init"),
+            "pretrained_minus_tfidf": ("pretrained", "tfidf"),
+            "student_minus_student_undistilled": ("student", "student_undistilled"),
+            "student_minus_pretrained": ("student", "pretrained"),
+        }
+        comparisons = {}
+        for name, (first, second) in pairs.items():
+            difference, error = paired_bootstrap(right[first], right[second])
+            comparisons[name] = {"difference": difference, "standard_error": error}
+        n = len(self.reviews.test)
+        accuracy = {name: float(values.mean()) for name, values in right.items()}
+        return {
+            "kind": "demo",
+            "accuracy": accuracy,
+            "accuracy_standard_error": {name: (a * (1 - a) / n) ** 0.5 for name, a in accuracy.items()},
+            "comparisons": comparisons,
+            "test": {"n": n},
+            "data": self.reviews.facts,
+            "packing": pretrained["packing"],
+            "pretrain": {
+                "tokens_per_second": pretrained["tokens_per_second"],
+                "validation_loss": pretrained["validation"].get("loss"),
+                "tokens": pretrained["tokens"],
+            },
+            "models": models,
+            "export": {"max_abs_logit_difference": differences},
+            "seconds": self.seconds | {"total": time.perf_counter() - started},
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
+            "threads": torch.get_num_threads(),
+        }
+
+
+def show_result(summary: dict[str, Any], out: Path) -> None:
+    """The table at the end, for a person; on stderr, since stdout is the summary's."""
+    accuracy, models = summary["accuracy"], summary["models"]
+    table = RichTable(title=f"{summary['test']['n']:,} test reviews, {summary['data']['labelled']:,} labels")
+    for column in ("model", "accuracy", "parameters", "size", "latency", "tokens/s"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    rows = [
+        ("TF-IDF + logistic regression", "tfidf", "tfidf"),
+        ("encoder, random weights", "random_init", "teacher"),
+        ("encoder, pretrained", "pretrained", "teacher"),
+        ("student, distilled", "student", "student"),
+        ("student, not distilled", "student_undistilled", "student"),
+    ]
+    for label, name, kind in rows:
+        model = models[kind]
+        speed = f"{model['tokens_per_second']:,.0f}" if "tokens_per_second" in model else ""
+        table.add_row(
+            label,
+            f"{accuracy[name]:.3f} ± {summary['accuracy_standard_error'][name]:.3f}",
+            f"{model['parameters'] / 1e6:.2f} M",
+            f"{model['size_mb']:.1f} MB",
+            f"{model['latency_ms']:.2f} ms",
+            speed,
+        )
+    console.print(table)
+    packing, seconds = summary["packing"], summary["seconds"]
+    say(
+        f"real tokens in a row: {packing['efficiency']:.1%} packed, {packing['padded_efficiency']:.1%} if padded"
+        f" to {packing['max_length']}; pretraining {summary['pretrain']['tokens_per_second']:,.0f} real tokens/s"
+    )
+    say("seconds: " + ", ".join(f"{name} {seconds[name]:.0f}" for name in (*STAGES, "total")))
+    say(f"full report: {out / 'report.html'}")
+
+
+def _replace_earlier(out: Path) -> None:
+    """Remove an earlier demo; refuse to touch anything else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / "demo.yaml").is_file():
+        raise BrimfulError(f"{out} exists and is not an earlier demo; choose another --out")
+    say(f"replacing the earlier demo in {out}")
+    shutil.rmtree(out)
+
+
+@verb(DemoConfig)
+def demo(config: DemoConfig) -> dict[str, Any]:
+    """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
+
+    Returns:
+        what summary.json holds: `accuracy.*`, `packing.*`, `export.*`, `seconds.*` ...
+
+    Raises:
+        BrimfulError: a package of the demo is missing, or --out holds something else.
+    """
+    for package in ("sklearn", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
+    out = Path(config.out)
+    reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
+    facts = reviews.facts
+    say(
+        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Repeats are dropped before the"
+        f" split, so that no test review is also a training review; {facts['conflicting']} carry both labels"
+        f" and are used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
+        f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
+    )
+    if config.dry_run:
+        return {"dry_run": True, "data": facts}
+    _replace_earlier(out)
+    write_yaml(out / "demo.yaml", config)
+    write_reviews(reviews, out / "reviews")
+    summary = Demo(config, out, reviews).run()
+    finish_run(out, summary)
+    report(runs=[str(out)], out=str(out / "report.html"))
+    show_result(summary, out)
+    return summary

@@ -1,0 +1,244 @@
+"""A trained model as something to deploy: a Hugging Face folder or an ONNX file, checked before it exists.
+
+The check feeds the same random sequences, padded, to `transformers` or `onnxruntime` and, packed, to Brimful,
+and compares logits. An export that differs is not written.
+"""
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import tyro
+from torch import Tensor, nn
+
+from brimful.config import verb
+from brimful.console import warn
+from brimful.corpus.tokenizer import special_ids
+from brimful.data.batch import PackedBatch, pack
+from brimful.errors import BrimfulError
+from brimful.nn.attention import DenseLayout
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.interop import load_model, save_model
+from brimful.randomness import derive_key, hash_words
+from brimful.storage import atomic_directory, commit
+from brimful.train.run import find_model
+
+TOLERANCE = 1e-4
+"""Largest difference of a logit that an export may have, in float32."""
+RECORD = "export.json"
+Head = MaskedLMHead | SequenceHead | None
+Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Write a trained model for deployment and check it."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """Run directory of pretrain, finetune or distil, or a folder with a model."""
+    out: str
+    """Folder to create; an earlier export there is replaced."""
+    format: Literal["hf", "onnx"] = "hf"
+    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+
+class PaddedModel(nn.Module):
+    """A model on padded input, as servers feed it: the same weights, with a dense attention layout."""
+
+    def __init__(self, encoder: Encoder, head: Head) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """All int64 (B, L) -> logits (B, classes) or (B, L, vocabulary), or hidden states (B, L, hidden)."""
+        B, L = input_ids.shape
+        real = attention_mask.bool()
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        batch = PackedBatch(
+            tokens=input_ids.reshape(-1),
+            positions=torch.arange(L, device=input_ids.device).expand(B, L).reshape(-1),
+            segments=types.reshape(-1),
+            offsets=torch.arange(B + 1, device=input_ids.device) * L,
+            lengths=(),
+            real_sequences=0,
+            max_length=self.encoder.config.max_length,
+        )
+        hidden = self.encoder(batch, DenseLayout(real))
+        if isinstance(self.head, MaskedLMHead):
+            return self.head(hidden).view(B, L, -1)
+        hidden = hidden.view(B, L, -1)
+        if self.head is None:
+            return hidden
+        if self.head.pooling == "first":
+            return self.head.classify(hidden[:, 0])
+        weights = real.to(hidden.dtype)[:, :, None]
+        return self.head.classify((hidden * weights).sum(1) / weights.sum(1))
+
+
+def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
+    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; always the same ones."""
+    assert encoder.tokenizer is not None
+    special = special_ids(encoder.tokenizer)
+    longest = min(128, encoder.config.max_length)
+    sequences = []
+    for index in range(count):
+        length = 2 + (longest - 2) * index // (count - 1)
+        draws = hash_words(derive_key("export", index), np.arange(length))
+        ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
+        ids[0], ids[-1] = special.cls, special.sep
+        sequences.append(ids)
+    return sequences
+
+
+def _packed_logits(encoder: Encoder, head: Head, sequences: list[np.ndarray]) -> list[np.ndarray]:
+    """Brimful's own outputs on a packed batch: for each sequence (classes,) or (length, width)."""
+    batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
+    with torch.inference_mode():
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            return list(head(hidden, batch).numpy())
+        values = hidden if head is None else head(hidden)
+    return [part.numpy() for part in values.split(list(batch.lengths))]
+
+
+def max_difference(encoder: Encoder, head: Head, other: Forward) -> float:
+    """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
+
+    Args:
+        other: (input_ids, attention_mask), int64 (B, L) -> outputs as `PaddedModel` gives them.
+    """
+    sequences = sample_sequences(encoder)
+    ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+        mask[row, : len(sequence)] = 1
+    theirs = other(ids, mask)
+    ours = _packed_logits(encoder, head, sequences)
+    differences = []
+    for row, expected in enumerate(ours):
+        found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
+        differences.append(float(np.abs(found - expected).max()))
+    return max(differences)
+
+
+def transformers_forward(folder: Path, head: Head) -> Forward:
+    """The folder as `transformers` runs it (imports transformers)."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    name = {MaskedLMHead: "AutoModelForMaskedLM", SequenceHead: "AutoModelForSequenceClassification"}
+    kind = getattr(transformers, name.get(type(head), "AutoModel"))
+    model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+        return (output.last_hidden_state if head is None else output.logits).numpy()
+
+    return forward
+
+
+def onnx_session(path: Path, threads: int = 0) -> Any:
+    """An onnxruntime session on the CPU; `threads` 0 leaves the number to it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def onnx_forward(path: Path) -> Forward:
+    """The file as `onnxruntime` runs it."""
+    session = onnx_session(path)
+    inputs = [value.name for value in session.get_inputs()]
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return session.run(None, {name: values[name] for name in inputs})[0]
+
+    return forward
+
+
+def write_onnx(path: Path, encoder: Encoder, head: Head) -> None:
+    """Trace the model with dynamic batch and length, into one file."""
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it reports operators of packages that are absent
+    model = PaddedModel(encoder, head).eval()
+    ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if not encoder.config.modern:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    output = "last_hidden_state" if head is None else "logits"
+    dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own internals
+        torch.onnx.export(
+            model,
+            kwargs=inputs,
+            f=str(path),
+            input_names=list(inputs),
+            output_names=[output],
+            dynamic_shapes=dict.fromkeys(inputs, dynamic),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+@verb(ExportConfig)
+def export(config: ExportConfig) -> dict[str, Any]:
+    """Write a trained model as a Hugging Face folder or an ONNX file, and check that its logits agree.
+
+    Returns:
+        the folder, its size in bytes, and `max_abs_logit_difference` (None where `transformers` is absent).
+
+    Raises:
+        BrimfulError: no model to export, the folder holds something else, or the logits differ.
+    """
+    source, out = find_model(Path(config.run), "model"), Path(config.out)
+    if out.exists() and not (out / RECORD).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise BrimfulError(f"{out} exists and is not an earlier export; choose another --out")
+    if out.resolve() == source.resolve():
+        raise BrimfulError(f"{out} is the model itself; choose another --out")
+    encoder, head, labels = load_model(source)
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{source} has no tokenizer.json; add it beside config.json")
+    if config.dry_run:
+        return {"dry_run": True, "model": str(source), "format": config.format}
+    with atomic_directory(out) as folder:
+        save_model(folder, encoder, head, labels)
+        forward: Forward | None = None
+        if config.format == "onnx":
+            (folder / "model.safetensors").unlink()
+            write_onnx(folder / "model.onnx", encoder, head)
+            forward = onnx_forward(folder / "model.onnx")
+        elif importlib.util.find_spec("transformers"):
+            forward = transformers_forward(folder, head)
+        else:
+            warn("transformers is not installed, so the folder was not checked against it")
+        difference = None if forward is None else max_difference(encoder, head, forward)
+        if difference is not None and not difference <= TOLERANCE:
+            raise BrimfulError(
+                f"the {config.format} export's logits differ by {difference:.1e}; nothing was written"
+            )
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        facts = {"format": config.format, "max_abs_logit_difference": difference}
+        record = commit(folder / RECORD, files, kind="export", **facts)
+    size = sum(facts["bytes"] for facts in record["files"].values())
+    return {"out": str(out), "bytes": size, **facts}

@@ -1,0 +1,184 @@
+"""attend(): against the formula in float64, packed against alone, and what backends hand to their kernels."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch, pack
+from brimful.errors import BrimfulError
+from brimful.nn import attention
+from brimful.nn.attention import (
+    DenseLayout,
+    FlexLayout,
+    SequenceLayout,
+    VarlenLayout,
+    attend,
+    choose_backend,
+)
+
+
+@pytest.fixture
+def seed() -> int:
+    value = random.SystemRandom().randrange(2**31)
+    print(f"seed {value}")
+    torch.manual_seed(value)
+    return value
+
+
+def row(lengths: list[int], slots: int | None = None, sequence_slots: int | None = None) -> PackedBatch:
+    sequences = [np.ones(length) for length in lengths]
+    return pack(sequences, max_length=600, pad=0, slots=slots, sequence_slots=sequence_slots)
+
+
+def naive(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
+    """softmax(QK^T / sqrt(d)) V under a dense mask."""
+    q, k, v = (tensor.transpose(0, 1) for tensor in qkv.unbind(1))
+    sequence = batch.sequence_of_token
+    visible = sequence[:, None] == sequence
+    if window is not None:
+        place = torch.arange(len(sequence))
+        visible &= (place[:, None] - place).abs() <= window // 2
+    scores = (q @ k.transpose(1, 2)) * q.shape[-1] ** -0.5
+    return (scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 4e-2)]
+)
+@pytest.mark.parametrize("window", [None, 7, 128])
+@pytest.mark.parametrize("head_dim", [26, 64])
+def test_forward_and_backward_equal_the_formula(seed, dtype, tolerance, window, head_dim):
+    batch = row([1, 5, 300, 64, 33, 2], slots=512, sequence_slots=12)
+    qkv = torch.randn(512, 3, 2, head_dim, dtype=dtype, requires_grad=True)
+    out = attend(*qkv.unbind(1), SequenceLayout.prepare(batch), window=window)
+    upstream = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, qkv, upstream)
+
+    exact = qkv.detach().double().requires_grad_()
+    reference = naive(exact, batch, window)
+    (expected,) = torch.autograd.grad(reference, exact, upstream.double())
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), reference, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(gradient.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=8),
+    chosen=st.integers(0, 7),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    window=st.sampled_from([None, 16]),
+    seed=st.integers(0, 2**31),
+)
+def test_packed_equals_alone_to_the_last_bit(lengths, chosen, dtype, window, seed):
+    torch.manual_seed(seed)
+    batch = row(lengths, sequence_slots=len(lengths) + 2)
+    qkv = torch.randn(sum(lengths), 3, 2, 32, dtype=dtype, requires_grad=True)
+    upstream = torch.randn(sum(lengths), 2, 32, dtype=dtype)
+    out = attend(*qkv.unbind(1), SequenceLayout.prepare(batch), window=window)
+    (gradient,) = torch.autograd.grad(out, qkv, upstream)
+
+    index = chosen % len(lengths)
+    part = slice(sum(lengths[:index]), sum(lengths[: index + 1]))
+    alone = qkv.detach()[part].clone().requires_grad_()
+    layout = SequenceLayout.prepare(row([lengths[index]]))
+    out_alone = attend(*alone.unbind(1), layout, window=window)
+    (gradient_alone,) = torch.autograd.grad(out_alone, alone, upstream[part])
+    assert torch.equal(out[part], out_alone)
+    assert torch.equal(gradient[part], gradient_alone)
+
+
+def test_perturbing_a_sequence_changes_no_bit_of_another(seed):
+    batch = row([40, 3, 200, 17])
+    layout = SequenceLayout.prepare(batch)
+    q, k, v = torch.randn(3, 260, 2, 32)
+    before = attend(q, k, v, layout)
+    for tensor in (q, k, v):
+        tensor[43:243] += 1e3
+    after = attend(q, k, v, layout)
+    assert torch.equal(before[:43], after[:43])
+    assert torch.equal(before[243:], after[243:])
+    assert not torch.equal(before[43:243], after[43:243])
+
+
+def test_capture_gets_what_attention_gets():
+    layout = SequenceLayout.prepare(row([4]))
+    q, k, v = torch.randn(3, 4, 2, 8)
+    seen = []
+    attend(q, k, v, layout, capture=lambda *tensors: seen.append(tensors))
+    assert all(a is b for a, b in zip(seen[0], (q, k, v), strict=True))
+
+
+def test_custom_ops_are_registered_as_compilers_want_them():
+    lengths = torch.tensor([3, 0, 5])
+    q, k, v = (torch.randn(8, 2, 4, requires_grad=True) for _ in range(3))
+    operator = torch.ops.brimful.blockwise_attention.default
+    torch.library.opcheck(operator, (q, k, v, lengths, 0.5, -1))
+
+
+def flash(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
+    """What varlen_attn promises, with the parameters that torch 2.11 has."""
+    assert q.shape[-1] % 8 == 0
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    lengths = (cu_seq_q[1:] - cu_seq_q[:-1]).tolist()
+    assert max(lengths) <= max_q == max_k
+    reach = window_size[0]
+    assert window_size == (reach, reach)
+    outputs = []
+    for q_i, k_i, v_i in zip(*(x.transpose(0, 1).split(lengths, 1) for x in (q, k, v)), strict=True):
+        place = torch.arange(q_i.shape[1])
+        visible = (place[:, None] - place).abs() <= reach if reach >= 0 else None
+        outputs.append(F.scaled_dot_product_attention(q_i, k_i, v_i, attn_mask=visible, scale=scale))
+    return torch.cat(outputs, 1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("head_dim", [26, 32])
+def test_varlen_hands_over_offsets_scale_window_and_padded_heads(seed, monkeypatch, window, head_dim):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", flash)
+    batch = row([5, 40, 1], slots=64, sequence_slots=9)
+    qkv = torch.randn(64, 3, 2, head_dim, dtype=torch.float64)
+    out = attend(*qkv.unbind(1), VarlenLayout.prepare(batch), window=window)
+    torch.testing.assert_close(out, naive(qkv, batch, window))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window", [None, 8])
+def test_flex_masks_sequences(seed, window):
+    batch = row([5, 40, 1], slots=64)
+    qkv = torch.randn(64, 3, 2, 16)
+    out = attend(*qkv.unbind(1), FlexLayout.prepare(batch), window=window)
+    torch.testing.assert_close(out, naive(qkv, batch, window), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_dense_is_the_same_on_padded_input(seed, window):
+    lengths = [12, 30, 1]
+    real = torch.arange(30) < torch.tensor(lengths)[:, None]
+    padded = torch.randn(3, 30, 3, 2, 16)
+    out = attend(*padded.view(90, 3, 2, 16).unbind(1), DenseLayout(real), window=window)
+    expected = naive(padded[real], row(lengths), window)
+    assert out.isfinite().all()
+    torch.testing.assert_close(out.view(3, 30, 2, 16)[real], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_backends_are_chosen_by_capability(monkeypatch):
+    assert choose_backend("cpu") is SequenceLayout
+    with pytest.raises(BrimfulError, match="needs a CUDA device"):
+        choose_backend("cpu", torch.bfloat16, "varlen")
+    with pytest.raises(BrimfulError, match="did you mean 'flex'"):
+        choose_backend("cpu", torch.bfloat16, "flexx")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert choose_backend("cuda", torch.bfloat16) is VarlenLayout
+    assert choose_backend("cuda", torch.float32) is FlexLayout
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert choose_backend("cuda", torch.float16) is FlexLayout
+    with pytest.raises(BrimfulError, match="compute capability"):
+        choose_backend("cuda", torch.float16, "varlen")
+    assert set(attention.BACKENDS) == {"varlen", "flex", "sdpa"}

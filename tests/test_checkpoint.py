@@ -1,0 +1,128 @@
+"""Checkpoints: whole or absent, rotated, and skipped when damaged."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from brimful.checkpoint import load_latest, save
+
+
+@pytest.fixture
+def seed() -> int:
+    value = random.SystemRandom().randrange(2**31)
+    print(f"seed {value}")
+    torch.manual_seed(value)
+    return value
+
+
+def write(directory, step: int, keep: int = 10) -> dict[str, torch.Tensor]:
+    tensors = {"weight": torch.randn(5, 7), "step": torch.tensor(float(step))}
+    save(directory, step, tensors, {"cursor": {"epoch": 1, "row": step}, "seconds": 0.1}, keep)
+    return tensors
+
+
+def steps_on_disk(directory) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in directory.iterdir())
+
+
+def test_what_is_saved_is_loaded(seed, tmp_path):
+    matrix = torch.randn(6, 4)
+    tensors = {
+        "weights.float": matrix,
+        "weights.transposed": matrix.T,
+        "half": torch.randn(3).bfloat16(),
+        "scalar": torch.tensor(7.0),
+        "parameter": torch.nn.Parameter(torch.randn(2, 2)),
+        "empty": torch.zeros(0, 3),
+    }
+    state = {"cursor": {"epoch": 3, "row": 2**40, "plan": "腾讯"}, "seconds": 0.1 + 0.2}
+    save(tmp_path / "checkpoints", 12, tensors, state, keep=1)
+    step, loaded, restored = load_latest(tmp_path / "checkpoints")
+    assert step == 12
+    assert restored == state
+    assert loaded.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor)
+
+
+def test_nothing_there_is_no_checkpoint(tmp_path):
+    assert load_latest(tmp_path / "absent") is None
+    assert load_latest(tmp_path) is None
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_rotation_keeps_the_newest(seed, tmp_path, keep):
+    for step in (2, 9, 10, 100):
+        last = write(tmp_path, step, keep)
+    assert steps_on_disk(tmp_path) == [2, 9, 10, 100][-keep:]
+    step, tensors, _ = load_latest(tmp_path)
+    assert step == 100
+    assert torch.equal(tensors["weight"], last["weight"])
+
+
+def test_saving_a_step_again_replaces_it(seed, tmp_path):
+    write(tmp_path, 4)
+    again = write(tmp_path, 4)
+    assert steps_on_disk(tmp_path) == [4]
+    assert torch.equal(load_latest(tmp_path)[1]["weight"], again["weight"])
+
+
+def flip_a_byte(path):
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 0x40
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: flip_a_byte(folder / "tensors.safetensors"),
+        lambda folder: (folder / "tensors.safetensors").write_bytes(b""),
+        lambda folder: (folder / "tensors.safetensors").unlink(),
+        lambda folder: (folder / "checkpoint.json").unlink(),
+        lambda folder: (folder / "checkpoint.json").write_bytes(b'{"step": 8, "fi'),
+        lambda folder: (folder / "checkpoint.json").write_bytes(b"\xff\xfe\x00"),
+    ],
+    ids=["flipped bit", "emptied", "no tensors", "no record", "cut record", "binary record"],
+)
+def test_a_damaged_newest_one_falls_back_to_the_one_before(seed, tmp_path, damage):
+    before = write(tmp_path, 4)
+    write(tmp_path, 8)
+    damage(tmp_path / "step-8")
+    step, tensors, state = load_latest(tmp_path)
+    assert step == 4
+    assert torch.equal(tensors["weight"], before["weight"])
+    assert state["cursor"]["row"] == 4
+
+
+def test_all_damaged_is_no_checkpoint(seed, tmp_path):
+    write(tmp_path, 4)
+    flip_a_byte(tmp_path / "step-4" / "tensors.safetensors")
+    assert load_latest(tmp_path) is None
+
+
+def test_what_a_killed_process_left_half_written_is_ignored_and_swept(seed, tmp_path):
+    """A process dies by SIGKILL after the tensors are written and before the record is."""
+    write(tmp_path, 4)
+    script = (
+        "import os, signal, torch, brimful.checkpoint as c; from pathlib import Path\n"
+        "c.commit = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"c.save(Path({str(tmp_path)!r}), 8, {{'weight': torch.ones(3)}}, {{}}, 10)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], env=dict(os.environ), check=False).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2
+    assert load_latest(tmp_path)[0] == 4
+    assert steps_on_disk(tmp_path) == [4]
+
+
+def test_other_things_in_the_folder_are_left_alone(seed, tmp_path):
+    write(tmp_path, 4)
+    (tmp_path / "step-notes").mkdir()
+    (tmp_path / "step-5.txt").write_text("mine")
+    assert load_latest(tmp_path)[0] == 4
+    assert (tmp_path / "step-5.txt").exists()

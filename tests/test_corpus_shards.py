@@ -1,0 +1,137 @@
+"""The shard format: round trip, the specification's reader, damage."""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brimful.corpus.shards import Corpus, Shard, TokenBatch, write_shard
+from brimful.errors import BrimfulError
+
+SPECIFICATION = Path(__file__).parent.parent / "docs" / "shard-format.md"
+
+
+def batch_of(documents: list[list[tuple[int, bool, bool]]]) -> TokenBatch:
+    flat = np.array([token for document in documents for token in document], np.int64).reshape(-1, 3)
+    return TokenBatch(
+        tokens=flat[:, 0],
+        word_starts=flat[:, 1].astype(bool),
+        sentence_starts=flat[:, 2].astype(bool),
+        lengths=np.array([len(document) for document in documents], np.int64),
+        sources=np.array([(number % 2, number * 3) for number in range(len(documents))]).reshape(-1, 2),
+    )
+
+
+def write(
+    directory: Path, batches: list[TokenBatch], *, name: str = "part-00000", size: int = 100, **facts
+) -> None:
+    (directory / "tokenizer.json").write_text("{}")
+    facts = {"tokenizer_hash": "t", "config_hash": "c", "inputs": ["a.txt", "b.txt"], **facts}
+    write_shard(directory / "shards", name, batches, vocabulary_size=size, **facts)
+
+
+tokens = st.tuples(st.integers(0, 65_535), st.booleans(), st.booleans())
+documents = st.lists(st.lists(tokens, min_size=1, max_size=20), max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(documents, max_size=3), st.sampled_from([65_536, 65_537]), st.data())
+def test_round_trip(batches: list, size: int, data: st.DataObject) -> None:
+    flat = [document for batch in batches for document in batch]
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), [batch_of(batch) for batch in batches], size=size)
+        shard = Shard(Path(name) / "shards", "part-00000", verify=True)
+        assert shard.documents == len(flat)
+        assert shard.tokens.dtype == (np.uint16 if size == 65_536 else np.uint32)
+        assert shard.offsets.tolist() == np.cumsum([0, *map(len, flat)]).tolist()
+        expected = [token for document in flat for token in document]
+        assert shard.tokens.tolist() == [token for token, _, _ in expected]
+        begin = data.draw(st.integers(0, len(expected)))
+        end = data.draw(st.integers(begin, len(expected)))
+        assert shard.word_starts(begin, end).tolist() == [word for _, word, _ in expected[begin:end]]
+        assert shard.sentence_starts(begin, end).tolist() == [
+            sentence for _, _, sentence in expected[begin:end]
+        ]
+        histogram = shard.record["length_histogram"]
+        pairs = zip(
+            map(int, histogram["lengths"].split()), map(int, histogram["counts"].split()), strict=True
+        )
+        assert sorted(length for length, count in pairs for _ in range(count)) == sorted(map(len, flat))
+
+
+def test_the_specified_reader_reads_a_shard(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", SPECIFICATION.read_text(encoding="utf-8"), re.S)
+    assert code is not None
+    namespace: dict = {}
+    exec(code[1], namespace)
+    stored = [[(1, True, True), (2, False, False), (3, True, False)], [(7, True, True)]]
+    write(tmp_path, [batch_of(stored)])
+    read = list(namespace["read_shard"](tmp_path / "shards", "part-00000"))
+    found = [list(zip(*(array.tolist() for array in arrays), strict=True)) for *arrays, _ in read]
+    assert found == stored
+    assert [source for *_, source in read] == [("a.txt", 0), ("b.txt", 3)]
+    shard = Shard(tmp_path / "shards", "part-00000")
+    assert [shard.source(0), shard.source(1)] == [("a.txt", 0), ("b.txt", 3)]
+
+
+def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
+    stored = batch_of([[(1, True, True)], [(2, True, True), (3, True, False)]])
+    write(tmp_path, [stored])
+    corpus = Corpus.open(str(tmp_path))
+    assert (corpus.documents, corpus.tokens, corpus.vocabulary_size, len(corpus.shards)) == (2, 3, 100, 1)
+    assert corpus.tokenizer_path == tmp_path / "tokenizer.json"
+    before = corpus.fingerprint
+    assert Corpus.open(tmp_path).fingerprint == before
+    write(tmp_path, [stored], name="part-00001")
+    assert Corpus.open(tmp_path).fingerprint != before
+    write(tmp_path, [], name="part-00002")
+    assert Corpus.open(tmp_path).documents == 4
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"is not a folder; make them with: brimful prepare"):
+        Corpus.open(tmp_path / "absent")
+    with pytest.raises(BrimfulError, match="holds no finished shards"):
+        Corpus.open(tmp_path)
+    write(tmp_path, [])
+    with pytest.raises(BrimfulError, match="hold no document"):
+        Corpus.open(tmp_path)
+    write(tmp_path, [batch_of([[(1, True, True)]])], name="part-00001", tokenizer_hash="other")
+    with pytest.raises(BrimfulError, match="different tokenizers"):
+        Corpus.open(tmp_path)
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", [batch_of([[(1, True, True)] * 50])])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "b" / "shards" / "part-00000.tok"
+    data = bytearray(file.read_bytes())
+    data[7] ^= 1
+    file.write_bytes(data)
+    Corpus.open(tmp_path / "b")
+    with pytest.raises(BrimfulError, match="damaged"):
+        Corpus.open(tmp_path / "b", verify=True)
+    file.write_bytes(data[:-1])
+    with pytest.raises(BrimfulError, match="cut short"):
+        Corpus.open(tmp_path / "b")
+    record = tmp_path / "a" / "shards" / "part-00000.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "format_version": 2}))
+    with pytest.raises(BrimfulError, match="shard format 2, this Brimful reads 1"):
+        Corpus.open(tmp_path / "a")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BrimfulError, match="No space left on device"):
+        write(tmp_path, [batch_of([[(1, True, True)]])])
+    assert list((tmp_path / "shards").iterdir()) == []

@@ -1,0 +1,185 @@
+"""Word spans, word bits under three kinds of tokenizer, and sentences."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from brimful.corpus.sentences import sentence_spans
+from brimful.corpus.stages import encode
+from brimful.corpus.tokenizer import train
+from brimful.corpus.words import Segmenter, read_lexicon, word_starts
+from brimful.errors import BrimfulError
+
+TEXTS = [
+    "顺利的无创dna检测crying了",
+    "中华人民共和国的江南style，iPhone15手机。",
+    "drink Coca Cola now, said the  AI in MAIN street!",
+    "腾讯控股(00700)今天上涨 3.14% http://www.example.com/a_b",
+    "naïve café 한국어 문장 らーめん คำภาษาไทย 😀👨‍👩‍👧",
+]
+LEXICON = ["无创dna", "Coca Cola", "腾讯控股(00700)", "AI"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def wordpiece() -> Tokenizer:
+    return train(TEXTS * 3, 400)
+
+
+def byte_bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=350, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    return tokenizer
+
+
+TOKENIZERS = {"wordpiece": wordpiece(), "byte-level BPE": byte_bpe(), "Unigram": unigram()}
+
+
+def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto") -> list[str]:
+    spans = Segmenter(language, lexicon).spans(text)  # type: ignore[arg-type]
+    return [text[begin:end] for begin, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("顺利的无创dna检测crying了", ["顺利", "的", "无创dna", "检测", "crying", "了"]),
+        ("中华人民共和国", ["中华人民共和国"]),
+        ("江南style iPhone15手机", ["江南", "style", "iPhone15", "手机"]),
+        ("drink Coca Cola, please", ["drink", "Coca Cola", ",", "please"]),
+        ("腾讯控股(00700)涨了", ["腾讯控股(00700)", "涨", "了"]),
+        ("AI in MAIN, AIs", ["AI", "in", "MAIN", ",", "AIs"]),  # no lexicon word inside another word
+        ("cafe\u0301s 👨‍👩‍👧 ❤️", ["cafe\u0301s", "👨‍👩‍👧", "❤️"]),
+        ("a...b", ["a", ".", ".", ".", "b"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        (" \n\t ", []),
+        ("", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert words_of(text, LEXICON) == expected
+
+
+def test_language_en_leaves_han_runs_whole() -> None:
+    assert words_of("我们使用语言模型now", language="en") == ["我们使用语言模型", "now"]
+    assert words_of("我们使用语言模型now", language="zh")[0] == "我们"
+
+
+def test_large_lexicon_and_characters_beyond_the_basic_plane() -> None:
+    lexicon = [f"药品{number}号" for number in range(50_000)]
+    assert words_of("😀𠀀药品49999号😀", lexicon) == ["😀", "𠀀", "药品49999号", "😀"]
+
+
+@given(st.text(alphabet="ab1 \n中国人民。,é\u0301😀\u200dあーア()Co", max_size=60))
+def test_spans_cover_everything_but_blanks_once(text: str) -> None:
+    spans = Segmenter("auto", ["中国 人", "Co b"]).spans(text)
+    assert (spans[:, 0] < spans[:, 1]).all()
+    assert (spans[1:, 0] >= spans[:-1, 1]).all()
+    covered = np.zeros(len(text), bool)
+    for begin, end in spans:
+        covered[begin:end] = True
+    assert all(covered[place] or character.isspace() for place, character in enumerate(text))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_bits_give_back_words(kind: str, text: str) -> None:
+    """Cutting the text where a token starts a word gives unions of words, and no word is cut."""
+    batch = encode(TOKENIZERS[kind], Segmenter("auto", LEXICON), [text])
+    encoding = TOKENIZERS[kind].encode(text, add_special_tokens=False)
+    assert batch.tokens.tolist() == encoding.ids
+    spans = Segmenter("auto", LEXICON).spans(text)
+    for (begin, _), starts in zip(encoding.offsets, batch.word_starts, strict=True):
+        inside = [first for first, last in spans if first < begin < last]
+        # A token that begins inside a word starts one only if the word before it had no token of its own.
+        if starts and inside:
+            assert not any(inside[0] <= other < begin for other, _ in encoding.offsets)
+
+
+def test_bits_of_the_classic_cases() -> None:
+    tokenizer = TOKENIZERS["wordpiece"]
+    segmenter = Segmenter("auto", LEXICON)
+    for text, words in [
+        ("顺利的无创dna检测", 4),
+        ("中华人民共和国", 1),
+        ("Coca Cola", 1),
+        ("腾讯控股(00700)", 1),
+    ]:
+        batch = encode(tokenizer, segmenter, [text])
+        assert batch.word_starts.sum() == words, text
+        assert len(batch.tokens) > words
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(alphabet="ab1 .\n中国人民。é😀あ(", max_size=30), min_size=1, max_size=4))
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_bits_follow_the_rule(kind: str, texts: list[str]) -> None:
+    """A token belongs to the word that holds its first character; blanks to the word after them."""
+    segmenter = Segmenter()
+    batch = encode(TOKENIZERS[kind], segmenter, texts)
+    expected: list[bool] = []
+    for text in texts:
+        owner_before = None
+        for begin, _ in TOKENIZERS[kind].encode(text, add_special_tokens=False).offsets:
+            owner = sum(1 for _, end in segmenter.spans(text) if end <= begin)
+            expected.append(owner != owner_before)
+            owner_before = owner
+    assert batch.word_starts.tolist() == expected
+    assert not (batch.sentence_starts & ~batch.word_starts).any()
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    assert batch.sentence_starts[starts[batch.lengths > 0]].all()
+
+
+def test_word_starts_of_nothing() -> None:
+    assert word_starts(np.empty(0, np.int64), np.empty((0, 2), np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "今天天气好。“我很好！”他说……然后走了；再见",
+            ["今天天气好。", "“我很好！”", "他说……", "然后走了；", "再见"],
+        ),
+        ("Dr. Smith paid $3.14. He left!", ["Dr. Smith paid $3.14.", "He left!"]),
+        ("See www.a.com/x.html?q=1 now. Yes.", ["See www.a.com/x.html?q=1 now.", "Yes."]),
+        ("The U.S. economy grew, e.g. by 2%. Good?", ["The U.S. economy grew, e.g. by 2%.", "Good?"]),
+        ('He said "Stop!" Then left.', ['He said "Stop!"', "Then left."]),
+        ("太好了!我喜欢.真的", ["太好了!", "我喜欢.", "真的"]),
+        ("1. First item\n2. Second", ["1. First item", "2. Second"]),
+        ("使用语言模型来预测下一个词的probability。OK", ["使用语言模型来预测下一个词的probability。", "OK"]),
+        ("no end", ["no end"]),
+        (" \n ", []),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert [text[begin:end] for begin, end in sentence_spans(text)] == expected
+
+
+def test_lexicon_file(tmp_path) -> None:
+    file = tmp_path / "lexicon.txt"
+    file.write_bytes("\ufeff 无创dna \r\n\nCoca Cola\n无创dna\n".encode())
+    assert read_lexicon(file) == ["无创dna", "Coca Cola"]
+    file.write_text("\n")
+    with pytest.raises(BrimfulError, match="is empty"):
+        read_lexicon(file)
+    with pytest.raises(BrimfulError, match="cannot read the lexicon"):
+        read_lexicon(tmp_path / "absent")

@@ -1,0 +1,150 @@
+"""Folders: ours in transformers, theirs here, and what is refused."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from test_encoder import ARCHITECTURES, random_row, run_peer, seed, small, word_tokenizer  # noqa: F401
+
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.interop import load_model, save_model
+
+
+def their_config(architecture: str, **options):
+    shared = {
+        "vocab_size": 70,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.1,
+        "pad_token_id": 0,
+    }
+    if architecture == "bert":
+        return transformers.BertConfig(**shared, **options)
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
+    return transformers.ModernBertConfig(**shared, **special, local_attention=10, **options)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["Model", "ForMaskedLM", "ForSequenceClassification"])
+def test_their_folders_give_the_same_here_and_come_back_unchanged(seed, tmp_path, architecture, kind):  # noqa: F811
+    name = {"bert": "Bert", "modern": "ModernBert"}[architecture] + kind
+    labels = {"id2label": {0: "bad", 1: "good", 2: "so-so"}} if kind.endswith("Classification") else {}
+    model = getattr(transformers, name)(their_config(architecture, **labels)).eval()
+    model.save_pretrained(tmp_path / "theirs")
+
+    encoder, head, found_labels = load_model(tmp_path / "theirs")
+    batch = random_row([1, 40, 13])
+    batch.tokens.remainder_(70)
+    with torch.no_grad():
+        output, real = run_peer(model, batch)
+        hidden = encoder(batch)
+    if isinstance(head, SequenceHead):
+        assert found_labels == ["bad", "good", "so-so"]
+        torch.testing.assert_close(head(hidden, batch)[:3], output[0], atol=1e-5, rtol=1e-5)
+    else:
+        ours = hidden if head is None else head(hidden)
+        torch.testing.assert_close(ours, output[0][real], atol=1e-5, rtol=1e-5)
+
+    save_model(tmp_path / "ours", encoder, head, found_labels)
+    theirs, ours = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "ours"))
+    if name == "BertModel":
+        theirs = {key: tensor for key, tensor in theirs.items() if not key.startswith("pooler")}
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[key], ours[key]) for key in ours)
+    written = json.loads((tmp_path / "ours/config.json").read_text())
+    original = json.loads((tmp_path / "theirs/config.json").read_text())
+    tokens = {"bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"}  # ours come from a tokenizer
+    ours_alone = {"attention_probs_dropout_prob", "classifier_dropout", "label2id"}
+    for key in written.keys() & original.keys() - tokens - ours_alone:
+        assert written[key] == original[key], key
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("with_head", [None, MaskedLMHead, SequenceHead])
+def test_our_folders_come_back_bit_for_bit(tmp_path, architecture, with_head):
+    encoder = small(architecture)
+    encoder.tokenizer = word_tokenizer()
+    options = {} if with_head is not SequenceHead else {"classes": 2}
+    head = with_head and with_head(encoder, **options)
+    save_model(tmp_path / "model", encoder, head, ["no", "yes"] if options else None)
+    loaded, loaded_head, labels = load_model(tmp_path / "model")
+    assert labels == (["no", "yes"] if options else None)
+    assert loaded.config == encoder.config
+    assert loaded.tokenizer.get_vocab() == encoder.tokenizer.get_vocab()
+    assert not loaded.training
+    for ours, theirs in ((encoder, loaded), (head, loaded_head)):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            state = theirs.state_dict()
+            assert all(
+                torch.equal(tensor, state[name])
+                for name, tensor in ours.state_dict().items()
+                if name != "embedding.weight"
+            )
+    assert torch.equal(loaded.word_embeddings, encoder.word_embeddings)
+    assert torch.equal(Encoder.load(tmp_path / "model").word_embeddings, encoder.word_embeddings)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_automodel_and_autotokenizer_load_our_folder(seed, tmp_path, architecture):  # noqa: F811
+    encoder = small(architecture).eval()
+    encoder.tokenizer = word_tokenizer()
+    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer.mask_token == "[MASK]"
+    assert tokenizer.model_max_length == 128
+    encoded = tokenizer("w1 w2 w3", return_tensors="pt", return_token_type_ids=False)
+    model = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
+    with torch.no_grad():
+        theirs = model(**encoded).last_hidden_state[0]
+    torch.testing.assert_close(
+        torch.from_numpy(encoder.encode(["w1 w2 w3"])[0]), theirs, atol=1e-5, rtol=1e-5
+    )
+    other = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=5)
+    assert other.num_labels == 5
+
+
+def test_old_modernbert_configurations_are_read(tmp_path):
+    small("modern", layers=4).save(tmp_path / "model")
+    path = tmp_path / "model/config.json"
+    values = json.loads(path.read_text())
+    del values["rope_parameters"], values["layer_types"]
+    path.write_text(json.dumps(values | {"global_rope_theta": 160000.0, "global_attn_every_n_layers": 2}))
+    config = Encoder.load(tmp_path / "model").config
+    assert (config.rope_theta, config.rope_theta_local, config.global_every) == (160000.0, 10000.0, 2)
+
+
+def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
+    folder = tmp_path / "model"
+    small("bert").save(folder)
+    values = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+
+    def refused(match, config=values, weights=tensors):
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(weights, folder / "model.safetensors")
+        with pytest.raises(BrimfulError, match=match) as caught:
+            Encoder.load(folder)
+        assert "\n" not in str(caught.value)
+
+    refused("model_type 'gpt2'", values | {"model_type": "gpt2"})
+    refused("hidden_act 'relu'", values | {"hidden_act": "relu"})
+    refused("lacks 'hidden_size'", {k: v for k, v in values.items() if k != "hidden_size"})
+    refused("position_embeddings", values, {k: v for k, v in tensors.items() if "position" not in k})
+    refused("shape", values | {"intermediate_size": 81})
+    (folder / "config.json").write_text(json.dumps(values))
+    (folder / "model.safetensors").write_bytes(b"\x80\x04.")
+    with pytest.raises(BrimfulError, match="damaged"):
+        Encoder.load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BrimfulError, match="only safetensors"):
+        Encoder.load(folder)
+    with pytest.raises(BrimfulError, match="not a folder"):
+        Encoder.load(tmp_path / "nowhere")

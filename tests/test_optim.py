@@ -1,0 +1,135 @@
+"""Optimizers: against hand-written references, and what each parameter is given to."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead
+from brimful.nn.layers import EncoderConfig
+from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.muon import Muon, orthogonalise
+
+
+@pytest.fixture
+def seed() -> int:
+    value = random.SystemRandom().randrange(2**31)
+    print(f"seed {value}")
+    torch.manual_seed(value)
+    return value
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 64), (3, 64, 16), (1, 10, 100), (2, 1, 30)])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_orthogonalise_brings_singular_values_near_one_and_keeps_directions(seed, shape, scale):
+    matrices = scale * torch.randn(shape, dtype=torch.float64)
+    made = orthogonalise(matrices)
+    assert made.shape == matrices.shape
+    u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
+    values = u.mT @ made @ vh.mT
+    diagonal = values.diagonal(dim1=-2, dim2=-1)
+    assert ((diagonal > 0.6) & (diagonal < 1.3)).all(), diagonal
+    torch.testing.assert_close(values, torch.diag_embed(diagonal), atol=1e-9, rtol=0)
+
+
+def test_orthogonalise_takes_each_matrix_alone_and_zeros_stay_zero(seed):
+    matrices = torch.randn(3, 8, 20)
+    matrices[1] = 0
+    together = orthogonalise(matrices)
+    assert (together[1] == 0).all()
+    for index in range(3):
+        torch.testing.assert_close(together[index], orthogonalise(matrices[index : index + 1])[0])
+
+
+def steps_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], gradients: list[list]) -> None:
+    for each in gradients:
+        for parameter, gradient in zip(parameters, each, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_a_fused_weight_is_as_many_matrices(seed, blocks):
+    weight = torch.randn(blocks * 12, 20)
+    gradients = [torch.randn_like(weight) for _ in range(4)]
+    fused = nn.Parameter(weight.clone())
+    parts = [nn.Parameter(part.clone()) for part in weight.chunk(blocks)]
+    settings = {"lr": 0.1, "weight_decay": 0.1}
+    steps_of(Muon([{"params": [fused], "blocks": blocks}], **settings), [fused], [[g] for g in gradients])
+    steps_of(Muon([{"params": [p]} for p in parts], **settings), parts, [g.chunk(blocks) for g in gradients])
+    torch.testing.assert_close(fused.data, torch.cat([p.data for p in parts]), atol=1e-6, rtol=1e-6)
+
+    whole = nn.Parameter(weight.clone())
+    steps_of(Muon([{"params": [whole]}], **settings), [whole], [[g] for g in gradients])
+    assert (whole - fused).abs().max() > 1e-3
+
+
+def test_muon_equals_torch_muon(seed):
+    """Ours in float32 for a single matrix against `torch.optim.Muon`, whose iteration is in bfloat16."""
+    weight, gradients = torch.randn(24, 16), [torch.randn(24, 16) for _ in range(3)]
+    ours, theirs = nn.Parameter(weight.clone()), nn.Parameter(weight.clone())
+    steps_of(Muon([{"params": [ours]}], lr=0.02, weight_decay=0.1), [ours], [[g] for g in gradients])
+    peer = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.1, momentum=0.95, nesterov=True)
+    steps_of(peer, [theirs], [[g] for g in gradients])
+    moved = (theirs - weight).norm()
+    assert (ours - theirs).norm() < 0.05 * moved
+
+
+def test_muon_leaves_parameters_without_gradient_alone():
+    weight = nn.Parameter(torch.ones(4, 4))
+    Muon([{"params": [weight]}], lr=1.0, weight_decay=0.5).step()
+    assert (weight == 1).all()
+
+
+def test_adamw_equals_the_formula(seed):
+    config = OptimizerConfig(learning_rate=0.03, weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
+    start = {"matrix": torch.randn(5, 3).double(), "vector": torch.randn(3).double()}
+    parameters = {name: nn.Parameter(value.clone()) for name, value in start.items()}
+    (optimizer,) = build_optimizers(config, parameters, {})
+    expected = {name: value.clone() for name, value in start.items()}
+    first = {name: torch.zeros_like(value) for name, value in start.items()}
+    second = {name: torch.zeros_like(value) for name, value in start.items()}
+    for step in range(1, 8):
+        gradients = {name: torch.randn_like(value) for name, value in start.items()}
+        steps_of(optimizer, list(parameters.values()), [list(gradients.values())])
+        for name, gradient in gradients.items():
+            first[name] = 0.8 * first[name] + 0.2 * gradient
+            second[name] = 0.95 * second[name] + 0.05 * gradient**2
+            unbiased = first[name] / (1 - 0.8**step), second[name] / (1 - 0.95**step)
+            decay = 0.1 if name == "matrix" else 0.0
+            expected[name] = expected[name] * (1 - 0.03 * decay)
+            expected[name] = expected[name] - 0.03 * unbiased[0] / (unbiased[1].sqrt() + 1e-6)
+            torch.testing.assert_close(parameters[name].data, expected[name], atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("architecture", ["modern", "bert"])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, name):
+    shape = {"vocabulary_size": 50, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 24}
+    encoder = Encoder(EncoderConfig(architecture=architecture, **shape))
+    modules = nn.ModuleDict({"encoder": encoder, "head": MaskedLMHead(encoder)})
+    parameters = dict(modules.named_parameters())
+    names = {parameter: key for key, parameter in parameters.items()}
+    blocks = {f"encoder.{key}": count for key, count in encoder.fused_blocks().items()}
+    assert blocks.keys() <= parameters.keys()
+    config = OptimizerConfig(name=name, learning_rate=0.01, weight_decay=0.1)
+    optimizers = build_optimizers(config, parameters, blocks)
+    on_muon = []
+    seen = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            assert group["peak"] > 0
+            for parameter in group["params"]:
+                seen.append(names[parameter])
+                assert group["weight_decay"] == (0.1 if parameter.ndim >= 2 else 0.0)
+                if isinstance(optimizer, Muon):
+                    on_muon.append(names[parameter])
+                    assert group["blocks"] == blocks[names[parameter]]
+                else:
+                    assert group["peak"] == 0.01
+    assert sorted(seen) == sorted(parameters)
+    assert sorted(on_muon) == (sorted(blocks) if name == "muon" else [])
+    inside = {key for key, p in parameters.items() if p.ndim == 2 and key.startswith("encoder.layers")}
+    assert inside == blocks.keys()

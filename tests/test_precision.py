@@ -1,0 +1,43 @@
+"""Number formats of a step."""
+
+import pytest
+import torch
+
+from brimful.errors import BrimfulError
+from brimful.precision import policy
+from brimful.precision.policy import autocast, resolve
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(("fast", "expected"), [(True, "bf16"), (False, "fp32")])
+def test_auto_is_what_the_device_does_fast(monkeypatch, fast, expected):
+    monkeypatch.setattr(policy, "has_fast_bf16", lambda device: fast)
+    assert resolve("auto", CPU) == expected
+    assert resolve("auto", CUDA) == expected
+
+
+def test_auto_resolves_on_this_machine():
+    assert resolve("auto", CPU) == ("bf16" if policy.has_fast_bf16(CPU) else "fp32")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_was_asked_for_is_kept_on_a_cpu(precision):
+    assert resolve(precision, CPU) == precision
+
+
+def test_bf16_on_a_gpu_without_it_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(policy, "has_fast_bf16", lambda device: False)
+    assert resolve("fp32", CUDA) == "fp32"
+    with pytest.raises(BrimfulError, match="--precision fp32"):
+        resolve("bf16", CUDA)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_products_have_the_format_and_weights_and_gradients_stay_float32(precision, dtype):
+    linear = torch.nn.Linear(8, 8)
+    with autocast(precision, CPU):
+        out = linear(torch.randn(3, 8))
+    assert out.dtype == dtype
+    out.float().sum().backward()
+    assert linear.weight.dtype == linear.weight.grad.dtype == torch.float32
