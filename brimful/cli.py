@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -158,4 +159,10 @@ def _one_line(error: BaseException) -> str:
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader left; what is still buffered goes nowhere, and silently
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code)

@@ -7,6 +7,7 @@ A verb is a function of one frozen dataclass. `verb` lets Python callers pass ke
 import dataclasses
 import functools
 import hashlib
+import os
 import re
 import types
 import typing
@@ -28,11 +29,16 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader that reads `1e-3` as the number it is (YAML 1.1 wants `1.0e-3`)."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+        list("-+0123456789."),
+    )
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 def write_yaml(path: Path | str, config: Any) -> None:
     """Write a configuration as YAML, atomically; `build(type(config), read_yaml(path))` gives it back."""
     with atomic_file(path) as temporary:
-        text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+        text = yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -73,34 +79,45 @@ def config_hash(config: Any) -> str:
 
 
 def _dataclass_of(annotation: Any) -> type | None:
-    if typing.get_origin(annotation) is typing.Annotated:
-        annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(annotation) if dataclasses.is_dataclass(part)]
         annotation = inner[0] if inner else None
     return annotation if dataclasses.is_dataclass(annotation) else None  # type: ignore[return-value]
 
 
-def _complete(schema: type, values: Mapping[str, Any], where: str, missing: Any) -> dict[str, Any]:
-    """Refuse unknown keys by name; mark absent required ones with `missing`."""
-    hints = typing.get_type_hints(schema, include_extras=True)
-    fields = {field.name: field for field in dataclasses.fields(schema)}
-    complete: dict[str, Any] = {}
+def _convert(value: Any, annotation: Any, place: str) -> Any:
+    """The value as its annotation wants it; paths may stand for strings."""
+    if isinstance(value, list | tuple):
+        value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
+    elif isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    try:
+        return msgspec.convert(value, annotation, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, inner = str(error).replace("`", "").partition(" - at $")
+        raise BrimfulError(f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
+
+
+def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any) -> C:
+    hints = typing.get_type_hints(schema)
+    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in fields:
             raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
-            value = _complete(inner, value, f"{where}{name}.", missing)
-        complete[name] = value
+            made[name] = _build(inner, value, f"{where}{name}.", missing)
+        else:
+            made[name] = _convert(value, hints[name], where + name)
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in complete:
+        if required and name not in made:
             if missing is None:
                 raise BrimfulError(f"key {where}{name} is required")
-            complete[name] = missing
-    return complete
+            made[name] = missing
+    return schema(**made)
 
 
 def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) -> C:
@@ -115,21 +132,7 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
     """
-    complete = _complete(schema, values, "", missing)
-    absent = {name: value for name, value in complete.items() if value is missing and missing is not None}
-    try:
-        if not absent:
-            return msgspec.convert(complete, schema, strict=True)
-        partial = dict(complete)
-        hints = typing.get_type_hints(schema)
-        for name, value in complete.items():
-            if name not in absent:
-                partial[name] = msgspec.convert(value, hints[name], strict=True)
-        return schema(**partial)
-    except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$.")
-        at = f"key {place.rstrip('`')}: " if place else ""
-        raise BrimfulError(f"{at}{message[0].lower()}{message[1:]}".replace("`", "")) from error
+    return _build(schema, values, "", missing)
 
 
 class Verb(Generic[C, R]):

@@ -17,10 +17,11 @@ _S30, _S27, _S31, _S11 = (np.uint64(shift) for shift in (30, 27, 31, 11))
 
 def mix(words: np.ndarray) -> np.ndarray:
     """splitmix64's finaliser on uint64 words of any shape."""
-    x = np.asarray(words, dtype=np.uint64) + _GOLDEN
-    x = (x ^ (x >> _S30)) * _A
-    x = (x ^ (x >> _S27)) * _B
-    return x ^ (x >> _S31)
+    with np.errstate(over="ignore"):  # numpy warns of a scalar that wraps round, never of an array
+        x = np.asarray(words, dtype=np.uint64) + _GOLDEN
+        x = (x ^ (x >> _S30)) * _A
+        x = (x ^ (x >> _S27)) * _B
+        return x ^ (x >> _S31)
 
 
 def derive_key(*parts: int | str) -> np.uint64:

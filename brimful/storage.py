@@ -10,7 +10,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 @contextmanager
@@ -75,10 +76,14 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             _sync(file)
         _sync(temporary)
         if path.exists():
-            old = path.with_name(f"{TEMPORARY}old-{path.name}")
+            old = _temporary(path.with_name(f"old-{path.name}"))
             shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)
-            os.replace(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                os.replace(old, path)
+                raise
             shutil.rmtree(old)
         else:
             os.replace(temporary, path)

@@ -1,7 +1,6 @@
 """Checkpoints: whole or absent, rotated, and skipped when damaged."""
 
 import os
-import random
 import subprocess
 import sys
 
@@ -12,11 +11,9 @@ from brimful.checkpoint import load_latest, save
 
 
 @pytest.fixture
-def seed() -> int:
-    value = random.SystemRandom().randrange(2**31)
-    print(f"seed {value}")
-    torch.manual_seed(value)
-    return value
+def seed(seed: int) -> int:
+    torch.manual_seed(seed)
+    return seed
 
 
 def write(directory, step: int, keep: int = 10) -> dict[str, torch.Tensor]:

@@ -75,7 +75,7 @@ def test_parquet(tmp_path: Path) -> None:
         read(tmp_path / "a.parquet", field="n")
     documents, issues = read(write(tmp_path / "c.parquet", (tmp_path / "a.parquet").read_bytes()[:-9]))
     assert documents == []
-    assert issues == {"cannot be read (not a Parquet file, or cut short)": 1}
+    assert issues == {"cannot be read (not a Parquet file, or damaged)": 1}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])

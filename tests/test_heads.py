@@ -3,12 +3,13 @@
 import pytest
 import torch
 import transformers
-from test_encoder import ARCHITECTURES, VOCABULARY, random_row, run_peer, seed, small  # noqa: F401
+from test_encoder import ARCHITECTURES, VOCABULARY, padded, random_row, run_peer, seed, small  # noqa: F401
 from torch import nn
 
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import save_model
+from brimful.nn.padded import PaddedModel
 
 
 def folder_as(directory, encoder, head, kind):
@@ -72,3 +73,21 @@ def test_empty_slots_and_filler_have_no_gradient(seed, pooling):  # noqa: F811
 def test_bert_classifiers_know_no_mean():
     with pytest.raises(BrimfulError, match="pooling 'mean'"):
         SequenceHead(small("bert"), 2, pooling="mean")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead])
+def test_padded_model_equals_packed(seed, architecture, kind):  # noqa: F811
+    encoder = small(architecture).eval()
+    head = kind(encoder, *([3] if kind is SequenceHead else [])) if kind else None
+    batch = random_row([1, 60, 22, 128])
+    inputs, real = padded(batch)
+    model = PaddedModel(encoder, head.eval() if head else None)
+    with torch.no_grad():
+        got = model(**inputs)
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            torch.testing.assert_close(got, head(hidden, batch)[:4], atol=1e-5, rtol=1e-4)
+        else:
+            expected = head(hidden) if head else hidden
+            torch.testing.assert_close(got[real], expected, atol=1e-5, rtol=1e-4)

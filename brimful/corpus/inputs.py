@@ -42,6 +42,12 @@ def format_of(path: str) -> str:
     return FORMATS.get(split_suffix(path)[0], "text")
 
 
+def is_packed(path: str) -> bool:
+    """Is the file smaller than the text in it?"""
+    suffix, compression = split_suffix(path)
+    return bool(compression) or suffix == ".parquet"
+
+
 def _files_below(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -77,6 +83,8 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
         BrimfulError: a path does not exist, there is nothing to read, or `out` and an input overlap.
     """
     paths = list(paths)
+    if not paths:
+        raise BrimfulError("nothing to read: give files, folders or globs of text")
     target = Path(out).resolve()
     for path in paths:
         given = Path(path).resolve()

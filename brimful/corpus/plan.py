@@ -11,12 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from brimful.corpus.inputs import Input
+from brimful.corpus.inputs import Input, is_packed
 from brimful.corpus.shards import shard_names
 from brimful.errors import BrimfulError
 from brimful.storage import cannot_write, crc32, read_commit, read_json, sweep, write_json
 
 PART_BYTES = 64 << 20
+PACKED = 4  # about how much more text a compressed file holds
 
 Part = tuple[Input, ...]
 
@@ -27,7 +28,7 @@ def part_name(number: int) -> str:
 
 
 def group(inputs: Sequence[Input]) -> list[Part]:
-    """Group inputs, in order, into parts of about 64 MB; a file is never divided."""
+    """Group inputs, in order, into parts of about 64 MB of text; a file is never divided."""
     parts: list[list[Input]] = []
     size = PART_BYTES
     for item in inputs:
@@ -35,7 +36,7 @@ def group(inputs: Sequence[Input]) -> list[Part]:
             parts.append([])
             size = 0
         parts[-1].append(item)
-        size += item.bytes
+        size += item.bytes * (PACKED if is_packed(item.path) else 1)
     return [tuple(part) for part in parts]
 
 

@@ -6,17 +6,16 @@ The output is a function of the inputs and the settings: not of the number of wo
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
 
-from brimful.config import config_hash, to_dict, verb, write_yaml
-from brimful.console import say, warn
+from brimful.config import config_hash, verb, write_yaml
+from brimful.console import say
 from brimful.corpus.clean import CleanConfig
 from brimful.corpus.dedup import keep_first
 from brimful.corpus.engines import available_cores, run_tasks
@@ -34,6 +33,7 @@ from brimful.corpus.stages import (
     tokenize_part,
     tokenized,
 )
+from brimful.corpus.summary import require_some, summarise
 from brimful.corpus.tokenizer import load, save, tokenizer_hash, train
 from brimful.corpus.words import Language, WordsConfig, read_lexicon
 from brimful.errors import BrimfulError
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SAMPLE_CHARACTERS = 50_000_000
-WARNINGS_SHOWN = 20
 # Where and how the work is done; the output does not depend on these.
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
 
@@ -102,7 +101,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
     texts = _clean(config, parts, workers)
     names = [part_name(number) for number in range(len(texts))]
-    _require_some(texts, config)
+    require_some(texts, config.paths)
     keep = keep_first([read_keys(out, name) for name in names])
     fixed = _tokenizer(config, given, names, texts, keep)
     tasks = [
@@ -123,7 +122,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         made = run_tasks(tokenize_part, [tasks[n] for n in todo], workers, "tokenize", lambda task: task.name)
         for number, record in zip(todo, made, strict=True):
             records[number] = record
-    summary = _summary(texts, [record for record in records if record is not None])
+    summary = summarise(texts, [record for record in records if record is not None])
     summary["seconds"] = round(time.monotonic() - started, 2)
     write_json(out / "summary.json", summary)
     return summary
@@ -136,7 +135,7 @@ def _check(config: PrepareConfig) -> tuple[dict[str, Any], "Tokenizer | None"]:
     if not 1 <= config.clean.min_characters <= config.clean.max_characters:
         raise BrimfulError("clean.min_characters must be from 1 to clean.max_characters")
     check_encoding(config.read.encoding)
-    settings = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
+    settings = {key: value for key, value in asdict(config).items() if key not in VOLATILE}
     for group in ("read", "clean", "words"):
         settings.update({f"{group}.{key}": value for key, value in settings.pop(group).items()})
     lexicon = config.words.lexicon
@@ -189,24 +188,13 @@ def _clean_first(tasks: Sequence[CleanTask], documents: int) -> list[dict[str, A
     """Clean part after part until enough documents are read."""
     records = []
     for task in tasks:
-        limited = CleanTask(**{**vars(task), "limit": documents})
+        limited = replace(task, limit=documents)
         record = cleaned(limited) or run_tasks(clean_part, [limited], 1, "clean", _names_of_inputs)[0]
         records.append(record)
         documents -= record["read"]
         if documents == 0:
             break
     return records
-
-
-def _require_some(texts: Sequence[dict[str, Any]], config: PrepareConfig) -> None:
-    if any(text["documents"] for text in texts):
-        return
-    reasons = _dropped(texts)
-    for text in texts:
-        for issues in text["issues"].values():
-            reasons.update(issues)
-    listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(reasons.items())) or "no documents"
-    raise BrimfulError(f"nothing left of {' '.join(config.paths)} after cleaning ({listed})")
 
 
 def _tokenizer(
@@ -238,47 +226,3 @@ def _sample(out: Path, names: Sequence[str], keep: Sequence[np.ndarray], bound: 
     for name, flags in zip(names, keep, strict=True):
         for text, _, _ in read_texts(out, name, flags & (read_keys(out, name) <= np.uint64(bound))):
             yield text
-
-
-def _dropped(records: Sequence[dict[str, Any]]) -> Counter[str]:
-    dropped: Counter[str] = Counter()
-    for record in records:
-        for reason, count in record["counts"].items():
-            if reason.startswith("dropped: "):
-                dropped[reason.removeprefix("dropped: ")] += count
-    return dropped
-
-
-def _summary(texts: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    tokens = sum(shard["tokens"] for shard in shards)
-    changes: Counter[str] = Counter()
-    for text in texts:
-        changes.update({rule: count for rule, count in text["counts"].items() if "dropped" not in rule})
-    warnings = [
-        f"{path}: {issue}: {count:,}"
-        for text in texts
-        for path, issues in text["issues"].items()
-        for issue, count in issues.items()
-    ]
-    for line in warnings[:WARNINGS_SHOWN]:
-        warn(line)
-    if len(warnings) > WARNINGS_SHOWN:
-        warn(f"and {len(warnings) - WARNINGS_SHOWN} more, listed in summary.json")
-    dropped = _dropped([*texts, *shards])
-    return {
-        "documents": {
-            "read": sum(text["read"] for text in texts),
-            "kept": sum(shard["documents"] for shard in shards),
-        },
-        "duplicates": dropped["duplicate"],
-        "dropped": dict(sorted(dropped.items())),
-        "cleaned": dict(sorted(changes.items())),
-        "characters": sum(shard["counts"]["characters"] for shard in shards),
-        "tokens": tokens,
-        "words": sum(shard["words"] for shard in shards),
-        "sentences": sum(shard["sentences"] for shard in shards),
-        "unknown_token_rate": sum(shard["counts"]["unknown tokens"] for shard in shards) / max(tokens, 1),
-        "shards": len(shards),
-        "vocabulary_size": shards[0]["vocabulary_size"],
-        "warnings": warnings,
-    }

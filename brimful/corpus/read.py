@@ -9,22 +9,20 @@ import csv
 import itertools
 import json
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
+from brimful.corpus.archives import read_chunks
 from brimful.corpus.inputs import format_of, split_suffix
 from brimful.errors import BrimfulError, nearest
 
-CHUNK = 1 << 16
 HEAD = 8192
 # Longer lines and files come in pieces, so that memory stays bounded.
 LONGEST_PIECE = 1 << 22
 LONGEST_FIELD = 1 << 27
 ROWS_AT_ONCE = 1024
-ZSTD_LARGEST_WINDOW = 1 << 31
 
 # Every byte below a blank that no text file holds, except in passing.
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
@@ -67,7 +65,7 @@ def read_documents(path: str, config: ReadConfig, issues: Counter[str]) -> Itera
         if kind == "parquet":
             yield from _parquet(path, config.field)
             return
-        chunks = _chunks(path, issues)
+        chunks = read_chunks(path, issues)
         head = next(chunks, b"")
         while len(head) < HEAD and (more := next(chunks, b"")):
             head += more
@@ -80,46 +78,6 @@ def read_documents(path: str, config: ReadConfig, issues: Counter[str]) -> Itera
         issues[f"cannot be read ({error.strerror or error})"] += 1
     except csv.Error as error:
         issues[f"table broken, its rest skipped ({error})"] += 1
-
-
-def _codec(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes a decompressor, and what that raises for damaged data."""
-    if compression == ".gz":
-        return lambda: zlib.decompressobj(wbits=31), zlib.error
-    import zstandard
-
-    reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW)
-    return reader.decompressobj, zstandard.ZstdError
-
-
-def _chunks(path: str, issues: Counter[str]) -> Iterator[bytes]:
-    """The file's bytes, decompressed. Library readers may end silently in a cut archive: this one tells."""
-    compression = split_suffix(path)[1]
-    with open(path, "rb") as file:
-        if not compression:
-            while chunk := file.read(CHUNK):
-                yield chunk
-            return
-        new_stream, damage = _codec(compression)
-        stream, midway = new_stream(), False
-        while chunk := file.read(CHUNK):
-            while chunk:
-                if not midway:
-                    chunk = chunk.lstrip(b"\0")  # padding between the members of an archive
-                    if not chunk:
-                        break
-                    stream, midway = new_stream(), True
-                try:
-                    data = stream.decompress(chunk)
-                except damage:
-                    issues["archive damaged, its rest lost"] += 1
-                    return
-                if data:
-                    yield data
-                midway = not stream.eof
-                chunk = stream.unused_data if stream.eof else b""
-        if midway:
-            issues["archive cut short"] += 1
 
 
 def _is_binary(head: bytes, encoding: str) -> bool:
@@ -247,26 +205,31 @@ def _parquet(path: str, field: str) -> Iterator[Raw]:
     with tempfile.TemporaryFile() as unpacked:
         source: str | IO[bytes] = path
         if split_suffix(path)[1]:
-            for chunk in _chunks(path, Counter()):
+            for chunk in read_chunks(path, Counter()):
                 unpacked.write(chunk)
             source = unpacked
         try:
-            table = pq.ParquetFile(source)
+            with pq.ParquetFile(source) as table:
+                yield from _column(table, path, field)
         except pa.ArrowInvalid as error:
-            raise OSError(0, "not a Parquet file, or cut short") from error
-        with table:
-            names = table.schema_arrow.names
-            if field not in names:
-                raise _no_field(path, field, names)
-            kind = table.schema_arrow.field(field).type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-                raise BrimfulError(f"{path}: column {field!r} holds {kind}, not text; set read.field")
-            numbers = itertools.count()
-            for batch in table.iter_batches(ROWS_AT_ONCE, columns=[field]):
-                for text in batch.column(0).to_pylist():
-                    number = next(numbers)
-                    if text is not None:
-                        yield number, text
+            raise OSError(0, "not a Parquet file, or damaged") from error
+
+
+def _column(table: Any, path: str, field: str) -> Iterator[Raw]:
+    import pyarrow as pa
+
+    names = table.schema_arrow.names
+    if field not in names:
+        raise _no_field(path, field, names)
+    kind = table.schema_arrow.field(field).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise BrimfulError(f"{path}: column {field!r} holds {kind}, not text; set read.field")
+    numbers = itertools.count()
+    for batch in table.iter_batches(ROWS_AT_ONCE, columns=[field]):
+        for text in batch.column(0).to_pylist():
+            number = next(numbers)
+            if text is not None:
+                yield number, text
 
 
 _Reader = Callable[[Iterable[str], ReadConfig, str, Counter[str]], Iterator[Raw]]

@@ -7,16 +7,13 @@ sorted continuation characters are given to it beforehand, and the model is rebu
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from brimful.corpus.words import SPACE, character_classes, code_points
+from brimful.corpus.alphabet import Alphabet
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 
@@ -26,10 +23,6 @@ if TYPE_CHECKING:
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SMALLEST_VOCABULARY = 64
 LONGEST_WORD = 100
-# The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
-ALPHABET_COVERAGE = 0.9998
-# What BertPreTokenizer sets apart, so that it never continues a word.
-_ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
 
 
 @dataclass(frozen=True)
@@ -102,50 +95,6 @@ def _bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
     return tokenizer
 
 
-class _Alphabet:
-    """Counts characters while texts pass through, and which ones ever follow another within a word."""
-
-    def __init__(self, normalizer: Any) -> None:
-        self._normalizer = normalizer
-        self._counts = np.zeros(0x110000, np.int64)
-        self._continues = np.zeros(0x110000, bool)
-
-    def read(self, texts: Iterable[str]) -> list[str]:
-        """Normalised texts, counted."""
-        normalised = [self._normalizer.normalize_str(text) for text in texts]
-        codes = code_points("\n".join(normalised))
-        if len(codes):
-            self._counts += np.bincount(codes, minlength=len(self._counts))
-            self._continues[codes[1:][character_classes()[codes[:-1]] != SPACE]] = True
-        return normalised
-
-    def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters, at most `limit`, that cover the text; the others that occur twice."""
-        self._counts[character_classes() == SPACE] = 0
-        order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
-        covered = np.cumsum(self._counts[order])
-        enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if len(order) else 0
-        enough = min(enough, limit)
-        others = order[enough:][self._counts[order[enough:]] > 1]
-        return [chr(code) for code in order[:enough]], [chr(code) for code in others]
-
-    def continuations(self, characters: Iterable[str]) -> list[str]:
-        """`##c` for each of the characters that can stand within a word, sorted."""
-        return [f"##{character}" for character in sorted(characters) if self._continues_word(character)]
-
-    def _continues_word(self, character: str) -> bool:
-        return bool(self._continues[ord(character)]) and _can_continue(ord(character))
-
-
-def _can_continue(code: int) -> bool:
-    if any(first <= code <= last for first, last in _ISOLATED_HAN):
-        return False
-    character = chr(code)
-    if code < 128:
-        return character.isalnum()
-    return not unicodedata.category(character).startswith("P")
-
-
 def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
     batch: list[str] = []
     for text in texts:
@@ -172,7 +121,7 @@ def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokeni
     normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
     )
-    counter = _Alphabet(normalizer)
+    counter = Alphabet(normalizer)
     sample = [text for batch in _batches(texts) for text in counter.read(batch)]
     alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
     if not alphabet:

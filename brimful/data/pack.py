@@ -64,7 +64,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "sequences": int(counts.sum())}
     started = time.perf_counter()
-    plan = best_fit(counts, config.packing.capacity, config.packing.max_sequences)
+    plan = best_fit(counts, config.packing.capacity, config.packing.depth)
     seconds = time.perf_counter() - started
     if config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(plan.patterns, plan.repeats, strict=True)]

@@ -16,8 +16,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from brimful.nn.workers import run, workers
+
 BLOCK = {torch.bfloat16: 256, torch.float16: 256}
 """Queries in a block, 128 where nothing stands here: the scores of a block should stay in the L2 cache."""
+
+LONG = 512
+"""Sequences longer than this are several jobs."""
 
 
 def _blocks(length: int, block: int, reach: int) -> Iterator[tuple[slice, slice]]:
@@ -40,10 +45,18 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
     return torch.softmax(scores, -1)
 
 
-def _sequences(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views (heads, length, head_dim) of each sequence that is not empty."""
+def _jobs(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Views (heads, length, head_dim) of each sequence that is not empty; fewer heads of long ones.
+
+    A long sequence is as many jobs as there are workers, lest it keep one busy and the others waiting.
+    """
     sizes = [size for size in lengths.tolist() if size]
-    return zip(*(tensor.transpose(0, 1).split(sizes, 1) for tensor in tensors), strict=True)
+    parts = workers()
+    for views in zip(*(tensor.transpose(0, 1).split(sizes, 1) for tensor in tensors), strict=True):
+        if views[0].shape[1] <= LONG or parts == 1:
+            yield views
+        else:
+            yield from zip(*(view.tensor_split(parts) for view in views), strict=True)
 
 
 @torch.library.custom_op("brimful::blockwise_attention", mutates_args=())
@@ -61,10 +74,13 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale:
     """
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     block = BLOCK.get(q.dtype, 128)
-    for q_i, k_i, v_i, out_i in _sequences(lengths, q, k, v, out):
-        for queries, keys in _blocks(q_i.shape[1], block, reach):
-            p = _probabilities(q_i[:, queries], k_i[:, keys], queries, keys, scale, reach)
-            torch.bmm(p, v_i[:, keys], out=out_i[:, queries])
+
+    def job(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        for queries, keys in _blocks(q.shape[1], block, reach):
+            p = _probabilities(q[:, queries], k[:, keys], queries, keys, scale, reach)
+            torch.bmm(p, v[:, keys], out=out[:, queries])
+
+    run(job, _jobs(lengths, q, k, v, out), device=q.device)
     return out
 
 
@@ -80,22 +96,23 @@ def blockwise_attention_backward(
     """The gradients of q, k and v, given that of the output; see `blockwise_attention`."""
     d_q, d_k, d_v = (torch.empty_like(q, memory_format=torch.contiguous_format) for _ in range(3))
     block = BLOCK.get(q.dtype, 128)
-    for sequence in _sequences(lengths, grad, q, k, v, d_q, d_k, d_v):
-        length = sequence[0].shape[1]
-        whole = length <= block
-        if not whole:
-            sequence[5].zero_()
-            sequence[6].zero_()
-        beta = 0 if whole else 1
+
+    def job(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> None:
+        length = q.shape[1]
+        beta = 0 if length <= block else 1  # a single block writes what several add up
+        if beta:
+            d_k.zero_()
+            d_v.zero_()
         for queries, keys in _blocks(length, block, reach):
-            grad_i, q_i, d_q_i = (sequence[i][:, queries] for i in (0, 1, 4))
-            k_i, v_i, d_k_i, d_v_i = (sequence[i][:, keys] for i in (2, 3, 5, 6))
+            q_i, k_i, grad_i, d_k_i = q[:, queries], k[:, keys], grad[:, queries], d_k[:, keys]
             p = _probabilities(q_i, k_i, queries, keys, scale, reach)
-            d_v_i.baddbmm_(p.transpose(1, 2), grad_i, beta=beta)
-            d_s = torch.bmm(grad_i, v_i.transpose(1, 2))
+            d_v[:, keys].baddbmm_(p.transpose(1, 2), grad_i, beta=beta)
+            d_s = torch.bmm(grad_i, v[:, keys].transpose(1, 2))
             d_s = torch._softmax_backward_data(d_s, p, -1, p.dtype)
-            d_q_i.baddbmm_(d_s, k_i, beta=0, alpha=scale)
+            d_q[:, queries].baddbmm_(d_s, k_i, beta=0, alpha=scale)
             d_k_i.baddbmm_(d_s.transpose(1, 2), q_i, beta=beta, alpha=scale)
+
+    run(job, _jobs(lengths, grad, q, k, v, d_q, d_k, d_v), device=q.device)
     return d_q, d_k, d_v
 
 

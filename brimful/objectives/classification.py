@@ -18,6 +18,7 @@ from brimful.infer import predict
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.evaluate import classification_figures
+from brimful.precision.policy import widen
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table
@@ -25,8 +26,8 @@ from brimful.train.objective import Runtime
 
 
 def classification_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over sequences, float32 (): logits (S, classes), labels int64 (S,)."""
-    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+    """Sum of the cross-entropy over sequences, (), float32 at least: logits (S, classes), labels int64 (S,)."""
+    return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
 
 
 def judge(

@@ -15,25 +15,26 @@ from brimful.data.examples import Examples
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.classification import judge
+from brimful.precision.policy import widen
 from brimful.train.objective import Runtime
 
 
 def attention_score_sum(
     student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], batch: PackedBatch
 ) -> Tensor:
-    """Sum of squared differences of raw attention scores QK^T / sqrt(head_dim), float32 ().
+    """Sum of squared differences of raw attention scores QK^T / sqrt(head_dim), () in float32 at least.
 
     Over all heads and all pairs of tokens of each real sequence (Jiao et al., 2020, equation 7). Queries and
     keys are (T, heads, head_dim); the two head sizes may differ.
     """
-    total = student[0].new_zeros((), dtype=torch.float32)
+    total = widen(student[0].new_zeros(()))
     start = 0
     for length in batch.lengths[: batch.real_sequences]:
         part = slice(start, start + length)
         scores = []
         for q, k in (student, teacher):
             q_i, k_i = q[part].transpose(0, 1), k[part].permute(1, 2, 0)
-            scores.append((q_i @ k_i).float() * q.shape[-1] ** -0.5)
+            scores.append(widen(q_i @ k_i) * q.shape[-1] ** -0.5)
         total = total + (scores[0] - scores[1]).square().sum()
         start += length
     return total
@@ -80,8 +81,8 @@ class LayerDistillation:
         real = slice(0, batch.real_tokens)
 
         def hidden_sum(layer: int) -> Tensor:
-            projected = self.projection(ours.hidden[layer][real]).float()
-            return (projected - theirs.hidden[layer * self.every][real].float()).square().sum()
+            projected = widen(self.projection(ours.hidden[layer][real]))
+            return (projected - widen(theirs.hidden[layer * self.every][real])).square().sum()
 
         attention = [
             attention_score_sum(
@@ -132,8 +133,8 @@ class LogitDistillation:
     def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
         layout, real = encoder.prepare(batch), slice(0, batch.real_sequences)
         with torch.no_grad():
-            theirs = self.teacher_head(self.teacher(batch, layout), batch)[real].float()
-        ours = self.head(encoder(batch, layout), batch)[real].float()
+            theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
+        ours = widen(self.head(encoder(batch, layout), batch)[real])
         target = torch.softmax(theirs / self.temperature, -1)
         return {"logits": F.cross_entropy(ours / self.temperature, target, reduction="sum")}
 

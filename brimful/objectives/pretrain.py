@@ -25,7 +25,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import Precision, resolve
+from brimful.precision.policy import Precision, resolve, widen
 from brimful.train.objective import Runtime
 from brimful.train.run import CONFIG, SUMMARY, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
@@ -67,8 +67,8 @@ class PretrainConfig:
 
 
 def masked_lm_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over predictions, float32 (): logits (M, vocabulary), labels int64 (M,)."""
-    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+    """Sum of the cross-entropy over predictions, (), float32 at least: logits (M, vocabulary), labels (M,)."""
+    return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
 
 
 class MaskedLM:

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from brimful.errors import BrimfulError
 
@@ -30,6 +31,11 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
     if precision == "bf16" and device.type == "cuda" and not has_fast_bf16(device):
         raise BrimfulError("this GPU has no bfloat16; use --precision fp32")
     return precision
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """The tensor in float32 at least: what losses are summed in."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:

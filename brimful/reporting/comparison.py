@@ -21,18 +21,18 @@ from brimful.reporting.figures import (
 )
 
 MODELS = {
-    "tfidf": ("TF-IDF + logistic regression", "", "c6"),
-    "random_init": ("Encoder, from random weights", "teacher", "c6"),
-    "pretrained": ("Encoder, pretrained (teacher)", "teacher", "c1"),
+    "tfidf": ("TF-IDF + logistic regression", "tfidf", "c6"),
+    "random_init": ("Encoder, random weights", "teacher", "c6"),
+    "pretrained": ("Encoder, pretrained", "teacher", "c1"),
     "student_undistilled": ("Student, not distilled", "student", "c6"),
     "student": ("Student, distilled", "student", "c2"),
 }
-"""What a model is called, whose size and speed it has, and its colour."""
+"""By key in `accuracy`: what a model is called, its key in `models` (size, speed), and its colour."""
 COLUMNS = {
     "parameters": ("Parameters", short),
     "size_mb": ("Size, MB", "{:.1f}".format),
     "latency_ms": ("ms a review", "{:.2g}".format),
-    "tokens_per_second_inference": ("Tokens a second", short),
+    "tokens_per_second": ("Tokens a second", short),
 }
 CLEAR = 2.0
 """Standard errors beyond which a difference is more than chance."""
@@ -53,7 +53,8 @@ class Table:
 def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     """Sentences and cards: the student and its teacher, what they beat and by how much, packing, time."""
     student, teacher = figure(summary, "accuracy.student"), figure(summary, "accuracy.pretrained")
-    fast, slow = figure(summary, "latency_ms.student"), figure(summary, "latency_ms.teacher")
+    fast = figure(summary, "models.student.latency_ms")
+    slow = figure(summary, "models.teacher.latency_ms")
     n = figure(summary, "test.n")
     texts = f"of {n:,.0f} test reviews right" if n else "of the test reviews right"
     kept = f"{percent(student / teacher)} of its teacher’s" if student is not None and teacher else ""
@@ -96,9 +97,7 @@ def _against(summary: Summary, other: str, words: str) -> list[str]:
     ours, theirs = figure(summary, "accuracy.pretrained"), figure(summary, f"accuracy.{other}")
     if ours is None or theirs is None:
         return []
-    pairs = branch(summary, "comparisons").items()
-    paired = [pair for name, pair in pairs if "pretrained" in name and other in name]
-    error = figure(paired[0], "standard_error") if paired else None
+    error = figure(summary, f"comparisons.pretrained_minus_{other}.standard_error")
     doubt = " (which may be chance)" if error is not None and abs(ours - theirs) <= CLEAR * error else ""
     relation = "ahead of" if ours > theirs else "behind"
     return [f"{100 * abs(ours - theirs):.1f} points {relation} {words}{doubt}"]
@@ -117,7 +116,7 @@ def comparison_tables(summary: Summary) -> list[Table]:
     rows = [[_label(name), plus_minus(summary["accuracy"][name], _error(summary, name))] for name in models]
     columns = ["Model", "Accuracy"]
     for key, (column, show) in COLUMNS.items():
-        values = [_of(branch(summary, key), name) for name in models]
+        values = [_figure_of(summary, name, key) for name in models]
         if any(value is not None for value in values):
             columns.append(column)
             for row, value in zip(rows, values, strict=True):
@@ -146,20 +145,21 @@ def _label(model: str) -> str:
     return MODELS[model][0] if model in MODELS else title(model)
 
 
-def _of(values: Summary, model: str) -> float | None:
-    """The model's own figure, or that of the network whose shape it has."""
-    own = figure(values, model)
-    return own if own is not None or model not in MODELS else figure(values, MODELS[model][1])
+def _figure_of(summary: Summary, model: str, key: str) -> float | None:
+    """Size or speed of a model; a model without its own has that of the network whose shape it has."""
+    return figure(summary, f"models.{MODELS[model][1] if model in MODELS else model}.{key}")
 
 
 def _pair(name: str, pair: Any) -> list[str] | None:
+    """The row of one comparison, named `MODEL_minus_MODEL`."""
     difference, error = figure(pair, "difference"), figure(pair, "standard_error")
     if difference is None:
         return None
+    words = " \u2212 ".join(map(_label, name.split("_minus_")))
     if error is None:
-        return [title(name).capitalize(), points(difference), "–", ""]
+        return [words, points(difference), "–", "–"]
     clear = "yes" if abs(difference) > CLEAR * error else "unclear"
-    return [title(name).capitalize(), points(difference), f"{100 * error:.1f}", clear]
+    return [words, points(difference), f"{100 * error:.1f}", clear]
 
 
 def comparison_charts(summary: Summary) -> list[Chart]:

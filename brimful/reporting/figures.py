@@ -56,7 +56,7 @@ def plus_minus(share: float, error: float | None) -> str:
 def short(value: float) -> str:
     """Three digits and a magnitude: 4.2 M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
+        if abs(value) >= 0.9995 * size:
             return f"{_digits(value / size)}{SPACE}{unit}"
     return _digits(value)
 
@@ -80,7 +80,7 @@ def _digits(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """42.3 s, 9 min 42 s, 2 h 05 min."""
-    if seconds < 60:
+    if seconds < 59.5:
         return f"{seconds:.{0 if seconds >= 10 else 1}f}{SPACE}s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

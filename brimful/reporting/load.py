@@ -16,7 +16,6 @@ TELLING_KEYS = {
     "teacher": "distil",
     "encoder": "finetune",
     "paths": "prepare",
-    "format": "export",
 }
 """A key of config.yaml that only one verb has, for runs that have no summary yet."""
 

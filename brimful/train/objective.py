@@ -50,7 +50,7 @@ class Objective(Protocol):
         """What each term's sum over this batch is to be divided by, from the batch alone."""
 
     def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        """Each term's sum over this batch: float32 scalars."""
+        """Each term's sum over this batch: scalars, float32 at least."""
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Figures on held-out data, the same on every rank; empty if there is none."""

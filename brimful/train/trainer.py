@@ -1,5 +1,6 @@
 """The one training loop. It knows updates, not tasks: an objective says what the loss is."""
 
+import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ class Trainer:
     def run(self, title: str) -> dict[str, float]:
         """Train to the last step and evaluate; returns the objective's figures."""
         config = self.config
+        complete = self.step == config.steps
         if self.world.is_main:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.metrics.rewind(self.step)
@@ -130,10 +132,12 @@ class Trainer:
                 if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
                     figures = self.evaluate()
                 if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last):
+                    if window.updates:
+                        self._means(window)  # raises, so that no checkpoint holds a NaN
                     self.save()
                 started += time.perf_counter() - pause
                 advance(1, note)
-        return figures
+        return self._figures() if complete else figures
 
     def _update(self, batches: list[PackedBatch], window: "_Window") -> None:
         """One optimizer step on the mean loss over all micro-batches of all ranks."""
@@ -170,20 +174,25 @@ class Trainer:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.config.clip, norm)
         return norm
 
-    def _log(self, window: "_Window") -> str:
-        means = self.world.sum([float(total) / window.updates for total in window.sums.values()])
-        losses = dict(zip(window.sums, means, strict=True))
-        norm = float(window.norm)
-        if any(value != value for value in (*losses.values(), norm)):
+    def _means(self, window: "_Window") -> dict[str, float]:
+        """Mean of each term over the window's updates; a rank without micro-batches has no sums."""
+        terms = self.objective.coefficients
+        means = self.world.sum([float(window.sums.get(term, 0.0)) / window.updates for term in terms])
+        if not all(map(math.isfinite, (*means, float(window.norm)))):
             raise BrimfulError(
-                f"the loss is not a number at step {self.step}; lower optimizer.learning_rate or use fp32"
+                f"the loss is not a finite number at step {self.step};"
+                " lower optimizer.learning_rate or use fp32"
             )
+        return dict(zip(terms, means, strict=True))
+
+    def _log(self, window: "_Window") -> str:
+        losses = self._means(window)
         if self.world.is_main:
             self.metrics.write(
                 step=self.step,
                 **{f"loss.{term}": value for term, value in losses.items()},
                 learning_rate=self.optimizers[0].param_groups[0]["lr"],
-                gradient_norm=norm,
+                gradient_norm=float(window.norm),
                 tokens=self.tokens,
                 tokens_per_second=self.tokens / self.seconds,
                 seconds=self.seconds,
@@ -193,12 +202,15 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
-        self.trained.eval()
-        with torch.inference_mode():
-            figures = self.objective.evaluate(self.encoder, self.runtime)
+        figures = self._figures()
         if figures and self.world.is_main:
             self.metrics.write(step=self.step, **{f"validation.{name}": v for name, v in figures.items()})
         return figures
+
+    def _figures(self) -> dict[str, float]:
+        self.trained.eval()
+        with torch.inference_mode():
+            return self.objective.evaluate(self.encoder, self.runtime)
 
     def save(self) -> None:
         """Write a checkpoint: weights, optimizer states, and where the data stands."""

@@ -1,0 +1,86 @@
+"""What all tests share: fresh random inputs whose seed is shown on failure, and a small real corpus."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SESSION_SEED = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
+
+# Machines that run tests are busy: time proves nothing.
+settings.register_profile(
+    "brimful", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("brimful")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(f"the random inputs can be had again with BRIMFUL_TEST_SEED={SESSION_SEED}")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of this test's own, new in every session; BRIMFUL_TEST_SEED brings one back."""
+    return random.Random(f"{SESSION_SEED} {request.node.nodeid}").randrange(2**31)
+
+
+def synthetic_documents(count: int, seed: int) -> list[str]:
+    """Made-up Chinese, English and mixed documents of 1 to about 60 sentences, with Zipf's frequencies."""
+    draw = random.Random(seed)
+    han = [chr(code) for code in draw.sample(range(0x4E00, 0x5000), 300)]
+    syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er")]
+    chinese = ["".join(draw.choices(han, k=draw.choice((1, 2, 2, 2, 3)))) for _ in range(600)]
+    english = ["".join(draw.choices(syllables, k=draw.choice((1, 2, 2, 3, 4)))) for _ in range(600)]
+    weights = [1 / rank for rank in range(1, 601)]
+
+    def sentence(kind: str) -> str:
+        size = draw.randint(2, 24)
+        if kind == "zh":
+            return "".join(draw.choices(chinese, weights, k=size)) + draw.choice("。。！？")
+        words = draw.choices(english, weights, k=size)
+        if kind == "mixed":
+            words[draw.randrange(size)] = "".join(draw.choices(chinese, weights, k=3))
+        return " ".join(words).capitalize() + draw.choice((". ", ". ", "! ", "? "))
+
+    def document() -> str:
+        kind = draw.choice(("zh", "zh", "en", "mixed"))
+        sentences = min(60, 1 + int(draw.expovariate(1 / draw.choice((2, 8)))))
+        return "".join(sentence(kind) for _ in range(sentences)).strip()
+
+    return [document() for _ in range(count)]
+
+
+@pytest.fixture(scope="session")
+def raw_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A .txt file of 400 synthetic documents (Chinese, English, mixed; 1 to 60 sentences), one a line.
+
+    Read it with `read={"split": "line"}`.
+    """
+    path = tmp_path_factory.mktemp("raw") / "texts.txt"
+    path.write_text("\n".join(synthetic_documents(400, SESSION_SEED)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `prepare` makes of `raw_texts`: a few hundred documents, a vocabulary of 800.
+
+    One folder for the whole session: read it, don't write to it.
+    """
+    from brimful.corpus.prepare import prepare
+
+    out = tmp_path_factory.mktemp("corpus") / "data"
+    prepare(paths=[raw_texts], out=out, tokenizer="train:800", workers=1, read={"split": "line"})
+    return out
+
+
+@pytest.fixture(autouse=True)
+def _one_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests are no ranks of whatever started them."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    yield

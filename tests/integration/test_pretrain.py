@@ -1,0 +1,127 @@
+"""`brimful pretrain` in real processes: the same bits each time, after a kill, and on several ranks."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SMALL, Call, command, run, sha256, start, word_entropy
+
+from brimful.storage import read_json
+from brimful.train.metrics import read_metrics
+
+WEIGHTS = Path("encoder", "model.safetensors")
+
+
+def steps_and_losses(directory: Path) -> list[dict]:
+    """metrics.jsonl without what the clock decides."""
+    lines = read_metrics(directory / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_second")} for line in lines]
+
+
+def kill_when(process, path: Path) -> None:
+    """Kill a process with SIGKILL as soon as `path` exists."""
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_finished_run_has_all_its_parts(pretrained):
+    summary = read_json(pretrained / "summary.json")
+    assert summary["steps"] == 20
+    assert summary["tokens"] > 15_000
+    assert summary["tokens_per_second"] > 0
+    assert summary["validation"]["loss"] > 0
+    assert 0.9 < summary["packing"]["efficiency"] <= 1
+    assert summary["packing"]["padded_efficiency"] < summary["packing"]["efficiency"]
+    assert len(read_metrics(pretrained / "metrics.jsonl")) == 21
+    assert {path.name for path in (pretrained / "encoder").iterdir()} == {
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    }
+    assert [path.name for path in pretrained.rglob(".tmp-*")] == []
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(chained, pretrained, tmp_path, call: Call):
+    run("pretrain", "--data", chained, "--out", tmp_path / "again", "--seed", 3, *SMALL)
+    assert sha256(tmp_path / "again" / WEIGHTS) == sha256(pretrained / WEIGHTS)
+    assert steps_and_losses(tmp_path / "again") == steps_and_losses(pretrained)
+    short = (*SMALL, "--trainer.steps", 2)
+    call("pretrain", "--data", chained, "--out", tmp_path / "three", "--seed", 3, *short)
+    call("pretrain", "--data", chained, "--out", tmp_path / "four", "--seed", 4, *short)
+    assert sha256(tmp_path / "three" / WEIGHTS) != sha256(tmp_path / "four" / WEIGHTS)
+
+
+def test_the_saved_configuration_is_a_valid_one(chained, pretrained, tmp_path, call: Call):
+    out = tmp_path / "run"
+    summary = call("pretrain", "--config", pretrained / "config.yaml", "--out", out, "--trainer.steps", 2).value
+    assert summary["steps"] == 2
+    first = [line["loss.mlm"] for line in steps_and_losses(out)[:1]]
+    assert first == [line["loss.mlm"] for line in steps_and_losses(pretrained)[:1]]
+
+
+def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
+    out = tmp_path / "run"
+    process = start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL))
+    kill_when(process, out / "checkpoints" / "step-5")
+    assert not (out / "summary.json").exists()
+    summary = run("pretrain", "--resume", out)
+    assert sha256(out / WEIGHTS) == sha256(pretrained / WEIGHTS)
+    assert steps_and_losses(out) == steps_and_losses(pretrained)
+    assert summary["validation"] == read_json(pretrained / "summary.json")["validation"]
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-15", "step-20"]
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over_to_the_same_bits(
+    chained, pretrained, tmp_path, call: Call
+):
+    out = tmp_path / "run"
+    process = start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL))
+    kill_when(process, out / "config.yaml")
+    assert not list(out.glob("checkpoints/step-*"))
+    again = call("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)
+    assert "--resume" in again.message
+    answer = call("pretrain", "--resume", out)
+    assert "starting over" in answer.error
+    assert answer.value["steps"] == 20
+    assert sha256(out / WEIGHTS) == sha256(pretrained / WEIGHTS)
+    assert steps_and_losses(out) == steps_and_losses(pretrained)
+
+
+def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_path, call: Call):
+    before = {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")}
+    assert "nothing to resume" in call("pretrain", "--resume", pretrained).message
+    assert "finished run" in call("pretrain", "--data", chained, "--out", pretrained, *SMALL).message
+    assert "not a run directory" in call("pretrain", "--resume", tmp_path).message
+    (tmp_path / "mine.txt").write_text("precious")
+    assert "not empty" in call("pretrain", "--data", chained, "--out", tmp_path, *SMALL).message
+    assert "is a file" in call("pretrain", "--data", chained, "--out", tmp_path / "mine.txt", *SMALL).message
+    assert call("pretrain", "--data", chained).code == 2
+    assert {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")} == before
+
+
+@pytest.mark.distributed
+def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path):
+    out = tmp_path / "run"
+    summary = run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL, ranks=2)
+    assert summary["world_size"] == 2
+    ours, theirs = read_metrics(out / "metrics.jsonl"), read_metrics(pretrained / "metrics.jsonl")
+    assert len(ours) == len(theirs) == 21
+    for line, expected in zip(ours, theirs, strict=True):
+        assert line["step"] == expected["step"]
+        for name in ("loss.mlm", "validation.loss"):
+            if name in expected:
+                assert line[name] == pytest.approx(expected[name], rel=1e-5)
+        assert line.get("tokens") == expected.get("tokens")
+
+
+def test_texts_with_structure_are_learned(chained, documents, tmp_path, call: Call):
+    """Far below the words' entropy, which is as far as frequencies alone get."""
+    settings = ("--model", "tiny", "--packing.capacity", 512, "--packing.max-length", 64, "--rows-per-update", 1)
+    settings += ("--trainer.steps", 150, "--optimizer.learning-rate", 5e-3, "--masking.rate", 0.2)
+    summary = call("pretrain", "--data", chained, "--out", tmp_path / "run", *settings).value
+    assert summary["validation"]["loss"] < word_entropy(documents) - 1.5

@@ -1,0 +1,332 @@
+"""The command line: exit codes, what goes to stdout and what to stderr, and what a typing error is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful import cli
+from brimful.cli import VERBS, main
+from brimful.config import read_yaml
+from brimful.errors import BrimfulError, UsageError
+
+REQUIRED = {
+    "prepare": ["--out"],
+    "pack": [],
+    "finetune": ["--encoder", "--train", "--test", "--out"],
+    "distil": ["--teacher", "--out"],
+    "predict": ["--model", "--input", "--output"],
+    "export": ["--out"],
+    "report": ["--out"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def histogram(tmp_path: Path) -> Path:
+    path = tmp_path / "histogram.json"
+    path.write_text('{"counts": [0, 0, 5, 7, 0, 3]}')
+    return path
+
+
+def error_line(text: str) -> str:
+    """The only line of stderr, without its `brimful: `."""
+    assert text.startswith("brimful: ")
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    return text.removeprefix("brimful: ").strip()
+
+
+def in_process(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from brimful.cli import main
+assert main(["--help"]) == 0
+heavy = {"torch", "numpy", "tyro", "rich", "yaml", "msgspec", "scipy", "numba", "tokenizers"}
+print("loaded:", *sorted(heavy & set(sys.modules)))
+"""
+    assert in_process(code).endswith("loaded:\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    for verb, (_, summary) in VERBS.items():
+        assert f"\n  {verb} " in out
+        assert summary in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert f"brimful {verb}" in out
+    for flag in ("--config", "--json", "--debug", "--dry-run", *REQUIRED.get(verb, [])):
+        assert f"{flag} " in out
+    for flag in REQUIRED.get(verb, []):
+        described = out[out.index(f" {flag} STR") :]
+        assert "(required)" in described.split("--", 2)[1]
+    assert "(default: False)" in out
+    assert not any(character.isspace() and character not in " \n" for character in out)
+
+
+def test_help_shows_types_defaults_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--trainer.steps INT Number of updates. (default: 1000)" in out
+    assert "--masking.rate FLOAT" in out
+    assert "--model {tiny,mini,small,base,large}" in out
+    assert "(default: mini)" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.split()[0] == "brimful"
+
+
+@pytest.mark.parametrize(
+    ("verb", "hint"), [("pretrian", "did you mean 'pretrain'?"), ("qqqqqq", "known: "), ("", "known: ")]
+)
+def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert hint in error_line(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["pretrain", "--trainer.stesp", "3"], "--trainer.steps"),
+        (["pretrain", "--modle", "tiny"], "--model"),
+        (["finetune", "--traim", "x", "--encoder", "a", "--test", "b", "--out", "c"], "--train"),
+        (["pack", "x", "--packing.capcity", "3"], "--packing.capacity"),
+    ],
+)
+def test_an_unknown_flag(arguments: list[str], nearest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"{nearest} " in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["finetune"], ["pack"], ["predict", "--model", "a"], ["prepare", "a"], ["pretrain"]],
+)
+def test_a_missing_option(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "--data" in err if arguments == ["pretrain"] else "equired" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["pretrain", "--trainer.steps", "many"], ["pretrain", "--model", "huge"], ["pack", "--config"]]
+)
+def test_a_wrong_value(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_a_setting_that_cannot_be(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", str(histogram), "--packing.max-length", "2"]) == 1
+    assert "packing.max_length" in error_line(capsys.readouterr().err)
+
+
+def test_a_configuration_file_and_flags_over_it(
+    tmp_path: Path, histogram: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pack.yaml"
+    path.write_text(f"data: {histogram}\npacking: {{max-length: 6, capacity: 12, max_sequences: 1}}\n")
+    for flags, expected in (
+        ([], (12, 1)),
+        (["--packing.max-sequences", "2"], (12, 2)),
+        (["--packing.capacity", "24", "--packing.max-sequences", "None"], (24, 3)),
+    ):
+        for option in (["--config", str(path)], [f"--config={path}"]):
+            assert main(["pack", *option, *flags, "--json"]) == 0
+            figures = json.loads(capsys.readouterr().out)
+            assert (figures["capacity"], figures["most_sequences_in_a_row"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("packing: {capcity: 3}", "unknown key packing.capcity: did you mean 'capacity'?"),
+        ("dta: x", "unknown key dta: did you mean 'data'?"),
+        ("packing: {capacity: many}", "key packing.capacity: expected int, got str"),
+        ("packing: {max_length: 2}", "packing.max_length is 2"),
+        ("- x", "must hold a mapping"),
+    ],
+)
+def test_a_wrong_configuration_file(
+    yaml: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(yaml)
+    assert main(["pack", "--config", str(tmp_path / "a.yaml")]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert message in error_line(err)
+
+
+def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the file leaves out is asked for by name; a nested requirement too."""
+    path = tmp_path / "distil.yaml"
+    path.write_text("layers: {epochs: 1}\n")
+    assert main(["distil", "--config", str(path), "--teacher", "t", "--out", "o"]) == 2
+    assert "--layers.learning-rate" in capsys.readouterr().err
+    flags = ["--teacher", str(tmp_path / "t"), "--out", str(tmp_path / "o"), "--layers.learning-rate", "1e-3"]
+    assert main(["distil", "--config", str(path), *flags]) == 1
+    assert str(tmp_path / "t") in error_line(capsys.readouterr().err)
+
+
+def test_errors_are_one_line_and_a_traceback_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pack", str(tmp_path / "absent")]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert str(tmp_path / "absent") in error_line(err)
+    assert main([*arguments, "--debug"]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert "Traceback" in err
+    assert error_line(err.splitlines(keepends=True)[-1])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (BrimfulError("two\nlines"), 1, "two lines"),
+        (UsageError("what?"), 2, "what?"),
+        (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),
+        (OSError("odd"), 1, "odd"),
+        (MemoryError(), 1, "out of memory"),
+    ],
+)
+def test_exit_codes(
+    error: Exception,
+    code: int,
+    line: str,
+    histogram: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert main(["pack", str(histogram)]) == code
+    out, err = capsys.readouterr()
+    assert not out
+    assert line in error_line(err)
+
+
+def test_json_is_one_object_alone(
+    raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    for arguments, key in (
+        (["prepare", str(raw_texts), "--out", str(data), "--dry-run"], "files"),
+        (
+            ["prepare", str(raw_texts), "--out", str(data), "--tokenizer", "train:400"]
+            + ["--max-documents", "50", "--workers", "1", "--read.split", "line"],
+            "tokens",
+        ),
+        (["pack", str(data), "--out", str(tmp_path / "plan.json")], "efficiency"),
+        (["pack", str(histogram)], "lower_bound"),
+    ):
+        assert main([*arguments, "--json"]) == 0
+        out = capfd.readouterr().out
+        assert out.count("\n") == 1
+        figures = json.loads(out)
+        assert key in figures
+        assert main([*arguments]) == 0
+        assert f"{key}: " in capfd.readouterr().out.replace("documents\n", "documents: ")
+    assert json.loads((tmp_path / "plan.json").read_text())["capacity"] == 1024
+    assert read_yaml(data / "config.yaml")["max_documents"] == 50
+    assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["documents"]["read"] == 50
+
+
+def test_a_dry_run_writes_nothing(raw_texts: Path, tmp_path: Path, corpus_dir: Path) -> None:
+    out = ["--out", str(tmp_path / "out"), "--dry-run"]
+    assert main(["prepare", str(raw_texts), *out]) == 0
+    assert main(["pretrain", "--data", str(corpus_dir), "--model", "tiny", *out]) == 0
+    assert not (tmp_path / "out").exists()
+
+
+def brimful(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "brimful", *map(str, arguments)]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away(histogram: Path, unbuffered: str) -> None:
+    """`brimful pack ... | true`: no traceback."""
+    with subprocess.Popen(
+        brimful("pack", histogram),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=120) == 141
+    assert err == ""
+
+
+def test_a_real_process_reports_errors(tmp_path: Path) -> None:
+    done = subprocess.run(brimful("pack", tmp_path / "absent"), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert not done.stdout
+    error_line(done.stderr)
+
+
+def test_interrupt(corpus_dir: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of training: exit code 130, no traceback, and a run that can go on."""
+    run = tmp_path / "run"
+    options = ["--model", "tiny", "--packing.capacity", "256", "--trainer.log-every", "1"]
+    options += ["--trainer.steps", "100000", "--trainer.checkpoint-every", "2"]
+    with subprocess.Popen(
+        brimful("pretrain", "--data", corpus_dir, "--out", run, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        ends = time.monotonic() + 120
+        while not list(run.glob("checkpoints/step-*")) and process.poll() is None:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert not out
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "interrupted"
+    assert not (run / "summary.json").exists()
+    assert main(["pretrain", "--resume", str(run), "--dry-run"]) == 0

@@ -1,0 +1,229 @@
+"""Strict configuration: what is unknown or of a wrong type is named, and YAML gives back what was written."""
+
+import dataclasses
+import importlib
+import random
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.config import Verb, build, config_hash, read_yaml, to_dict, verb, write_yaml
+from brimful.errors import BrimfulError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float = 0.5
+    many: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Required:
+    epochs: float
+    rate: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    out: str
+    steps: int = 10
+    mode: Literal["fast", "slow"] = "fast"
+    name: str | None = None
+    inner_part: Inner = Inner()
+    stage: Required = Required(epochs=1.0)
+    maybe: Inner | None = None
+    parts: dict[str, int] = field(default_factory=dict)
+
+
+MISSING = object()
+
+
+def test_defaults_and_nesting() -> None:
+    assert build(Outer, {"out": "x"}) == Outer(out="x")
+    built = build(Outer, {"out": "x", "inner_part": {"many": [3]}, "maybe": {"rate": 1}})
+    assert built == Outer(out="x", inner_part=Inner(many=(3,)), maybe=Inner(rate=1.0))
+
+
+def test_keys_may_be_hyphenated() -> None:
+    assert build(Outer, {"out": "x", "inner-part": {"rate": 0.25}}).inner_part.rate == 0.25
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"out": "x", "setps": 3}, "unknown key setps: did you mean 'steps'?"),
+        ({"out": "x", "inner-part": {"raet": 3}}, "unknown key inner_part.raet: did you mean 'rate'?"),
+        ({"out": "x", "maybe": {"zzz": 3}}, "unknown key maybe.zzz: known: many, rate"),
+        ({}, "key out is required"),
+        ({"out": "x", "stage": {}}, "key stage.epochs is required"),
+        ({"out": "x", 3: 4}, "unknown key 3"),
+    ],
+)
+def test_unknown_and_absent_keys_are_named(values: dict, message: str) -> None:
+    with pytest.raises(BrimfulError) as error:
+        build(Outer, values)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("missing", [None, MISSING])
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"steps": "ten"}, "steps"),
+        ({"steps": 1.5}, "steps"),
+        ({"steps": True}, "steps"),
+        ({"mode": "medium"}, "mode"),
+        ({"name": 3}, "name"),
+        ({"inner_part": {"rate": "much"}}, "inner_part.rate"),
+        ({"inner_part": {"many": [1, "two"]}}, "inner_part.many"),
+        ({"inner_part": 3}, "inner_part"),
+        ({"inner_part": None}, "inner_part"),
+        ({"stage": {"epochs": "x"}}, "stage.epochs"),
+    ],
+)
+def test_a_wrong_type_names_its_key(values: dict, place: str, missing: Any) -> None:
+    with pytest.raises(BrimfulError) as error:
+        build(Outer, values if missing is MISSING else {"out": "x", **values}, missing=missing)
+    assert f"key {place}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_command_line_fills_in_what_is_missing() -> None:
+    built = build(Outer, {"steps": 5, "stage": {"rate": 0.5}}, missing=MISSING)
+    assert built.out is MISSING
+    assert built.steps == 5
+    assert built.stage.epochs is MISSING
+    assert built.stage.rate == 0.5
+    assert built.inner_part == Inner()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3),
+        ("-2E+4", -2e4),
+        ("1.5e3", 1.5e3),
+        (".5e1", 5.0),
+        ("3.", 3.0),
+        ("0.1", 0.1),
+        ("7", 7),
+        ("'1e-3'", "1e-3"),
+        ("1e", "1e"),
+        ("null", None),
+        ("[1e-4, 2]", [1e-4, 2]),
+    ],
+)
+def test_yaml_numbers(tmp_path: Path, text: str, value: Any) -> None:
+    (tmp_path / "a.yaml").write_text(f"key: {text}\n")
+    read = read_yaml(tmp_path / "a.yaml")["key"]
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_an_empty_yaml_is_no_keys(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert read_yaml(tmp_path / "a.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    "data", [b"- a\n- b\n", b"word\n", b"a: [\n", b"\xff\xfe\x00", b"a: !!python/object/apply:os.getcwd []\n"]
+)
+def test_a_yaml_that_is_no_mapping_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.yaml").write_bytes(data)
+    with pytest.raises(BrimfulError, match=r"a\.yaml") as error:
+        read_yaml(tmp_path / "a.yaml")
+    assert "\n" not in str(error.value)
+
+
+def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"absent\.yaml"):
+        read_yaml(tmp_path / "absent.yaml")
+
+
+SCHEMAS = {
+    "brimful.corpus.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
+    "brimful.data.pack:PackConfig": {"data": "yes"},
+    "brimful.objectives.pretrain:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.objectives.finetune:FinetuneConfig": {
+        "encoder": "e: f",
+        "train": "# t",
+        "test": "'",
+        "out": "-",
+        "seed": [1, 2],
+    },
+    "brimful.objectives.distil:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
+    "brimful.objectives.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
+    "brimful.exporting:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
+}
+
+
+def changed(value: Any, annotation: Any, draw: random.Random) -> Any:
+    """Another value of the same kind for some fields of a configuration."""
+    if dataclasses.is_dataclass(value):
+        hints = typing.get_type_hints(type(value))
+        return {
+            f.name: changed(getattr(value, f.name), hints[f.name], draw) for f in dataclasses.fields(value)
+        }
+    if isinstance(value, bool):
+        return draw.random() < 0.5
+    if isinstance(value, float) and 0 < value < 1:
+        return draw.choice([value, draw.random(), 10.0 ** -draw.randint(1, 9)])
+    return value
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_written_configuration_builds_the_same(name: str, tmp_path: Path, seed: int) -> None:
+    module, schema_name = name.split(":")
+    schema = getattr(importlib.import_module(module), schema_name)
+    draw = random.Random(seed)
+    plain = build(schema, SCHEMAS[name])
+    for config in (plain, *(build(schema, changed(plain, schema, draw)) for _ in range(5))):
+        write_yaml(tmp_path / "config.yaml", config)
+        assert build(schema, read_yaml(tmp_path / "config.yaml")) == config
+        assert config_hash(config) == config_hash(build(schema, to_dict(config)))
+
+
+@given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_a_hash_ignores_the_order_of_keys(values: dict[str, float]) -> None:
+    assert config_hash(values) == config_hash(dict(reversed(values.items())))
+    assert len(config_hash(values)) == 16
+
+
+def test_a_hash_sees_every_value() -> None:
+    assert config_hash(Inner(rate=0.5)) != config_hash(Inner(rate=0.25))
+    assert config_hash(Inner()) != config_hash({**msgspec.to_builtins(Inner()), "more": 1})
+
+
+@verb(Outer)
+def work(config: Outer) -> Outer:
+    """Give back the configuration."""
+    return config
+
+
+def test_a_verb_takes_a_configuration_or_keywords() -> None:
+    assert isinstance(work, Verb)
+    assert work.__doc__ == "Give back the configuration."
+    assert work(Outer(out="x")) == work(out="x") == Outer(out="x")
+    assert work(out="x", inner_part={"rate": 1e-3}).inner_part == Inner(rate=1e-3)
+    assert work(out="x", inner_part=Inner(rate=0.25)).inner_part == Inner(rate=0.25)
+    with pytest.raises(TypeError, match="not both"):
+        work(Outer(out="x"), steps=3)
+    with pytest.raises(BrimfulError, match="did you mean 'steps'"):
+        work(out="x", stesp=3)
+
+
+def test_keywords_take_python_values() -> None:
+    built = work(out=Path("some") / "place", steps=3)
+    assert built.out == "some/place"
+
+
+def test_nearest() -> None:
+    assert nearest("trian", ["train", "test"]) == "did you mean 'train'?"
+    assert nearest("qqq", ["b", "a"]) == "known: a, b"

@@ -1,0 +1,335 @@
+"""Files are whole or absent: under exceptions, full disks, and SIGKILL before any file system operation."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from brimful.errors import BrimfulError
+from brimful.storage import (
+    TEMPORARY,
+    atomic_directory,
+    atomic_file,
+    commit,
+    crc32,
+    read_commit,
+    read_json,
+    sweep,
+    write_json,
+)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+class Bug(Exception):
+    """Not an OSError, not a BrimfulError."""
+
+
+def test_atomic_file_replaces(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        with atomic_file(tmp_path / "deep" / "er" / "file") as temporary:
+            temporary.write_text(text)
+        assert (tmp_path / "deep" / "er" / "file").read_text() == text
+    assert names(tmp_path / "deep" / "er") == ["file"]
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "file"
+    if before:
+        path.write_text(before)
+
+    def fail() -> None:
+        with atomic_file(path) as temporary:
+            temporary.write_text("half")
+            raise Bug
+
+    with pytest.raises(Bug):
+        fail()
+    assert names(tmp_path) == (["file"] if before else [])
+    assert not before or path.read_text() == before
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_an_exception_leaves_the_old_directory(tmp_path: Path, before: bool) -> None:
+    path = tmp_path / "directory"
+    if before:
+        path.mkdir()
+        (path / "old").touch()
+
+    def fail() -> None:
+        with atomic_directory(path) as temporary:
+            (temporary / "new").touch()
+            raise Bug
+
+    with pytest.raises(Bug):
+        fail()
+    assert names(tmp_path) == (["directory"] if before else [])
+    assert not before or names(path) == ["old"]
+
+
+def test_atomic_directory_replaces_everything(tmp_path: Path) -> None:
+    path = tmp_path / "directory"
+    for name in ("old", "new"):
+        with atomic_directory(path) as temporary:
+            (temporary / name).mkdir()
+            (temporary / name / "file").write_text(name)
+        assert names(path) == [name]
+        assert (path / name / "file").read_text() == name
+    assert names(tmp_path) == ["directory"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_a_failing_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
+) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, "old")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "old").touch()
+
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    def replace_directory() -> None:
+        with atomic_directory(tmp_path / "directory") as temporary:
+            (temporary / "new").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(BrimfulError) as file_error:
+            write_json(path, "new")
+        with pytest.raises(BrimfulError) as directory_error:
+            replace_directory()
+    for error, what in ((file_error, "file.json"), (directory_error, "directory")):
+        text = str(error.value)
+        assert "\n" not in text
+        assert what in text
+        assert os.strerror(code) in text
+    assert read_json(path) == "old"
+    assert names(tmp_path) == ["directory", "file.json"]
+    assert names(tmp_path / "directory") == ["old"]
+
+
+def test_a_directory_whose_second_rename_fails_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "old").touch()
+    real, calls = os.replace, []
+
+    def fail_once(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(source, target)
+
+    def replace_directory() -> None:
+        with atomic_directory(tmp_path / "directory") as temporary:
+            (temporary / "new").touch()
+
+    monkeypatch.setattr(os, "replace", fail_once)
+    with pytest.raises(BrimfulError):
+        replace_directory()
+    assert names(tmp_path / "directory") == ["old"]
+    assert names(tmp_path) == ["directory"]
+
+
+def test_a_parent_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BrimfulError, match="cannot write"):
+        write_json(tmp_path / "file" / "below.json", 1)
+
+    def directory_below() -> None:
+        with atomic_directory(tmp_path / "file" / "below"):
+            pass
+
+    with pytest.raises(BrimfulError, match="cannot write"):
+        directory_below()
+    assert names(tmp_path) == ["file"]
+
+
+def test_json_round_trip_and_damage(tmp_path: Path) -> None:
+    value = {"text": "汉字 \u2028 \"quoted\"", "number": 0.1, "none": None, "list": [1, [2]]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    with pytest.raises(BrimfulError, match=r"absent\.json"):
+        read_json(tmp_path / "absent.json")
+    for damage in (b"{", b"", b"\xff\xfe"):
+        (tmp_path / "a.json").write_bytes(damage)
+        with pytest.raises(BrimfulError, match=r"a\.json"):
+            read_json(tmp_path / "a.json")
+
+
+def committed(directory: Path, seed: int) -> tuple[Path, list[Path]]:
+    draw = random.Random(seed)
+    files = [directory / name for name in ("a.bin", "b.bin")]
+    for file in files:
+        file.write_bytes(draw.randbytes(draw.randint(1, 5000)))
+    record = directory / "record.json"
+    commit(record, files, steps=7)
+    return record, files
+
+
+def test_a_commit_reads_back(tmp_path: Path, seed: int) -> None:
+    record, files = committed(tmp_path, seed)
+    value = read_commit(record, verify=True)
+    assert value["steps"] == 7
+    assert {name: facts["crc32"] for name, facts in value["files"].items()} == {
+        file.name: crc32(file) for file in files
+    }
+
+
+def test_an_absent_or_foreign_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"record\.json"):
+        read_commit(tmp_path / "record.json")
+    for value in ([], {}, {"files": 3}, None):
+        write_json(tmp_path / "record.json", value)
+        with pytest.raises(BrimfulError, match=r"record\.json"):
+            read_commit(tmp_path / "record.json")
+
+
+def test_damage_is_found(tmp_path: Path, seed: int) -> None:
+    record, files = committed(tmp_path, seed)
+    draw = random.Random(seed)
+    file = draw.choice(files)
+    whole = file.read_bytes()
+
+    flipped = bytearray(whole)
+    flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+    file.write_bytes(flipped)
+    read_commit(record)
+    with pytest.raises(BrimfulError, match=file.name):
+        read_commit(record, verify=True)
+
+    for damaged in (whole[: draw.randrange(len(whole))], whole + b"x"):
+        file.write_bytes(damaged)
+        with pytest.raises(BrimfulError, match=file.name):
+            read_commit(record)
+    file.unlink()
+    with pytest.raises(BrimfulError, match=file.name):
+        read_commit(record)
+
+
+def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine, theirs = f"{TEMPORARY}{os.getpid()}-a", f"{TEMPORARY}{dead.pid}-a"
+    for name in (mine, theirs, "a", "tmp-a"):
+        (tmp_path / name).touch()
+    (tmp_path / f"{theirs}-directory").mkdir()
+    (tmp_path / f"{theirs}-directory" / "file").touch()
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted([mine, "a", "tmp-a"])
+
+
+DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from brimful.storage import atomic_directory, commit, atomic_file, read_commit, write_json
+
+def fill(directory, text):
+    with atomic_directory(directory) as temporary:
+        (temporary / "one").write_text(text)
+        (temporary / "two").write_text(text)
+
+def write(directory, text):
+    for name in ("a", "b"):
+        with atomic_file(directory / name) as temporary:
+            temporary.write_text(text)
+    commit(directory / "record.json", [directory / "a", directory / "b"], text=text)
+
+operation, root = {"files": write, "directory": fill}[sys.argv[1]], Path(sys.argv[2])
+WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "shutil.rmtree"}
+for crash in range(1000):
+    target = root / str(crash)
+    operation(target, "old" * 1000)
+    child = os.fork()
+    if not child:
+        events = 0
+        def hook(event, arguments):
+            global events
+            if event in WATCHED and any(str(root) in str(a) for a in arguments):
+                if events == crash:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                events += 1
+        sys.addaudithook(hook)
+        operation(target, "new" * 2000)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print(crash)
+        break
+"""
+
+
+def crashes(operation: str, root: Path) -> list[Path]:
+    """A folder for each file system operation of `operation`, in which a process was killed just before it."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, operation, str(root)], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) >= 5
+    return [root / str(number) for number in range(int(done.stdout))]
+
+
+def test_kill_before_any_operation_on_files(tmp_path: Path) -> None:
+    for directory in crashes("files", tmp_path):
+        texts = {name: (directory / name).read_text() for name in ("a", "b")}
+        assert set(texts.values()) <= {"old" * 1000, "new" * 2000}
+        record = read_json(directory / "record.json")
+        if len(set(texts.values())) == 1 and record["text"] == texts["a"]:
+            read_commit(directory / "record.json", verify=True)
+        else:  # the old record, and a file of its successor: seen, so made again
+            with pytest.raises(BrimfulError):
+                read_commit(directory / "record.json", verify=True)
+        sweep(directory)
+        assert names(directory) == ["a", "b", "record.json"]
+
+
+def test_kill_before_any_operation_on_a_directory(tmp_path: Path) -> None:
+    gone = 0
+    for directory in crashes("directory", tmp_path):
+        if not directory.exists():  # between the two renames: neither is here, nothing is half here
+            gone += 1
+            continue
+        assert names(directory) == ["one", "two"]
+        texts = {(directory / name).read_text() for name in ("one", "two")}
+        assert texts in ({"old" * 1000}, {"new" * 2000})
+    assert gone <= 1
+    sweep(tmp_path)
+    assert all(not name.startswith(TEMPORARY) for name in names(tmp_path))
+
+
+WRITER = """
+import itertools, sys
+from brimful.storage import write_json
+print("ready", flush=True)
+for number in itertools.count():
+    write_json(sys.argv[1], [number] * 20000)
+"""
+
+
+def test_kill_at_random_moments(tmp_path: Path, seed: int) -> None:
+    path, draw = tmp_path / "file.json", random.Random(seed)
+    for _ in range(6):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            while not path.exists():
+                time.sleep(0.005)
+            time.sleep(draw.random() * 0.1)
+            writer.send_signal(signal.SIGKILL)
+        numbers = json.loads(path.read_text())
+        assert len(numbers) == 20000
+        assert len(set(numbers)) == 1
+    sweep(tmp_path)
+    assert names(tmp_path) == ["file.json"]
