@@ -18,7 +18,7 @@ from rich.progress import (
 
 SECONDS_BETWEEN_LINES = 10.0
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(message: str) -> None:

@@ -90,7 +90,7 @@ def _student(config: DistilConfig, teacher: Encoder, origin: str) -> Encoder:
     """The student before it has learned anything."""
     shape = teacher.config
     width = config.student_hidden or shape.hidden_size
-    if shape.layers % config.student_layers:
+    if config.student_layers < 1 or shape.layers % config.student_layers:
         raise BrimfulError(
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )

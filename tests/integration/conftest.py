@@ -155,15 +155,24 @@ def chained(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 SMALL = (
-    *("--model", "tiny", "--packing.capacity", 256, "--packing.max-length", 64, "--precision", "fp32"),
+    *("--model", "tiny", "--packing.capacity", 128, "--packing.max-length", 64, "--precision", "fp32"),
     *("--trainer.steps", 20, "--trainer.log-every", 1, "--trainer.checkpoint-every", 5),
 )
 """Options of a pretraining run of a few seconds."""
 
 
 @pytest.fixture(scope="session")
-def pretrained(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained_twice(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two run directories of pretraining with seed 3, by two processes at the same time."""
+    runs = [tmp_path_factory.mktemp("pretrained") / "run" for _ in range(2)]
+    lines = [command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL) for out in runs]
+    for process in [start(line) for line in lines]:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error.decode()
+    return runs
+
+
+@pytest.fixture(scope="session")
+def pretrained(pretrained_twice: list[Path]) -> Path:
     """A run directory of pretraining with seed 3, made in one go."""
-    out = tmp_path_factory.mktemp("pretrained") / "run"
-    run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)
-    return out
+    return pretrained_twice[0]

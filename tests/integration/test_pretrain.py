@@ -34,7 +34,7 @@ def kill_when(process, path: Path) -> None:
 def test_a_finished_run_has_all_its_parts(pretrained):
     summary = read_json(pretrained / "summary.json")
     assert summary["steps"] == 20
-    assert summary["tokens"] > 15_000
+    assert 20 * 4 * 128 * 0.9 < summary["tokens"] <= 20 * 4 * 128
     assert summary["tokens_per_second"] > 0
     assert summary["validation"]["loss"] > 0
     assert 0.9 < summary["packing"]["efficiency"] <= 1
@@ -46,10 +46,12 @@ def test_a_finished_run_has_all_its_parts(pretrained):
     assert [path.name for path in pretrained.rglob(".tmp-*")] == []
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(chained, pretrained, tmp_path, call: Call):
-    run("pretrain", "--data", chained, "--out", tmp_path / "again", "--seed", 3, *SMALL)
-    assert sha256(tmp_path / "again" / WEIGHTS) == sha256(pretrained / WEIGHTS)
-    assert steps_and_losses(tmp_path / "again") == steps_and_losses(pretrained)
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(
+    chained, pretrained_twice, tmp_path, call: Call
+):
+    first, second = pretrained_twice
+    assert sha256(first / WEIGHTS) == sha256(second / WEIGHTS)
+    assert steps_and_losses(first) == steps_and_losses(second)
     short = (*SMALL, "--trainer.steps", 2)
     call("pretrain", "--data", chained, "--out", tmp_path / "three", "--seed", 3, *short)
     call("pretrain", "--data", chained, "--out", tmp_path / "four", "--seed", 4, *short)
