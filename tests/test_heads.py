@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from test_encoder import ARCHITECTURES, VOCABULARY, padded, random_row, run_peer, seed, small  # noqa: F401
+from test_encoder import ARCHITECTURES, VOCABULARY, padded, random_row, run_peer, small
 from torch import nn
 
 from brimful.errors import BrimfulError
@@ -12,13 +12,18 @@ from brimful.nn.interop import save_model
 from brimful.nn.padded import PaddedModel
 
 
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
 def folder_as(directory, encoder, head, kind):
     save_model(directory, encoder, head)
     return kind.from_pretrained(directory).eval()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_masked_lm_logits_equal_transformers(seed, tmp_path, architecture):  # noqa: F811
+def test_masked_lm_logits_equal_transformers(tmp_path, architecture):
     encoder = small(architecture).eval()
     head = MaskedLMHead(encoder).eval()
     nn.init.normal_(head.bias)
@@ -47,7 +52,7 @@ def test_masked_lm_head_is_tied(architecture):
 @pytest.mark.parametrize(
     ("architecture", "pooling"), [("bert", "first"), ("modern", "first"), ("modern", "mean")]
 )
-def test_sequence_logits_equal_transformers(seed, tmp_path, architecture, pooling):  # noqa: F811
+def test_sequence_logits_equal_transformers(tmp_path, architecture, pooling):
     encoder = small(architecture).eval()
     head = SequenceHead(encoder, 3, pooling=pooling).eval()
     batch = random_row([1, 60, 22, 128], filler=20)
@@ -61,7 +66,7 @@ def test_sequence_logits_equal_transformers(seed, tmp_path, architecture, poolin
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_empty_slots_and_filler_have_no_gradient(seed, pooling):  # noqa: F811
+def test_empty_slots_and_filler_have_no_gradient(pooling):
     encoder = small("modern").double()
     head = SequenceHead(encoder, 2, pooling=pooling).double()
     batch = random_row([5, 9], filler=40)
@@ -77,7 +82,7 @@ def test_bert_classifiers_know_no_mean():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead])
-def test_padded_model_equals_packed(seed, architecture, kind):  # noqa: F811
+def test_padded_model_equals_packed(architecture, kind):
     encoder = small(architecture).eval()
     head = kind(encoder, *([3] if kind is SequenceHead else [])) if kind else None
     batch = random_row([1, 60, 22, 128])

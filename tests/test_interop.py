@@ -6,12 +6,17 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_encoder import ARCHITECTURES, random_row, run_peer, seed, small, word_tokenizer  # noqa: F401
+from test_encoder import ARCHITECTURES, random_row, run_peer, small, word_tokenizer
 
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
 
 
 def their_config(architecture: str, **options):
@@ -33,7 +38,7 @@ def their_config(architecture: str, **options):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["Model", "ForMaskedLM", "ForSequenceClassification"])
-def test_their_folders_give_the_same_here_and_come_back_unchanged(seed, tmp_path, architecture, kind):  # noqa: F811
+def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, architecture, kind):
     name = {"bert": "Bert", "modern": "ModernBert"}[architecture] + kind
     labels = {"id2label": {0: "bad", 1: "good", 2: "so-so"}} if kind.endswith("Classification") else {}
     model = getattr(transformers, name)(their_config(architecture, **labels)).eval()
@@ -93,7 +98,7 @@ def test_our_folders_come_back_bit_for_bit(tmp_path, architecture, with_head):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_automodel_and_autotokenizer_load_our_folder(seed, tmp_path, architecture):  # noqa: F811
+def test_automodel_and_autotokenizer_load_our_folder(tmp_path, architecture):
     encoder = small(architecture).eval()
     encoder.tokenizer = word_tokenizer()
     save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.corpus.shards import Corpus, TokenBatch, write_shard
@@ -55,6 +55,7 @@ documents = st.lists(st.text("Sw.", min_size=1, max_size=60).map(lambda text: "S
 corpora = st.lists(documents, min_size=1, max_size=3).filter(any)
 
 
+@settings(max_examples=30)
 @given(corpora, st.integers(3, 24), st.data())
 def test_sequences_of_a_corpus(shards: list[list[Document]], max_length: int, data: st.DataObject) -> None:
     total = sum(map(len, shards))

@@ -55,7 +55,7 @@ class Examples:
             max_length=self.max_length,
             pad=self.pad,
             slots=slots,
-            sequence_slots=None if slots is None else slots // 2,
+            sequence_slots=None if slots is None else (slots + 1) // 2,
             sequence_index=np.asarray(index),
         )
         targets = {}

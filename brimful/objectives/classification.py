@@ -26,7 +26,7 @@ from brimful.train.objective import Runtime
 
 
 def classification_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over sequences, (), float32 at least: logits (S, classes), labels int64 (S,)."""
+    """Sum of the cross-entropy over sequences, float32 at least: logits (S, classes), labels int64 (S,)."""
     return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
 
 
@@ -93,10 +93,18 @@ def load_task(
     return Task(labels, fit, dev, everything, encoded(test), leaked)
 
 
+def check_max_length(max_length: int, encoder: Encoder) -> None:
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that the encoder lacks."""
+    longest = encoder.config.max_length
+    if not 3 <= max_length <= longest:
+        raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
+
+
 def encode_labelled(table: Table, encoder: Encoder, max_length: int, labels: list[str]) -> Examples:
     """A labelled table as examples with the target "label"."""
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
+    check_max_length(max_length, encoder)
     return encode(table, encoder.tokenizer, max_length, {"label": label_ids(table, labels)})
 
 

@@ -42,6 +42,11 @@ class StageConfig:
     learning_rate: float
     """Peak learning rate."""
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate"):
+            if not getattr(self, name) >= 0:
+                raise BrimfulError(f"a stage's {name} is {getattr(self, name)}: it must not be negative")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DistilConfig:
@@ -78,6 +83,13 @@ class DistilConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "micro_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not self.temperature > 0:
+            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
 
 
 def spread_layers(layers: int, kept: int) -> list[int]:
@@ -136,7 +148,10 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     check_new_run(directory)
     if not (Path(config.teacher) / CONFIG).is_file():
         raise BrimfulError(f"{config.teacher} is not a run of `brimful finetune`: it has no {CONFIG}")
-    finetuned = build(FinetuneConfig, read_yaml(Path(config.teacher) / CONFIG))
+    try:
+        finetuned = build(FinetuneConfig, read_yaml(Path(config.teacher) / CONFIG))
+    except BrimfulError as error:
+        raise BrimfulError(f"{config.teacher} is not a run of `brimful finetune` ({error})") from error
     teacher, teacher_head, labels = load_model(find_model(Path(config.teacher), "model"))
     if not isinstance(teacher_head, SequenceHead) or labels is None:
         raise BrimfulError(f"{config.teacher} holds no classifier to distil")

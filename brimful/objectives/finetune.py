@@ -13,6 +13,7 @@ from brimful.config import verb
 from brimful.console import say
 from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import World, world
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import save_model
@@ -64,6 +65,17 @@ class FinetuneConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "micro_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not self.epochs > 0:
+            raise BrimfulError(f"epochs is {self.epochs}: it must be above 0")
+        for name in ("seed", "learning_rates"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise BrimfulError(f"{name} is {list(values)}: it needs at least one value, and none twice")
 
 
 @dataclass(frozen=True)

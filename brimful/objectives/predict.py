@@ -15,6 +15,7 @@ from brimful.errors import BrimfulError
 from brimful.infer import predict as predict_examples
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model
+from brimful.objectives.classification import check_max_length
 from brimful.precision.policy import Precision, resolve
 from brimful.storage import atomic_file
 from brimful.tasks.table import encode, read_texts
@@ -62,7 +63,9 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{config.model} has no tokenizer.json; add it beside config.json")
     table = read_texts(config.input)
-    examples = encode(table, encoder.tokenizer, config.max_length or encoder.config.max_length)
+    max_length = encoder.config.max_length if config.max_length is None else config.max_length
+    check_max_length(max_length, encoder)
+    examples = encode(table, encoder.tokenizer, max_length)
     if config.dry_run:
         return {"dry_run": True, "texts": len(table), "labels": labels}
     with world() as ranks:

@@ -65,9 +65,18 @@ class PretrainConfig:
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
 
+    def __post_init__(self) -> None:
+        for name in ("rows_per_update", "rows_per_micro_batch"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not 0 <= self.validation_share < 1:
+            raise BrimfulError(
+                f"validation_share is {self.validation_share}: it is a share, at least 0 and below 1"
+            )
+
 
 def masked_lm_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over predictions, (), float32 at least: logits (M, vocabulary), labels (M,)."""
+    """Sum of the cross-entropy over predictions, float32 at least: logits (M, vocabulary), labels (M,)."""
     return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
 
 

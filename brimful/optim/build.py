@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from brimful.errors import BrimfulError
 from brimful.optim.muon import Muon
 
 
@@ -27,6 +28,16 @@ class OptimizerConfig:
     """AdamW's decay of the second moment."""
     epsilon: float = 1e-8
     """AdamW's term against division by zero."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "muon_learning_rate", "weight_decay", "epsilon"):
+            if not getattr(self, name) >= 0:
+                raise BrimfulError(f"optimizer.{name} is {getattr(self, name)}: it must not be negative")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BrimfulError(
+                    f"optimizer.{name} is {getattr(self, name)}: it must be at least 0 and below 1"
+                )
 
 
 def build_optimizers(

@@ -2,9 +2,10 @@
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     """Read a table.
 
     Args:
-        labelled: whether a label column is needed.
+        labelled: whether labels are read; every row must then have one.
 
     Raises:
         BrimfulError: an unknown format, an unreadable or empty file, a column or a label that is missing.
@@ -98,7 +99,7 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
             texts.append(str(row["text"]))
             if "text_b" in row:
                 second.append("" if row["text_b"] is None else str(row["text_b"]))
-            if "label" in row:
+            if labelled:
                 labels.append(str(row["label"]))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
@@ -120,8 +121,8 @@ def label_names(table: Table) -> list[str]:
     names = list(Counter(table.labels))
     if len(names) < 2:
         raise BrimfulError(f"{table.path} has a single label, {names[0]!r}; classification needs two or more")
-    if all(name.lstrip("-").isdigit() for name in names):
-        return sorted(names, key=int)
+    if all(re.fullmatch(r"-?\d+(\.\d+)?", name) for name in names):
+        return sorted(names, key=lambda name: (float(name), name))
     return sorted(names)
 
 
@@ -167,9 +168,9 @@ def read_texts(path: Path | str) -> Table:
     """
     path = Path(path)
     if path.suffix != ".txt":
-        return replace(read_table(path, labelled=False), labels=None)
+        return read_table(path, labelled=False)
     try:
-        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+        lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     texts = [line.strip() for line in lines if line.strip()]

@@ -85,12 +85,16 @@ def sha256(path: Path) -> str:
 
 def command(verb: str, *arguments: Any, ranks: int = 1) -> list[str]:
     """A command line that runs a verb in a process of its own, or in `ranks` processes."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    )
     return [sys.executable, *launcher, "-m", "brimful", verb, *map(str, arguments)]
 
 
 def start(line: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
@@ -150,7 +154,9 @@ def chained(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     """The prepared corpus of `documents`."""
     folder = tmp_path_factory.mktemp("chained")
     write_table(folder / "texts.jsonl", [{"text": text} for text in documents])
-    assert main(["prepare", str(folder / "texts.jsonl"), "--out", str(folder / "data"), "--workers", "1"]) == 0
+    assert (
+        main(["prepare", str(folder / "texts.jsonl"), "--out", str(folder / "data"), "--workers", "1"]) == 0
+    )
     return folder / "data"
 
 

@@ -60,7 +60,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(
 
 def test_the_saved_configuration_is_a_valid_one(chained, pretrained, tmp_path, call: Call):
     out = tmp_path / "run"
-    summary = call("pretrain", "--config", pretrained / "config.yaml", "--out", out, "--trainer.steps", 2).value
+    summary = call(
+        "pretrain", "--config", pretrained / "config.yaml", "--out", out, "--trainer.steps", 2
+    ).value
     assert summary["steps"] == 2
     first = [line["loss.mlm"] for line in steps_and_losses(out)[:1]]
     assert first == [line["loss.mlm"] for line in steps_and_losses(pretrained)[:1]]
@@ -123,7 +125,16 @@ def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path):
 
 def test_texts_with_structure_are_learned(chained, documents, tmp_path, call: Call):
     """Far below the words' entropy, which is as far as frequencies alone get."""
-    settings = ("--model", "tiny", "--packing.capacity", 512, "--packing.max-length", 64, "--rows-per-update", 1)
+    settings = (
+        "--model",
+        "tiny",
+        "--packing.capacity",
+        512,
+        "--packing.max-length",
+        64,
+        "--rows-per-update",
+        1,
+    )
     settings += ("--trainer.steps", 150, "--optimizer.learning-rate", 5e-3, "--masking.rate", 0.2)
     summary = call("pretrain", "--data", chained, "--out", tmp_path / "run", *settings).value
     assert summary["validation"]["loss"] < word_entropy(documents) - 1.5

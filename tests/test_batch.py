@@ -1,0 +1,111 @@
+"""PackedBatch: what holds for every micro-batch, whatever was packed into it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.data.batch import PackedBatch, filler_lengths, pack
+
+PAD = 0
+
+
+def check_invariants(batch: PackedBatch) -> None:
+    """What every consumer of a PackedBatch relies on."""
+    T, S = batch.tokens.numel(), batch.offsets.numel() - 1
+    assert batch.tokens.shape == batch.positions.shape == batch.segments.shape == (T,)
+    assert (batch.tokens.dtype, batch.positions.dtype) == (torch.int32, torch.int32)
+    assert (batch.segments.dtype, batch.offsets.dtype) == (torch.uint8, torch.int32)
+    assert batch.offsets[0] == 0
+    assert batch.offsets[-1] == T
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).tolist()
+    assert tuple(sizes[: len(batch.lengths)]) == batch.lengths
+    assert all(0 < length <= batch.max_length for length in batch.lengths)
+    assert sizes[len(batch.lengths) :] == [0] * (S - len(batch.lengths))
+    assert sum(batch.lengths) == T
+    positions = [np.arange(length) for length in batch.lengths]
+    assert batch.positions.tolist() == np.concatenate([*positions, np.empty(0)]).tolist()
+    assert batch.sequence_of_token.tolist() == np.repeat(np.arange(len(batch.lengths)), batch.lengths).tolist()
+    assert 0 <= batch.real_sequences <= len(batch.lengths)
+    assert batch.real_tokens == sum(batch.lengths[: batch.real_sequences])
+    assert batch.first_positions.shape == (S,)
+    assert batch.first_positions[: len(batch.lengths)].tolist() == batch.offsets[: len(batch.lengths)].tolist()
+    assert not T or int(batch.first_positions.max()) < T
+    assert (batch.mlm_positions is None) == (batch.mlm_labels is None)
+    if batch.mlm_positions is not None:
+        assert batch.mlm_labels is not None
+        assert batch.mlm_positions.shape == batch.mlm_labels.shape
+        used = batch.mlm_labels != -100
+        assert (batch.mlm_positions[used] < batch.real_tokens).all()
+        assert (batch.mlm_positions[~used] == 0).all()
+    for target in batch.targets.values():
+        assert target.shape[0] == S
+        assert (target[batch.real_sequences :] == -100).all()
+
+
+@given(
+    st.integers(1, 20).flatmap(lambda m: st.tuples(st.just(m), st.lists(st.integers(1, m), max_size=8))),
+    st.none() | st.integers(0, 50),
+    st.none() | st.integers(0, 5),
+    st.booleans(),
+)
+def test_pack(
+    sizes: tuple[int, list[int]], room: int | None, more_sequences: int | None, typed: bool
+) -> None:
+    max_length, lengths = sizes
+    used = sum(lengths)
+    sequences = [np.arange(length) + 100 * i + 1 for i, length in enumerate(lengths)]
+    segments = [np.arange(length) % 2 for length in lengths] if typed else None
+    filler = filler_lengths(room or 0, max_length)
+    slots = None if room is None else used + room
+    sequence_slots = None if more_sequences is None else len(lengths) + len(filler) + more_sequences
+    batch = pack(
+        sequences,
+        max_length=max_length,
+        pad=PAD,
+        slots=slots,
+        sequence_slots=sequence_slots,
+        segments=segments,
+    )
+    check_invariants(batch)
+    assert batch.tokens.numel() == used + (room or 0)
+    assert batch.offsets.numel() - 1 == len(lengths) + len(filler) + (more_sequences or 0)
+    assert batch.real_sequences == len(lengths)
+    assert batch.lengths == (*lengths, *filler)
+    assert batch.tokens.tolist() == [*np.concatenate([*sequences, np.empty(0)]).astype(int), *[PAD] * (room or 0)]
+    types = np.concatenate([*segments, np.empty(0)]).astype(int).tolist() if segments else [0] * used
+    assert batch.segments.tolist() == [*types, *[0] * (room or 0)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "slots", "sequence_slots"),
+    [([5, 5], 9, None), ([5], None, 0), ([5, 0], None, None), ([9], None, None), ([4], 13, 2)],
+)
+def test_what_does_not_fit_is_refused(lengths: list[int], slots: int | None, sequence_slots: int | None) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        pack(
+            [np.ones(length) for length in lengths],
+            max_length=8,
+            pad=PAD,
+            slots=slots,
+            sequence_slots=sequence_slots,
+        )
+
+
+def test_a_moved_batch_is_the_same() -> None:
+    batch = pack([np.arange(3), np.arange(4)], max_length=8, pad=PAD, slots=10, sequence_slots=4)
+    batch.targets["label"] = torch.tensor([1, 0, -100, -100])
+    moved = batch.to("cpu")
+    check_invariants(moved)
+    assert torch.equal(moved.tokens, batch.tokens)
+    assert moved.lengths == batch.lengths
+    assert torch.equal(moved.targets["label"], batch.targets["label"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_batch_moves_to_a_gpu() -> None:
+    batch = pack([np.arange(3)], max_length=8, pad=PAD, slots=10, sequence_slots=4).to("cuda")
+    assert {batch.tokens.device.type, batch.offsets.device.type} == {"cuda"}
+    assert batch.sequence_of_token.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]

@@ -1,0 +1,162 @@
+"""Blocks: each sequence in one row of one block, plans that can be made again, held-out documents held out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brimful.corpus.shards import Corpus
+from brimful.data import blocks as blocks_module
+from brimful.data.blocks import Block, Blocks, PackingConfig, split_documents
+from brimful.data.sequences import cut_documents
+from brimful.errors import BrimfulError
+
+PACKING = PackingConfig(max_length=48, capacity=192)
+
+
+@pytest.fixture
+def corpus(corpus_dir: Path) -> Corpus:
+    return Corpus.open(corpus_dir)
+
+
+def many_blocks(corpus: Corpus, directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Blocks:
+    monkeypatch.setattr(blocks_module, "BLOCK_TOKENS", corpus.tokens // 5)
+    made = Blocks(corpus, np.arange(corpus.documents), PACKING, seed, directory)
+    assert made.count >= 5
+    return made
+
+
+def identities(block: Block) -> list[int]:
+    return block.sequences.identity(np.arange(len(block.sequences))).tolist()
+
+
+def same(one: Block, other: Block) -> bool:
+    return (
+        identities(one) == identities(other)
+        and np.array_equal(one.row_offsets, other.row_offsets)
+        and np.array_equal(one.order, other.order)
+        and (one.digest, one.efficiency) == (other.digest, other.efficiency)
+    )
+
+
+def test_blocks_share_out_every_sequence(
+    corpus: Corpus, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = many_blocks(corpus, tmp_path, seed, monkeypatch)
+    all_sequences = cut_documents(corpus, np.arange(corpus.documents), PACKING.max_length)
+    whole = sorted(all_sequences.identity(np.arange(len(all_sequences))).tolist())
+    for epoch in range(2):
+        found = []
+        assert sorted(blocks.order(epoch).tolist()) == list(range(blocks.count))
+        for number in blocks.order(epoch).tolist():
+            block = blocks.open(epoch, number)
+            assert sorted(block.order.tolist()) == list(range(len(block.sequences)))
+            lengths = [block.sequences.length[block.row(r)] for r in range(block.rows)]
+            assert all(0 < row.sum() <= PACKING.capacity for row in lengths)
+            assert all(len(row) <= PACKING.depth for row in lengths)
+            found += identities(block)
+        assert sorted(found) == whole
+
+
+def test_a_block_without_documents(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "BLOCK_TOKENS", corpus.tokens // 20)
+    blocks = Blocks(corpus, np.arange(3), PACKING, 0, tmp_path)
+    opened = [blocks.open(0, number) for number in range(blocks.count)]
+    assert 0 in [block.rows for block in opened]
+    expected = cut_documents(corpus, np.arange(3), PACKING.max_length)
+    assert sum(len(block.sequences) for block in opened) == len(expected)
+
+
+def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    documents = np.arange(corpus.documents)
+    first = Blocks(corpus, documents, PACKING, seed, tmp_path / "a").open(3, 0)
+    assert same(first, Blocks(corpus, documents, PACKING, seed, tmp_path / "b").open(3, 0))
+    again = Blocks(corpus, documents, PACKING, seed, tmp_path / "a")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+    assert same(first, again.open(3, 0))  # from disk
+    assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+    again.drop(3, 0)
+    assert not list((tmp_path / "a").iterdir())
+    assert same(first, again.open(3, 0))  # made again
+
+    for other_seed, epoch in ((seed, 4), (seed + 1, 3)):
+        other = Blocks(corpus, documents, PACKING, other_seed, tmp_path / "c").open(epoch, 0)
+        assert not np.array_equal(other.order, first.order)
+        assert other.digest != first.digest
+        assert other.efficiency == first.efficiency
+    assert not np.array_equal(again.row_order(3, 0, first.rows), again.row_order(4, 0, first.rows))
+
+
+def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
+    documents = np.arange(corpus.documents)
+    for index, (chosen, config, seed) in enumerate(
+        [
+            (documents, PACKING, 0),
+            (documents, PACKING, 1),
+            (documents, PackingConfig(max_length=48, capacity=96), 1),
+            (documents[:-5], PACKING, 1),
+        ]
+    ):
+        shared = Blocks(corpus, chosen, config, seed, tmp_path / "shared").open(0, 0)
+        assert same(shared, Blocks(corpus, chosen, config, seed, tmp_path / str(index)).open(0, 0))
+
+
+@pytest.mark.parametrize("damage", ["cut", "removed", "record cut", "record foreign"])
+def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: str) -> None:
+    blocks = Blocks(corpus, np.arange(corpus.documents), PACKING, 0, tmp_path)
+    first = blocks.open(0, 0)
+    expected = identities(first)
+    order = np.array(first.order)
+    del first
+    record = next(tmp_path.glob("*.json"))
+    array = next(tmp_path.glob("*order*"))
+    if damage == "cut":
+        array.write_bytes(array.read_bytes()[:-1])
+    elif damage == "removed":
+        array.unlink()
+    elif damage == "record cut":
+        record.write_bytes(record.read_bytes()[:20])
+    else:
+        record.write_text(json.dumps({"files": {}}))
+    second = blocks.open(0, 0)
+    assert identities(second) == expected
+    assert np.array_equal(second.order, order)
+
+
+def test_a_split_does_not_depend_on_the_seed(corpus: Corpus) -> None:
+    small, large = split_documents(corpus, 0.1), split_documents(corpus, 0.3)
+    for split in (small, large):
+        both = np.concatenate([split.training, split.validation])
+        assert sorted(both.tolist()) == list(range(corpus.documents))
+        assert np.array_equal(split.training, np.sort(split.training))
+    assert np.isin(small.validation, large.validation).all()
+    assert len(small.validation) < 0.2 * corpus.documents < len(large.validation) < 0.4 * corpus.documents
+
+
+class Documents(Corpus):
+    """A corpus of so many documents, and nothing else."""
+
+    def __init__(self, documents: int) -> None:
+        self.documents = documents
+
+
+@pytest.mark.parametrize(
+    ("documents", "fraction", "held_out"), [(1, 0.5, 0), (2, 1e-9, 1), (50, 0.0, 0), (50, 1.0, 49), (1, 0.0, 0)]
+)
+def test_a_split_leaves_something_on_both_sides(documents: int, fraction: float, held_out: int) -> None:
+    split = split_documents(Documents(documents), fraction)
+    assert len(split.validation) == held_out
+    assert len(split.training) == documents - held_out
+
+
+@pytest.mark.parametrize("values", [{"max_length": 2}, {"max_length": 65, "capacity": 64}])
+def test_a_packing_that_cannot_be(values: dict[str, int]) -> None:
+    with pytest.raises(BrimfulError, match=r"packing\.max_length"):
+        PackingConfig(**values)
+
+
+def test_depth() -> None:
+    assert PackingConfig(capacity=1024).depth == 128
+    assert PackingConfig(capacity=4, max_length=4).depth == 1
+    assert PackingConfig(max_sequences=3).depth == 3
