@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_directory, commit, read_commit, sweep
 
@@ -39,7 +40,8 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
         path = directory / f"step-{step}"
         try:
             record = read_commit(path / _RECORD, verify=True)
-        except BrimfulError:
+        except BrimfulError as error:
+            warn(f"skipping a checkpoint: {error}")
             continue
         return step, load_file(path / _TENSORS), record["state"]
     return None

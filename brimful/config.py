@@ -117,7 +117,21 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any)
             if missing is None:
                 raise BrimfulError(f"key {where}{name} is required")
             made[name] = missing
-    return schema(**made)
+    return schema(**made) if missing is None else _unchecked(schema, made)
+
+
+def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
+    """An instance without `__post_init__`, whose checks would stumble over what is missing."""
+    made = object.__new__(schema)
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        if field.name in values:
+            value = values[field.name]
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            value = field.default
+        object.__setattr__(made, field.name, value)
+    return made
 
 
 def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) -> C:
@@ -126,8 +140,8 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
     Args:
         schema: a dataclass, whose fields may be dataclasses.
         values: nested mappings; a key may be written with hyphens or underscores.
-        missing: what stands for an absent required key (a command line fills it in later); without
-            it, an absent required key is an error.
+        missing: what stands for an absent required key, for a command line that fills it in and then makes
+            the configuration anew, which runs its own checks; without it, such a key is an error.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.

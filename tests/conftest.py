@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ settings.load_profile("brimful")
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
-        terminalreporter.write_line(f"the random inputs can be had again with BRIMFUL_TEST_SEED={SESSION_SEED}")
+        terminalreporter.write_line(f"repeat the random inputs with BRIMFUL_TEST_SEED={SESSION_SEED}")
 
 
 @pytest.fixture
@@ -79,8 +78,7 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(autouse=True)
-def _one_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _one_world(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests are no ranks of whatever started them."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    yield

@@ -26,11 +26,13 @@ def check_invariants(batch: PackedBatch) -> None:
     assert sum(batch.lengths) == T
     positions = [np.arange(length) for length in batch.lengths]
     assert batch.positions.tolist() == np.concatenate([*positions, np.empty(0)]).tolist()
-    assert batch.sequence_of_token.tolist() == np.repeat(np.arange(len(batch.lengths)), batch.lengths).tolist()
+    owners = np.repeat(np.arange(len(batch.lengths)), batch.lengths)
+    assert batch.sequence_of_token.tolist() == owners.tolist()
     assert 0 <= batch.real_sequences <= len(batch.lengths)
     assert batch.real_tokens == sum(batch.lengths[: batch.real_sequences])
     assert batch.first_positions.shape == (S,)
-    assert batch.first_positions[: len(batch.lengths)].tolist() == batch.offsets[: len(batch.lengths)].tolist()
+    filled = len(batch.lengths)
+    assert batch.first_positions[:filled].tolist() == batch.offsets[:filled].tolist()
     assert not T or int(batch.first_positions.max()) < T
     assert (batch.mlm_positions is None) == (batch.mlm_labels is None)
     if batch.mlm_positions is not None:
@@ -73,7 +75,10 @@ def test_pack(
     assert batch.offsets.numel() - 1 == len(lengths) + len(filler) + (more_sequences or 0)
     assert batch.real_sequences == len(lengths)
     assert batch.lengths == (*lengths, *filler)
-    assert batch.tokens.tolist() == [*np.concatenate([*sequences, np.empty(0)]).astype(int), *[PAD] * (room or 0)]
+    assert batch.tokens.tolist() == [
+        *np.concatenate([*sequences, np.empty(0)]).astype(int),
+        *[PAD] * (room or 0),
+    ]
     types = np.concatenate([*segments, np.empty(0)]).astype(int).tolist() if segments else [0] * used
     assert batch.segments.tolist() == [*types, *[0] * (room or 0)]
 
@@ -82,7 +87,9 @@ def test_pack(
     ("lengths", "slots", "sequence_slots"),
     [([5, 5], 9, None), ([5], None, 0), ([5, 0], None, None), ([9], None, None), ([4], 13, 2)],
 )
-def test_what_does_not_fit_is_refused(lengths: list[int], slots: int | None, sequence_slots: int | None) -> None:
+def test_what_does_not_fit_is_refused(
+    lengths: list[int], slots: int | None, sequence_slots: int | None
+) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         pack(
             [np.ones(length) for length in lengths],

@@ -1,4 +1,4 @@
-"""Blocks: each sequence in one row of one block, plans that can be made again, held-out documents held out."""
+"""Blocks: each sequence in one row of one block, plans that can be made again, documents held out."""
 
 import json
 from pathlib import Path
@@ -142,7 +142,8 @@ class Documents(Corpus):
 
 
 @pytest.mark.parametrize(
-    ("documents", "fraction", "held_out"), [(1, 0.5, 0), (2, 1e-9, 1), (50, 0.0, 0), (50, 1.0, 49), (1, 0.0, 0)]
+    ("documents", "fraction", "held_out"),
+    [(1, 0.5, 0), (2, 1e-9, 1), (50, 0.0, 0), (50, 1.0, 49), (1, 0.0, 0)],
 )
 def test_a_split_leaves_something_on_both_sides(documents: int, fraction: float, held_out: int) -> None:
     split = split_documents(Documents(documents), fraction)

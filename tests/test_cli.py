@@ -141,7 +141,8 @@ def test_a_missing_option(arguments: list[str], capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    "arguments", [["pretrain", "--trainer.steps", "many"], ["pretrain", "--model", "huge"], ["pack", "--config"]]
+    "arguments",
+    [["pretrain", "--trainer.steps", "many"], ["pretrain", "--model", "huge"], ["pack", "--config"]],
 )
 def test_a_wrong_value(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -175,7 +176,7 @@ def test_a_configuration_file_and_flags_over_it(
         ("packing: {capcity: 3}", "unknown key packing.capcity: did you mean 'capacity'?"),
         ("dta: x", "unknown key dta: did you mean 'data'?"),
         ("packing: {capacity: many}", "key packing.capacity: expected int, got str"),
-        ("packing: {max_length: 2}", "packing.max_length is 2"),
+        ("{data: x, packing: {max_length: 2}}", "packing.max_length is 2"),
         ("- x", "must hold a mapping"),
     ],
 )
@@ -247,11 +248,11 @@ def test_json_is_one_object_alone(
     raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
+    small = ["--tokenizer", "train:400", "--max-documents", "50", "--workers", "1", "--read.split", "line"]
     for arguments, key in (
         (["prepare", str(raw_texts), "--out", str(data), "--dry-run"], "files"),
         (
-            ["prepare", str(raw_texts), "--out", str(data), "--tokenizer", "train:400"]
-            + ["--max-documents", "50", "--workers", "1", "--read.split", "line"],
+            ["prepare", str(raw_texts), "--out", str(data), *small],
             "tokens",
         ),
         (["pack", str(data), "--out", str(tmp_path / "plan.json")], "efficiency"),

@@ -28,6 +28,10 @@ class Required:
     epochs: float
     rate: float = 0.1
 
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise BrimfulError("epochs must not be negative")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
@@ -101,6 +105,11 @@ def test_a_command_line_fills_in_what_is_missing() -> None:
     assert built.stage.epochs is MISSING
     assert built.stage.rate == 0.5
     assert built.inner_part == Inner()
+
+
+def test_a_configuration_checks_itself() -> None:
+    with pytest.raises(BrimfulError, match="must not be negative"):
+        build(Outer, {"out": "x", "stage": {"epochs": -1}})
 
 
 @pytest.mark.parametrize(

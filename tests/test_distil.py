@@ -12,7 +12,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
-from brimful.objectives.distil import DistilConfig, distil, spread_layers
+from brimful.objectives.distil import DistilConfig, StageConfig, distil, spread_layers
 from brimful.objectives.finetune import FinetuneConfig
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
@@ -123,7 +123,13 @@ def test_a_dry_run_writes_nothing(teacher, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["more.txt"]
 
 
-def test_defaults_are_tinyberts_two_stages():
-    config = DistilConfig(teacher="t", out="o")
-    assert config.layers.epochs > 0
-    assert config.logits.epochs > 0
+@pytest.mark.parametrize(("name", "value"), [("batch", 0), ("micro_batch_tokens", 0), ("temperature", 0.0)])
+def test_settings_that_cannot_be_are_refused(name, value):
+    with pytest.raises(BrimfulError, match=f"{name} is {value}"):
+        DistilConfig(teacher="t", out="o", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["epochs", "learning_rate"])
+def test_negative_settings_of_a_stage_are_refused(name):
+    with pytest.raises(BrimfulError, match=f"{name} is -1"):
+        StageConfig(**(EPOCH | {name: -1.0}))

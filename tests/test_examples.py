@@ -111,7 +111,9 @@ def test_order_is_new_each_epoch_and_for_each_seed(seed: int) -> None:
 def test_micro_batches_are_few_and_full(seed: int) -> None:
     lengths = np.random.default_rng(seed).integers(2, 60, 500).tolist()
     examples = make_examples(lengths, 64)
-    batches, _ = ExampleStream(examples, sequences=500, tokens=512, seed=seed).take({"epoch": 0, "example": 0})
+    batches, _ = ExampleStream(examples, sequences=500, tokens=512, seed=seed).take(
+        {"epoch": 0, "example": 0}
+    )
     assert len(batches) <= -(-sum(lengths) // 512) + 1
 
 

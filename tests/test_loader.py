@@ -11,7 +11,7 @@ from brimful.data.loader import prefetch
 from brimful.data.rows import Cursor
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """What a stream may raise."""
 
 
@@ -30,7 +30,7 @@ class Counting:
         self.taken.append(n)
         time.sleep(self.seconds)
         if n == self.broken:
-            raise Broken(n)
+            raise BrokenError(n)
         return [pack([np.array([n])], max_length=1, pad=0)], {"n": n + 1}
 
 
@@ -39,9 +39,8 @@ def threads() -> list[str]:
 
 
 def numbers(stream: Counting, start: int, updates: int) -> list[tuple[int, int]]:
-    return [
-        (int(batches[0].tokens[0]), cursor["n"]) for batches, cursor in prefetch(stream, {"n": start}, updates)
-    ]
+    loader = prefetch(stream, {"n": start}, updates)
+    return [(int(batches[0].tokens[0]), cursor["n"]) for batches, cursor in loader]
 
 
 @pytest.mark.parametrize("updates", [0, 1, 2, 50])
@@ -53,9 +52,7 @@ def test_order_and_cursors(updates: int, seconds: float) -> None:
 
 def test_a_resumed_loader_goes_on() -> None:
     whole = numbers(Counting(), 0, 20)
-    cursor = {"n": 0}
-    for _, cursor in prefetch(Counting(), cursor, 8):
-        pass
+    *_, (_, cursor) = prefetch(Counting(), {"n": 0}, 8)
     assert whole[:8] + numbers(Counting(), cursor["n"], 12) == whole
 
 
@@ -67,7 +64,7 @@ def test_an_error_shows_at_its_update(broken: int) -> None:
         for batches, _ in prefetch(Counting(broken), {"n": 0}, 20):
             seen.append(int(batches[0].tokens[0]))
 
-    with pytest.raises(Broken, match=str(broken)):
+    with pytest.raises(BrokenError, match=str(broken)):
         read()
     assert seen == list(range(broken))
     assert not threads()
@@ -88,9 +85,9 @@ def test_an_early_stop_ends_the_thread() -> None:
 def test_an_error_of_the_reader_ends_the_thread() -> None:
     def read() -> None:
         for _ in prefetch(Counting(), {"n": 0}, 1_000_000):
-            raise Broken
+            raise BrokenError
 
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenError):
         read()
     ends = time.monotonic() + 5
     while threads() and time.monotonic() < ends:

@@ -178,7 +178,10 @@ def test_another_epoch_has_other_masks(seed: int) -> None:
 
 
 @given(
-    st.lists(st.integers(3, 40), min_size=1, max_size=10), st.integers(0, 2**32), st.integers(0, 60), st.booleans()
+    st.lists(st.integers(3, 40), min_size=1, max_size=10),
+    st.integers(0, 2**32),
+    st.integers(0, 60),
+    st.booleans(),
 )
 def test_what_does_not_fit_is_dropped_by_whole_words(
     lengths: list[int], seed: int, slots: int, whole_words: bool

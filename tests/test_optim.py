@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import EncoderConfig
@@ -129,3 +130,18 @@ def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, na
     assert sorted(on_muon) == (sorted(blocks) if name == "muon" else [])
     inside = {key for key, p in parameters.items() if p.ndim == 2 and key.startswith("encoder.layers")}
     assert inside == blocks.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", -1.0),
+        ("weight_decay", float("nan")),
+        ("beta1", 1.0),
+        ("beta2", -0.1),
+        ("epsilon", -1.0),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, value):
+    with pytest.raises(BrimfulError, match=rf"optimizer\.{name} is {value}"):
+        OptimizerConfig(**{name: value})

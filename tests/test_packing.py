@@ -1,9 +1,10 @@
-"""Plans on the histogram, against a naive packer and the Wikipedia's published figures; assignment to rows."""
+"""Plans on the histogram, against a naive packer and known figures of the Wikipedia; assignment to rows."""
 
 import json
 import os
 from bisect import bisect_left, insort
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def test_assignment(problem: tuple, word: int) -> None:
     key = np.uint64(word)
     row_offsets, order = assign(plan, array, key)
     assert sorted(order.tolist()) == list(range(len(lengths)))
-    rows = [tuple(array[order[a:b]].tolist()) for a, b in zip(row_offsets[:-1], row_offsets[1:], strict=True)]
+    rows = [tuple(array[order[a:b]].tolist()) for a, b in pairwise(row_offsets)]
     assert Counter(rows) == Counter(
         {
             pattern: sum(n for p, n in zip(plan.patterns, plan.repeats, strict=True) if p == pattern)

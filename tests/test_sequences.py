@@ -1,6 +1,7 @@
 """Documents -> sequences: every token once, never too long, cut where a reader would."""
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
 
 
 def expected_cuts(document: Document, room: int) -> list[int]:
-    """Where the specification starts sequences: the last sentence within reach, else the last word, else there."""
+    """Where sequences start: at the last sentence within reach, else the last word, else there."""
     starts = [0]
     while len(document) - starts[-1] > room:
         begin, limit = starts[-1], starts[-1] + room
@@ -67,7 +68,7 @@ def test_sequences_of_a_corpus(shards: list[list[Document]], max_length: int, da
         for index, document in enumerate(held):
             if first + index in chosen:
                 cuts = [*expected_cuts(document, max_length - SPECIAL_TOKENS), len(document)]
-                expected += [(number, begin + a, b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+                expected += [(number, begin + a, b - a) for a, b in pairwise(cuts)]
             begin += len(document)
         first += len(held)
     with tempfile.TemporaryDirectory() as name:

@@ -42,6 +42,8 @@ class PackingConfig:
                 f"packing.max_length is {self.max_length}: it must be at least 3 and at most packing.capacity"
                 f" ({self.capacity})"
             )
+        if self.max_sequences is not None and self.max_sequences < 1:
+            raise BrimfulError(f"packing.max_sequences is {self.max_sequences}: it must be at least 1")
 
     @property
     def depth(self) -> int:

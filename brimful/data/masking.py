@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.data.batch import IGNORED
+from brimful.errors import BrimfulError
 from brimful.randomness import mix
 
 _SCALE = 1.0 / (1 << 32)
@@ -30,6 +31,12 @@ class MaskingConfig:
     """Share of predicted tokens shown as [MASK]."""
     random_share: float = 0.1
     """Share shown as a random token; the rest is shown as it is."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise BrimfulError(f"masking.rate is {self.rate}: it is a share, above 0 and below 1")
+        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+            raise BrimfulError("masking.mask_share and masking.random_share must add up to at most 1")
 
 
 @dataclass(frozen=True)

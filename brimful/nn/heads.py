@@ -84,6 +84,12 @@ class SequenceHead(nn.Module):
         """hidden (T, hidden) -> logits (S, classes); those of filler and empty sequences mean nothing."""
         return self.classify(pool(hidden, batch, self.pooling))
 
+    def start_from(self, head: MaskedLMHead) -> None:
+        """Copy the transform of a masked-LM head; of modern only, whose two heads have it in common."""
+        if self.modern:
+            self.dense.load_state_dict(head.dense.state_dict())
+            self.norm.load_state_dict(head.norm.state_dict())
+
     def classify(self, pooled: Tensor) -> Tensor:
         """pooled (S, hidden) -> logits (S, classes)."""
         pooled = self.dense(pooled)

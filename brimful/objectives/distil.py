@@ -22,7 +22,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.objectives.classification import judge, load_task, write_predictions
-from brimful.objectives.finetune import FinetuneConfig
+from brimful.objectives.finetune import FinetuneConfig, starting_model
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -98,32 +98,40 @@ def spread_layers(layers: int, kept: int) -> list[int]:
     return [every * (index + 1) - 1 for index in range(kept)]
 
 
-def _student(config: DistilConfig, teacher: Encoder, origin: str) -> Encoder:
-    """The student before it has learned anything."""
+def _student(
+    config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder, classes: int
+) -> tuple[Encoder, SequenceHead]:
+    """The student before it has learned anything: as `brimful finetune --layers` would start it."""
     shape = teacher.config
     width = config.student_hidden or shape.hidden_size
     if config.student_layers < 1 or shape.layers % config.student_layers:
         raise BrimfulError(
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )
-    torch.manual_seed(config.seed)
     if config.initialisation == "pretrained" and width == shape.hidden_size:
-        encoder = Encoder.load(find_model(Path(origin), "encoder"))
-        return encoder.keep_layers(spread_layers(encoder.config.layers, config.student_layers))
+        layers = tuple(spread_layers(shape.layers, config.student_layers))
+        start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
+        return starting_model(start, config.seed, classes)
+    torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     student = Encoder(
         replace(shape, layers=config.student_layers, hidden_size=width, intermediate_size=inner, dropout=0.0)
     )
     student.tokenizer = teacher.tokenizer
-    return student
+    return student, SequenceHead(student, classes)
 
 
 def transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder) -> Examples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files."""
     assert teacher.tokenizer is not None
+    tables = [read_texts(path) for path in (finetuned.train, *config.unlabelled)]
     parts = [
-        encode(read_texts(path), teacher.tokenizer, finetuned.max_length)
-        for path in (finetuned.train, *config.unlabelled)
+        encode(
+            table.take([i for i, text in enumerate(table.texts) if text]),
+            teacher.tokenizer,
+            finetuned.max_length,
+        )
+        for table in tables
     ]
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],
@@ -155,7 +163,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     teacher, teacher_head, labels = load_model(find_model(Path(config.teacher), "model"))
     if not isinstance(teacher_head, SequenceHead) or labels is None:
         raise BrimfulError(f"{config.teacher} holds no classifier to distil")
-    student = _student(config, teacher, finetuned.encoder)
+    student, head = _student(config, finetuned, teacher, len(labels))
     texts = transfer_texts(config, finetuned, teacher)
     say(
         f"distilling {teacher.config.layers} layers of width {teacher.config.hidden_size} into"
@@ -164,7 +172,9 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "texts": len(texts), "student_layers": student.config.layers}
     with world() as ranks:
-        return _distil(config, finetuned, teacher, teacher_head, labels, student, texts, directory, ranks)
+        return _distil(
+            config, finetuned, teacher, teacher_head, labels, student, head, texts, directory, ranks
+        )
 
 
 def _distil(
@@ -174,6 +184,7 @@ def _distil(
     teacher_head: SequenceHead,
     labels: list[str],
     student: Encoder,
+    head: SequenceHead,
     texts: Examples,
     directory: Path,
     ranks: World,
@@ -214,7 +225,6 @@ def _distil(
 
     if config.layers.epochs:
         train("layers", config.layers, LayerDistillation(teacher, student))
-    head = SequenceHead(student, len(labels), pooling=teacher_head.pooling)
     objective = LogitDistillation(teacher, teacher_head, head, config.temperature, task.dev)
     train("logits", config.logits, objective)
 

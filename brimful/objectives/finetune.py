@@ -15,8 +15,8 @@ from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import save_model
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.interop import load_model, save_model
 from brimful.objectives.classification import Classification, Task, judge, load_task, write_predictions
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -90,9 +90,10 @@ class Trial:
     head: SequenceHead
 
 
-def starting_encoder(config: FinetuneConfig, seed: int) -> Encoder:
-    """The encoder that training starts from."""
-    encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
+def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Encoder, SequenceHead]:
+    """What training starts from. A pretrained encoder's masked-LM transform starts the head, as it does where
+    `transformers` loads a ModernBERT checkpoint: the tensors have one name."""
+    encoder, pretraining_head, _ = load_model(find_model(Path(config.encoder), "encoder"))
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
@@ -101,7 +102,10 @@ def starting_encoder(config: FinetuneConfig, seed: int) -> Encoder:
     fresh.tokenizer = encoder.tokenizer
     if config.initialisation == "pretrained":
         fresh.load_state_dict(encoder.state_dict())
-    return fresh
+    head = SequenceHead(fresh, classes)
+    if config.initialisation == "pretrained" and isinstance(pretraining_head, MaskedLMHead):
+        head.start_from(pretraining_head)
+    return fresh, head
 
 
 def choose(trials: list[Trial]) -> Trial:
@@ -120,8 +124,7 @@ def train_trial(
     runtime: Runtime,
 ) -> Trial:
     """Train one model from the start and judge it on the held-out examples."""
-    encoder = starting_encoder(config, seed)
-    head = SequenceHead(encoder, classes)
+    encoder, head = starting_model(config, seed, classes)
     steps = max(1, round(config.epochs * len(examples) / config.batch))
     world = runtime.world
     trainer = Trainer(
@@ -160,7 +163,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
     directory = Path(config.out)
     check_new_run(directory)
     task = load_task(
-        starting_encoder(config, 0),
+        Encoder.load(find_model(Path(config.encoder), "encoder")),
         config.train,
         config.dev,
         config.test,

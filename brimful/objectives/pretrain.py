@@ -143,6 +143,8 @@ def _resolve(config: PretrainConfig) -> tuple[PretrainConfig, Path, bool]:
         out = Path(config.out)
         check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
         return config, out, False
+    if config != PretrainConfig(resume=config.resume, dry_run=config.dry_run):
+        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
     directory = Path(config.resume)
     if not (directory / CONFIG).is_file():
         raise BrimfulError(f"{directory} is not a run directory: it has no {CONFIG}")

@@ -61,16 +61,20 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
         # Quotes are text in a TSV and delimit fields in a CSV, as in GLUE's and pandas' files.
         tsv = path.suffix == ".tsv"
         csv.field_size_limit(1 << 30)
-        reader = csv.DictReader(
+        reader = csv.reader(
             file, delimiter="\t" if tsv else ",", quoting=csv.QUOTE_NONE if tsv else csv.QUOTE_MINIMAL
         )
         try:
-            for row in reader:
-                if None in row or None in row.values():
+            header = next(reader, [])
+            for fields in reader:
+                if not fields and len(header) > 1:
+                    continue  # a blank line is a text, the empty one, only where there is one column
+                fields = fields or [""]
+                if len(fields) != len(header):
                     raise BrimfulError(
-                        f"{path}, line {reader.line_num} has more or fewer fields than the header"
+                        f"{path}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}"
                     )
-                yield reader.line_num, row
+                yield reader.line_num, dict(zip(header, fields, strict=True))
         except csv.Error as error:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
 
@@ -161,7 +165,7 @@ def encode(
 
 
 def read_texts(path: Path | str) -> Table:
-    """Texts without labels: a .txt file of one text a line, or any table with a text column.
+    """Texts without labels: a .txt file of one text a line (a blank one is the empty text), or any table.
 
     Raises:
         BrimfulError: as `read_table`.
@@ -173,7 +177,7 @@ def read_texts(path: Path | str) -> Table:
         lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
-    texts = [line.strip() for line in lines if line.strip()]
-    if not texts:
+    texts = [line.strip() for line in (lines if lines[-1] else lines[:-1])]
+    if not any(texts):
         raise BrimfulError(f"{path} holds no text; expected one text a line")
     return Table(path, texts, None, None)

@@ -1,0 +1,155 @@
+"""The house: imports follow the layers, light parts stay light, and the public API is the documented one."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import brimful
+
+PACKAGE = Path(brimful.__file__).parent
+API = PACKAGE.parent / "docs" / "api.md"
+
+# Lowest first. A module imports from lower layers, or from its own package.
+LAYERS = [
+    ["errors", "storage", "config", "console", "randomness"],
+    ["corpus", "packing"],
+    ["data"],
+    ["nn", "optim"],
+    ["precision", "distributed", "checkpoint"],
+    ["train", "infer"],
+    ["tasks"],
+    ["objectives"],
+    ["exporting", "reporting"],
+    ["demonstration"],
+    ["cli"],
+]
+LAYER = {part: height for height, parts in enumerate(LAYERS) for part in parts}
+# The names at the top and `python -m brimful` reach anything.
+EXEMPT = ["brimful", "brimful.__main__"]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def nodes_of(tree: ast.AST, deferred: bool) -> Iterator[ast.AST]:
+    """What is below `tree`, with `deferred` also what functions hold."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if deferred or not isinstance(node, ast.FunctionDef):
+            yield from nodes_of(node, deferred)
+
+
+def imports_of(module: str, *, deferred: bool = True) -> set[str]:
+    """The modules of Brimful that `module` imports; with `deferred` also those that its functions import."""
+    path = MODULES[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for node in nodes_of(ast.parse(path.read_text(encoding="utf-8")), deferred):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            found |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
+    return {name for name in found if name.split(".")[0] == "brimful"}
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {part_of(module) for module in MODULES if module not in EXEMPT} <= set(LAYER)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module not in EXEMPT])
+def test_imports_follow_the_layers(module: str) -> None:
+    own = part_of(module)
+    for imported in imports_of(module):
+        other = part_of(imported)
+        lowest = LAYER[own] == 0 == LAYER.get(other, 1)
+        # `from brimful import X` would go through the top, which imports everything.
+        assert other, f"{module} imports {imported}: import from the module itself"
+        assert other == own or lowest or LAYER[other] < LAYER[own], f"{module} imports {imported}"
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """`Encoder.load` reads what builds an Encoder, so imports within functions may go both ways."""
+    modules = [module for module in MODULES if module not in EXEMPT]
+    graph = {module: imports_of(module, deferred=False) & set(modules) for module in modules}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True, timeout=300
+    ).stdout
+
+
+def test_the_corpus_and_packing_load_no_torch() -> None:
+    light = [module for module in MODULES if part_of(module) in ("corpus", "packing")]
+    assert len(light) > 10
+    imports = "\n".join(f"import {module}" for module in light)
+    assert run(f"{imports}\nimport sys\nprint('torch' in sys.modules)") == "False\n"
+
+
+def test_the_package_itself_loads_nothing_heavy() -> None:
+    code = "import brimful, sys\nprint(sorted({'torch', 'numpy', 'tyro', 'yaml'} & set(sys.modules)))"
+    assert run(code) == "[]\n"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "brimful.__main__"])
+def test_every_module_can_be_imported(module: str) -> None:
+    importlib.import_module(module)
+
+
+def test_the_public_api_is_the_documented_one() -> None:
+    documented = re.findall(r"^### `brimful\.(\w+)", API.read_text(encoding="utf-8"), re.MULTILINE)
+    assert documented == brimful.__all__
+    assert set(dir(brimful)) == {*documented, "__version__"}
+    for name in documented:
+        assert callable(getattr(brimful, name))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'prepair'"):
+        _ = brimful.prepair  # type: ignore[attr-defined]
+
+
+def test_modules_do_not_shadow_functions() -> None:
+    """`brimful.prepare` is the verb, whatever modules were imported before."""
+    imports = "\n".join(f"import {module}" for module in MODULES if module not in EXEMPT)
+    code = f"""
+{imports}
+import brimful
+for name in brimful.__all__:
+    value = getattr(brimful, name)
+    assert callable(value), (name, value)
+    assert not hasattr(value, "__path__"), name
+print("fine")
+"""
+    assert run(code).endswith("fine\n")
+
+
+def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
+    from brimful.cli import VERBS, load_verb
+
+    for verb in VERBS:
+        assert load_verb(verb) is getattr(brimful, verb)
