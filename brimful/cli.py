@@ -110,10 +110,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     result = verb(options)
     if common.json:
         print(json.dumps(result, ensure_ascii=False))
-    elif isinstance(result, str):
-        print(result)
     else:
-        _show(result)
+        (verb.show or _show)(result)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -152,9 +152,12 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
 class Verb(Generic[C, R]):
     """A verb: a function of one configuration, which Python callers may also give as keywords."""
 
-    def __init__(self, schema: type[C], run: Callable[[C], R]) -> None:
+    def __init__(
+        self, schema: type[C], run: Callable[[C], R], show: Callable[[R], None] | None = None
+    ) -> None:
         self.schema = schema
         self.run = run
+        self.show = show
         functools.update_wrapper(self, run)
 
     def __call__(self, config: C | None = None, /, **values: Any) -> R:
@@ -165,6 +168,12 @@ class Verb(Generic[C, R]):
         return self.run(config)
 
 
-def verb(schema: type[C]) -> Callable[[Callable[[C], R]], Verb[C, R]]:
-    """Mark `run(config: schema)` as a verb of the command line and of `import brimful`."""
-    return lambda run: Verb(schema, run)
+def verb(
+    schema: type[C], show: Callable[[R], None] | None = None
+) -> Callable[[Callable[[C], R]], Verb[C, R]]:
+    """Mark `run(config: schema)` as a verb of the command line and of `import brimful`.
+
+    Args:
+        show: prints the result for a person; without it, the command line lists the figures.
+    """
+    return lambda run: Verb(schema, run, show)

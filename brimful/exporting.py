@@ -15,17 +15,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 import tyro
-from torch import Tensor, nn
 
 from brimful.config import verb
 from brimful.console import warn
 from brimful.corpus.tokenizer import special_ids
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import pack
 from brimful.errors import BrimfulError
-from brimful.nn.attention import DenseLayout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
+from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
 from brimful.storage import atomic_directory, commit
 from brimful.train.run import find_model
@@ -49,42 +48,6 @@ class ExportConfig:
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
-
-
-class PaddedModel(nn.Module):
-    """A model on padded input, as servers feed it: the same weights, with a dense attention layout."""
-
-    def __init__(self, encoder: Encoder, head: Head) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        """All int64 (B, L) -> logits (B, classes) or (B, L, vocabulary), or hidden states (B, L, hidden)."""
-        B, L = input_ids.shape
-        real = attention_mask.bool()
-        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        batch = PackedBatch(
-            tokens=input_ids.reshape(-1),
-            positions=torch.arange(L, device=input_ids.device).expand(B, L).reshape(-1),
-            segments=types.reshape(-1),
-            offsets=torch.arange(B + 1, device=input_ids.device) * L,
-            lengths=(),
-            real_sequences=0,
-            max_length=self.encoder.config.max_length,
-        )
-        hidden = self.encoder(batch, DenseLayout(real))
-        if isinstance(self.head, MaskedLMHead):
-            return self.head(hidden).view(B, L, -1)
-        hidden = hidden.view(B, L, -1)
-        if self.head is None:
-            return hidden
-        if self.head.pooling == "first":
-            return self.head.classify(hidden[:, 0])
-        weights = real.to(hidden.dtype)[:, :, None]
-        return self.head.classify((hidden * weights).sum(1) / weights.sum(1))
 
 
 def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.precision.policy import Precision, autocast
 from brimful.randomness import derive_key
-from brimful.train.objective import Runtime
 
 TOKENS = 4096
 
@@ -21,11 +21,18 @@ def packed_batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedB
             yield examples.batch(index)
 
 
-def predict(forward: Callable[[PackedBatch], Tensor], examples: Examples, runtime: Runtime) -> np.ndarray:
+def predict(
+    forward: Callable[[PackedBatch], Tensor],
+    examples: Examples,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+) -> np.ndarray:
     """Outputs of `forward` for every example.
 
     Args:
-        forward: a batch -> (S, C), one row for each sequence slot.
+        forward: a batch on `device` -> (S, C), one row for each sequence slot.
+        precision: resolved, never "auto".
 
     Returns:
         float32 (n, C), in the order of the examples.
@@ -34,8 +41,8 @@ def predict(forward: Callable[[PackedBatch], Tensor], examples: Examples, runtim
     order: list[np.ndarray] = []
     with torch.inference_mode():
         for batch in packed_batches(examples):
-            with runtime.autocast():
-                values = forward(batch.to(runtime.device))
+            with autocast(precision, device):
+                values = forward(batch.to(device))
             outputs.append(values[: batch.real_sequences].float().cpu().numpy())
             assert batch.sequence_index is not None
             order.append(batch.sequence_index)

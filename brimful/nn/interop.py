@@ -15,10 +15,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from brimful.corpus.tokenizer import save as save_tokenizer
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, Pooling, SequenceHead
-from brimful.nn.hf_config import CLASS_PREFIX, read_config, tokenizer_config, write_config
+from brimful.nn.hf_config import CLASS_PREFIX, read_config, write_config
 from brimful.storage import atomic_directory, read_json
 
 Head = MaskedLMHead | SequenceHead
@@ -243,9 +244,11 @@ def save_model(
         _write(temporary / "config.json", values)
         save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
         if encoder.tokenizer is not None:
-            (temporary / "tokenizer.json").write_text(encoder.tokenizer.to_str(pretty=True), encoding="utf-8")
-            _write(
-                temporary / "tokenizer_config.json", tokenizer_config(encoder.tokenizer, config.max_length)
+            save_tokenizer(
+                encoder.tokenizer,
+                temporary,
+                model_max_length=config.max_length,
+                segments=architecture == "bert",
             )
 
 

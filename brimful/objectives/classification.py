@@ -17,17 +17,47 @@ from brimful.errors import BrimfulError
 from brimful.infer import predict
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
+from brimful.nn.interop import load_model
 from brimful.objectives.evaluate import classification_figures
 from brimful.precision.policy import widen
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table
 from brimful.train.objective import Runtime
+from brimful.train.run import find_model
 
 
 def classification_sum(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum of the cross-entropy over sequences, float32 at least: logits (S, classes), labels int64 (S,)."""
     return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A task model: an encoder with its tokenizer, its head, and the names of its classes."""
+
+    encoder: Encoder
+    head: SequenceHead
+    labels: list[str]
+
+    @property
+    def parameters(self) -> int:
+        """How many it has."""
+        return sum(p.numel() for module in (self.encoder, self.head) for p in module.parameters())
+
+
+def load_classifier(path: Path | str) -> Classifier:
+    """The task model in a folder or a run, in evaluation mode.
+
+    Raises:
+        BrimfulError: there is none, or it has no tokenizer.
+    """
+    encoder, head, labels = load_model(find_model(Path(path), "model"))
+    if not isinstance(head, SequenceHead) or labels is None:
+        raise BrimfulError(f"{path} holds no classifier; fine-tune one with `brimful finetune`")
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
+    return Classifier(encoder, head, labels)
 
 
 def judge(
@@ -37,7 +67,12 @@ def judge(
     encoder.eval()
     head.eval()
     labels = examples.targets["label"]
-    logits = predict(lambda batch: head(encoder(batch), batch), examples, runtime)
+    logits = predict(
+        lambda batch: head(encoder(batch), batch),
+        examples,
+        device=runtime.device,
+        precision=runtime.precision,
+    )
     loss = classification_sum(torch.from_numpy(logits), torch.from_numpy(labels)) / len(labels)
     return logits, classification_figures(logits.argmax(1), labels, logits.shape[1]) | {"loss": float(loss)}
 

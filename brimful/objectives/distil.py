@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from brimful.config import build, read_yaml, verb
 from brimful.console import say
@@ -20,8 +19,15 @@ from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import load_model, save_model
-from brimful.objectives.classification import judge, load_task, write_predictions
+from brimful.nn.interop import save_model
+from brimful.objectives.classification import (
+    Classifier,
+    Task,
+    judge,
+    load_classifier,
+    load_task,
+    write_predictions,
+)
 from brimful.objectives.finetune import FinetuneConfig, starting_model
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.optim.build import OptimizerConfig
@@ -29,7 +35,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.table import encode, read_texts
 from brimful.train.objective import Objective, Runtime
-from brimful.train.run import CONFIG, check_new_run, find_model, finish_run, start_run
+from brimful.train.run import CONFIG, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
 
 
@@ -98,11 +104,26 @@ def spread_layers(layers: int, kept: int) -> list[int]:
     return [every * (index + 1) - 1 for index in range(kept)]
 
 
-def _student(
-    config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder, classes: int
-) -> tuple[Encoder, SequenceHead]:
+@dataclass(frozen=True)
+class Lesson:
+    """Who teaches whom, on what.
+
+    Attributes:
+        finetuned: the configuration of the teacher's run, whose tables are used again.
+        texts: what the student learns from, without labels.
+        task: what it is judged on.
+    """
+
+    finetuned: FinetuneConfig
+    teacher: Classifier
+    student: Classifier
+    texts: Examples
+    task: Task
+
+
+def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifier) -> Classifier:
     """The student before it has learned anything: as `brimful finetune --layers` would start it."""
-    shape = teacher.config
+    shape, labels = teacher.encoder.config, teacher.labels
     width = config.student_hidden or shape.hidden_size
     if config.student_layers < 1 or shape.layers % config.student_layers:
         raise BrimfulError(
@@ -111,28 +132,24 @@ def _student(
     if config.initialisation == "pretrained" and width == shape.hidden_size:
         layers = tuple(spread_layers(shape.layers, config.student_layers))
         start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
-        return starting_model(start, config.seed, classes)
+        return Classifier(*starting_model(start, config.seed, len(labels)), labels)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
-    student = Encoder(
+    encoder = Encoder(
         replace(shape, layers=config.student_layers, hidden_size=width, intermediate_size=inner, dropout=0.0)
     )
-    student.tokenizer = teacher.tokenizer
-    return student, SequenceHead(student, classes)
+    encoder.tokenizer = teacher.encoder.tokenizer
+    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels)
 
 
-def transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder) -> Examples:
+def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder) -> Examples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files."""
     assert teacher.tokenizer is not None
-    tables = [read_texts(path) for path in (finetuned.train, *config.unlabelled)]
-    parts = [
-        encode(
-            table.take([i for i, text in enumerate(table.texts) if text]),
-            teacher.tokenizer,
-            finetuned.max_length,
-        )
-        for table in tables
-    ]
+    parts = []
+    for path in (finetuned.train, *config.unlabelled):
+        table = read_texts(path)
+        table = table.take([row for row, text in enumerate(table.texts) if text])
+        parts.append(encode(table, teacher.tokenizer, finetuned.max_length))
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],
         segments=[types for part in parts for types in part.segments],
@@ -140,6 +157,25 @@ def transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Enc
         max_length=finetuned.max_length,
         pad=parts[0].pad,
     )
+
+
+def _prepare_lesson(config: DistilConfig) -> Lesson:
+    run = Path(config.teacher)
+    if not (run / CONFIG).is_file():
+        raise BrimfulError(f"{run} is not a run of `brimful finetune`: it has no {CONFIG}")
+    try:
+        finetuned = build(FinetuneConfig, read_yaml(run / CONFIG))
+    except BrimfulError as error:
+        raise BrimfulError(f"{run} is not a run of `brimful finetune` ({error})") from error
+    teacher = load_classifier(run)
+    tables = (finetuned.train, finetuned.dev, finetuned.test)
+    task = load_task(teacher.encoder, *tables, max_length=finetuned.max_length, split=False)
+    if task.labels != teacher.labels:
+        raise BrimfulError(
+            f"the teacher's labels {teacher.labels} are not {finetuned.train}'s: {task.labels}"
+        )
+    student = _student(config, finetuned, teacher)
+    return Lesson(finetuned, teacher, student, _transfer_texts(config, finetuned, teacher.encoder), task)
 
 
 @verb(DistilConfig)
@@ -154,55 +190,29 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     """
     directory = Path(config.out)
     check_new_run(directory)
-    if not (Path(config.teacher) / CONFIG).is_file():
-        raise BrimfulError(f"{config.teacher} is not a run of `brimful finetune`: it has no {CONFIG}")
-    try:
-        finetuned = build(FinetuneConfig, read_yaml(Path(config.teacher) / CONFIG))
-    except BrimfulError as error:
-        raise BrimfulError(f"{config.teacher} is not a run of `brimful finetune` ({error})") from error
-    teacher, teacher_head, labels = load_model(find_model(Path(config.teacher), "model"))
-    if not isinstance(teacher_head, SequenceHead) or labels is None:
-        raise BrimfulError(f"{config.teacher} holds no classifier to distil")
-    student, head = _student(config, finetuned, teacher, len(labels))
-    texts = transfer_texts(config, finetuned, teacher)
+    lesson = _prepare_lesson(config)
+    old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
     say(
-        f"distilling {teacher.config.layers} layers of width {teacher.config.hidden_size} into"
-        f" {student.config.layers} of width {student.config.hidden_size} on {len(texts):,} texts"
+        f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
+        f" {new.hidden_size} on {len(lesson.texts):,} texts"
     )
     if config.dry_run:
-        return {"dry_run": True, "texts": len(texts), "student_layers": student.config.layers}
+        return {"dry_run": True, "texts": len(lesson.texts), "student_layers": new.layers}
     with world() as ranks:
-        return _distil(
-            config, finetuned, teacher, teacher_head, labels, student, head, texts, directory, ranks
-        )
+        return _distil(config, lesson, directory, ranks)
 
 
-def _distil(
-    config: DistilConfig,
-    finetuned: FinetuneConfig,
-    teacher: Encoder,
-    teacher_head: SequenceHead,
-    labels: list[str],
-    student: Encoder,
-    head: SequenceHead,
-    texts: Examples,
-    directory: Path,
-    ranks: World,
-) -> dict[str, Any]:
+def _distil(config: DistilConfig, lesson: Lesson, directory: Path, ranks: World) -> dict[str, Any]:
     started = time.perf_counter()
     runtime = Runtime(ranks, resolve(config.precision, ranks.device))
-    task = load_task(
-        teacher, finetuned.train, finetuned.dev, finetuned.test, max_length=finetuned.max_length, split=False
-    )
-    if task.labels != labels:
-        raise BrimfulError(f"the teacher's labels {labels} are not those of {finetuned.train}: {task.labels}")
+    teacher, student, task = lesson.teacher, lesson.student, lesson.task
     if ranks.is_main:
         start_run(directory, config)
     ranks.barrier()
 
-    def train(name: str, stage: StageConfig, objective: Objective) -> dict[str, float]:
+    def train(name: str, stage: StageConfig, objective: Objective) -> None:
         stream = ExampleStream(
-            texts,
+            lesson.texts,
             sequences=config.batch,
             tokens=config.micro_batch_tokens,
             seed=config.seed,
@@ -211,41 +221,37 @@ def _distil(
             world=ranks.size,
         )
         trainer = Trainer(
-            student,
+            student.encoder,
             objective,
             stream,
             runtime,
             directory / "stages" / name,
-            config=TrainerConfig(steps=max(1, round(stage.epochs * len(texts) / config.batch))),
+            config=TrainerConfig(steps=max(1, round(stage.epochs * len(lesson.texts) / config.batch))),
             optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
             schedule=config.schedule,
             seed=config.seed,
         )
-        return trainer.run(f"distil {name}")
+        trainer.run(f"distil {name}")
 
     if config.layers.epochs:
-        train("layers", config.layers, LayerDistillation(teacher, student))
-    objective = LogitDistillation(teacher, teacher_head, head, config.temperature, task.dev)
-    train("logits", config.logits, objective)
+        train("layers", config.layers, LayerDistillation(teacher.encoder, student.encoder))
+    answers = LogitDistillation(teacher.encoder, teacher.head, student.head, config.temperature, task.dev)
+    train("logits", config.logits, answers)
 
-    logits, figures = judge(student, head, task.test, runtime)
-    _, teacher_figures = judge(teacher, teacher_head, task.test, runtime)
-
-    def size(*modules: nn.Module) -> int:
-        return sum(p.numel() for module in modules for p in module.parameters())
-
+    logits, figures = judge(student.encoder, student.head, task.test, runtime)
+    _, teacher_figures = judge(teacher.encoder, teacher.head, task.test, runtime)
     summary = {
         "kind": "distil",
-        "teacher": teacher_figures | {"parameters": size(teacher, teacher_head)},
-        "student": figures | {"parameters": size(student, head)},
+        "teacher": teacher_figures | {"parameters": teacher.parameters},
+        "student": figures | {"parameters": student.parameters},
         "test": {"n": figures["n"]},
-        "texts": len(texts),
-        "labels": labels,
+        "texts": len(lesson.texts),
+        "labels": student.labels,
         "precision": runtime.precision,
         "seconds": time.perf_counter() - started,
     }
     if ranks.is_main:
-        save_model(directory / "model", student, head, labels)
+        save_model(directory / "model", student.encoder, student.head, student.labels)
         write_predictions(directory / "predictions.jsonl", logits, task)
         finish_run(directory, summary)
     ranks.barrier()

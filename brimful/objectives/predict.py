@@ -10,17 +10,12 @@ from typing import Any
 import torch
 
 from brimful.config import verb
-from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.infer import predict as predict_examples
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import load_model
-from brimful.objectives.classification import check_max_length
+from brimful.objectives.classification import check_max_length, load_classifier
 from brimful.precision.policy import Precision, resolve
 from brimful.storage import atomic_file
 from brimful.tasks.table import encode, read_texts
-from brimful.train.objective import Runtime
-from brimful.train.run import find_model
 
 FORMATS = (".jsonl", ".tsv", ".csv")
 
@@ -57,24 +52,26 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     output = Path(config.output)
     if output.suffix not in FORMATS:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(FORMATS)}")
-    encoder, head, labels = load_model(find_model(Path(config.model), "model"))
-    if not isinstance(head, SequenceHead) or labels is None:
-        raise BrimfulError(f"{config.model} holds no classifier; fine-tune one with `brimful finetune`")
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{config.model} has no tokenizer.json; add it beside config.json")
+    model = load_classifier(config.model)
+    encoder, head, labels = model.encoder, model.head, model.labels
     table = read_texts(config.input)
     max_length = encoder.config.max_length if config.max_length is None else config.max_length
     check_max_length(max_length, encoder)
+    assert encoder.tokenizer is not None
     examples = encode(table, encoder.tokenizer, max_length)
     if config.dry_run:
         return {"dry_run": True, "texts": len(table), "labels": labels}
-    with world() as ranks:
-        runtime = Runtime(ranks, resolve(config.precision, ranks.device))
-        encoder.to(ranks.device).eval()
-        head.to(ranks.device).eval()
-        started = time.perf_counter()
-        logits = predict_examples(lambda batch: head(encoder(batch), batch), examples, runtime)
-        seconds = time.perf_counter() - started
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    encoder.to(device)
+    head.to(device)
+    started = time.perf_counter()
+    logits = predict_examples(
+        lambda batch: head(encoder(batch), batch),
+        examples,
+        device=device,
+        precision=resolve(config.precision, device),
+    )
+    seconds = time.perf_counter() - started
     probabilities = torch.softmax(torch.from_numpy(logits), -1)
     best = probabilities.max(-1)
     rows = zip([labels[i] for i in best.indices.tolist()], best.values.tolist(), strict=True)

@@ -117,7 +117,6 @@ def test_predictions_are_in_order_and_those_of_single_texts(finetuned, tmp_path,
         assert together[index]["probability"] == pytest.approx(expected["probability"], abs=2e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="empty lines of a .txt get no prediction")
 def test_a_txt_has_a_prediction_for_each_of_its_lines(finetuned, tmp_path, call: Call):
     lines = tmp_path / "in.txt"
     lines.write_text("ba de fo\n\n " + "\n".join(made_up_words()) + "\n", encoding="utf-8")
