@@ -1,7 +1,7 @@
 """A pretraining step on the CPU: Brimful's packed rows against `transformers` on padded batches.
 
 The same ModernBERT shape (4 x 256, 6,000 tokens in the vocabulary), the same weights, sequences and masks
-(30 % of the tokens); forward, backward and fused AdamW. Peers pad to 128, or to the longest of the batch. Each
+(30 % of the tokens); forward, backward, fused AdamW. Peers pad to 128, or to the longest of the batch. Each
 measurement is a process of its own, so that its peak memory is its own; they take turns (A B C A B C), and
 what counts is the ratio of medians. Losses must agree before anything is timed.
 

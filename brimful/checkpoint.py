@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from brimful.console import warn
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_directory, commit, read_commit, sweep
+from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
 
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
@@ -26,7 +26,7 @@ def save(
 ) -> None:
     """Write `directory/step-N` and remove all but the newest `keep` checkpoints."""
     with atomic_directory(directory / f"step-{step}") as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / _TENSORS)
+        write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
         commit(temporary / _RECORD, [temporary / _TENSORS], step=step, state=state)
     for old in _steps(directory)[:-keep]:
         shutil.rmtree(directory / f"step-{old}", ignore_errors=True)

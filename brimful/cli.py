@@ -143,12 +143,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"brimful: {_one_line(error)}", file=sys.stderr)
         return error.exit_code if isinstance(error, BrimfulError) else 1
+    except RuntimeError as error:
+        if debug or not any(sign in str(error) for sign in _OUT_OF_MEMORY):
+            raise
+        print(f"brimful: {_one_line(MemoryError())}", file=sys.stderr)
+        return 1
     return 0
+
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+"""What torch's errors say on CUDA and on the CPU; they are RuntimeErrors."""
 
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
-        return "out of memory; lower the batch or the number of workers"
+        return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"

@@ -98,7 +98,8 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
         raise BrimfulError(f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
 
 
-def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any) -> C:
+def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any, default: Any = None) -> C:
+    """`default` is an instance that gives what `values` leaves out: a group's default in its parent."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     made: dict[str, Any] = {}
@@ -108,9 +109,11 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any)
             raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
-            made[name] = _build(inner, value, f"{where}{name}.", missing)
+            made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default)
         else:
             made[name] = _convert(value, hints[name], where + name)
+    if isinstance(default, schema):
+        made = {name: getattr(default, name) for name in fields} | made
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in made:

@@ -23,7 +23,7 @@ from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
-from brimful.nn.interop import load_model, save_model
+from brimful.nn.interop import load_model, save_model, text_length
 from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
 from brimful.storage import atomic_directory, commit
@@ -94,7 +94,7 @@ def max_difference(encoder: Encoder, head: Head, other: Forward) -> float:
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
         differences.append(float(np.abs(found - expected).max()))
-    return max(differences)
+    return float(np.max(differences))  # NaN if one is
 
 
 def transformers_forward(folder: Path, head: Head) -> Forward:
@@ -164,6 +164,23 @@ def write_onnx(path: Path, encoder: Encoder, head: Head) -> None:
         )
 
 
+def _check(folder: Path, kind: str, encoder: Encoder, head: Head) -> float | None:
+    """The largest difference of a logit; None where `transformers` is absent."""
+    if kind == "hf" and not importlib.util.find_spec("transformers"):
+        warn("transformers is not installed, so the folder was not checked against it")
+        return None
+    try:
+        forward = (
+            onnx_forward(folder / "model.onnx") if kind == "onnx" else transformers_forward(folder, head)
+        )
+        difference = max_difference(encoder, head, forward)
+    except OSError as error:
+        raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
+    if not difference <= TOLERANCE:
+        raise BrimfulError(f"the {kind} export's logits differ by {difference:.1e}; nothing was written")
+    return difference
+
+
 @verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a trained model as a Hugging Face folder or an ONNX file, and check that its logits agree.
@@ -185,21 +202,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "model": str(source), "format": config.format}
     with atomic_directory(out) as folder:
-        save_model(folder, encoder, head, labels)
-        forward: Forward | None = None
+        save_model(folder, encoder, head, labels, max_length=text_length(source, encoder))
         if config.format == "onnx":
             (folder / "model.safetensors").unlink()
             write_onnx(folder / "model.onnx", encoder, head)
-            forward = onnx_forward(folder / "model.onnx")
-        elif importlib.util.find_spec("transformers"):
-            forward = transformers_forward(folder, head)
-        else:
-            warn("transformers is not installed, so the folder was not checked against it")
-        difference = None if forward is None else max_difference(encoder, head, forward)
-        if difference is not None and not difference <= TOLERANCE:
-            raise BrimfulError(
-                f"the {config.format} export's logits differ by {difference:.1e}; nothing was written"
-            )
+        difference = _check(folder, config.format, encoder, head)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         facts = {"format": config.format, "max_abs_logit_difference": difference}
         record = commit(folder / RECORD, files, kind="export", **facts)

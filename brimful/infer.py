@@ -1,6 +1,6 @@
 """Packed batch inference: many texts, no padding, answers in the order of the input."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -9,16 +9,6 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.precision.policy import Precision, autocast
-from brimful.randomness import derive_key
-
-TOKENS = 4096
-
-
-def packed_batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
-    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
-    if len(examples):
-        for index in examples.pack(np.arange(len(examples)), tokens, derive_key("inference")):
-            yield examples.batch(index)
 
 
 def predict(
@@ -40,7 +30,7 @@ def predict(
     outputs: list[np.ndarray] = []
     order: list[np.ndarray] = []
     with torch.inference_mode():
-        for batch in packed_batches(examples):
+        for batch in examples.batches():
             with autocast(precision, device):
                 values = forward(batch.to(device))
             outputs.append(values[: batch.real_sequences].float().cpu().numpy())

@@ -98,6 +98,21 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+    """Write torch tensors by name as safetensors; `path` lies in a directory that is being made.
+
+    Raises:
+        OSError: the file cannot be written (safetensors has an exception of its own for that).
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` as UTF-8 JSON, atomically."""
     with atomic_file(path) as temporary:

@@ -6,7 +6,7 @@ import torch
 
 from brimful.data.examples import Examples
 from brimful.distributed import World
-from brimful.infer import packed_batches, predict
+from brimful.infer import predict
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.layers import EncoderConfig
@@ -60,7 +60,7 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
 @pytest.mark.parametrize("tokens", [1, 64, 100, 4096])
 def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens):
     lengths = np.random.default_rng(seed).integers(1, 65, 200).tolist()
-    batches = list(packed_batches(examples_of(lengths, seed), tokens))
+    batches = list(examples_of(lengths, seed).batches(tokens))
     index = np.concatenate([batch.sequence_index for batch in batches])
     assert sorted(index) == list(range(200))
     for batch in batches:
@@ -82,4 +82,4 @@ def test_answers_are_float32_whatever_the_computation(seed):
 
 
 def test_no_examples_are_no_batches():
-    assert list(packed_batches(examples_of([], 0))) == []
+    assert list(examples_of([], 0).batches()) == []

@@ -66,10 +66,10 @@ class PackedBatch:
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        """The same batch with its tensors on `device` (copied asynchronously from pinned memory)."""
+        """The same batch with its tensors on `device`."""
 
         def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+            return tensor.to(device)
 
         return replace(
             self,

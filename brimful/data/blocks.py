@@ -129,13 +129,18 @@ class Blocks:
         inputs = config_hash(
             [self.corpus.fingerprint, self.config, self.seed, epoch, block, len(self.documents), self.count]
         )
-        try:
-            record = read_commit(record_path)
-        except BrimfulError:
-            record = {}
-        if record.get("inputs") != inputs:
-            record = self._plan(stem, record_path, inputs, epoch, block)
-        arrays = {name: np.load(f"{stem}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        while True:
+            try:
+                record = read_commit(record_path)
+            except BrimfulError:
+                record = {}
+            if record.get("inputs") != inputs:
+                record = self._plan(stem, record_path, inputs, epoch, block)
+            try:
+                arrays = {name: np.load(f"{stem}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
+                break
+            except FileNotFoundError:
+                continue  # another rank, ahead of this one, has dropped it in between
         return Block(
             Sequences(arrays["shard"], arrays["begin"], arrays["length"]),
             arrays["row_offsets"],

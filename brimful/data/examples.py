@@ -5,13 +5,14 @@ Order and cursor work as in `rows`: examples come in a keyed permutation, anew e
 reaches the end of an epoch goes on with the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.rows import Cursor
@@ -19,6 +20,9 @@ from brimful.packing.assign import assign
 from brimful.packing.best_fit import best_fit
 from brimful.packing.histogram import count_lengths
 from brimful.randomness import derive_key, permutation
+
+TOKENS = 4096
+"""Tokens in a batch of inference: enough to keep the matrix products busy, little enough for the cache."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         """int64 (n,): tokens of each example."""
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
@@ -65,12 +69,50 @@ class Examples:
             targets[name] = torch.from_numpy(missing)
         return replace(batch, targets=targets)
 
+    def batches(self, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+        """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
+        if len(self):
+            for index in self.pack(np.arange(len(self)), tokens, derive_key("inference")):
+                yield self.batch(index)
+
     def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
         """Spread the examples `index` over few micro-batches of at most `tokens` tokens, by best-fit."""
         lengths = self.lengths[index]
         plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
         row_offsets, order = assign(plan, lengths, key)
         return [index[order[a:b]] for a, b in pairwise(row_offsets)]
+
+
+def encode_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    second: Sequence[str] | None = None,
+    *,
+    max_length: int,
+    pad: int,
+    targets: dict[str, np.ndarray] | None = None,
+) -> Examples:
+    """Token ids of each text or pair, special tokens included, cut to `max_length` tokens.
+
+    A text of no tokens (an empty one, where the tokenizer adds no special ones) is a single pad token.
+    """
+    before = tokenizer.truncation
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    try:
+        inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
+        encodings = tokenizer.encode_batch_fast(inputs)
+    finally:
+        tokenizer.no_truncation()
+        if before is not None:
+            tokenizer.enable_truncation(**before)
+    return Examples(
+        tokens=[np.array(e.ids or [pad], dtype=np.int32) for e in encodings],
+        segments=[np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings],
+        targets=targets or {},
+        max_length=max_length,
+        pad=pad,
+    )
 
 
 class ExampleStream:

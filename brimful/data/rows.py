@@ -13,7 +13,7 @@ import torch
 
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenizer import SpecialIds
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.blocks import Block, Blocks
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens, prediction_slots
 from brimful.data.sequences import SPECIAL_TOKENS, Sequences
@@ -140,6 +140,7 @@ class RowStream:
         self.rank = rank
         self.world = world
         self.dropped_predictions = 0
+        self.predictions = 0
         self._open = lru_cache(maxsize=2)(blocks.open)
 
     def start(self) -> Cursor:
@@ -166,6 +167,8 @@ class RowStream:
             rows += [(epoch, block, block.row(r)) for r in taken]
             row += len(taken)
             if row == block.rows:
+                if self.rank == 0:
+                    self.blocks.drop(epoch, number)
                 place, row, plan = place + 1, 0, None
                 if place == self.blocks.count:
                     epoch, place = epoch + 1, 0
@@ -185,5 +188,7 @@ class RowStream:
                 "predictions": prediction_slots(slots, self.reader.masking.rate),
             }
         batch, dropped = self.reader.batch(rows, slots=slots, **fixed)
+        assert batch.mlm_labels is not None
         self.dropped_predictions += dropped
+        self.predictions += int((batch.mlm_labels != IGNORED).sum())
         return batch

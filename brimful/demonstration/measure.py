@@ -40,9 +40,11 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
     started = time.perf_counter()
     right = np.array(model.predict(test_texts)) == np.array(test_labels)
     seconds = time.perf_counter() - started
-    size = sum(array.nbytes for array in (model.best_estimator_[1].coef_, model.best_estimator_[0].idf_))
+    vectorizer, classifier = (step for _, step in model.best_estimator_.steps)
+    size = classifier.coef_.nbytes + vectorizer.idf_.nbytes
+    size += sum(len(term.encode()) for term in vectorizer.vocabulary_)
     return right, {
-        "parameters": model.best_estimator_[1].coef_.size,
+        "parameters": classifier.coef_.size,
         "size_mb": size / 1e6,
         "latency_ms": _median_ms(lambda text: model.predict([text]), list(test_texts[:200])),
         "reviews_per_second": len(test_texts) / seconds,

@@ -48,10 +48,16 @@ def same_text(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
 
 
+def _grams(key: str) -> set[str]:
+    """All runs of 24 characters."""
+    return {key[i : i + 24] for i in range(len(key) - 23)}
+
+
 def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
     """Read the reviews, drop repeats, set those with both labels apart, then split.
 
-    Reviews with both labels are text without a label: they may be pretrained on, never tested on.
+    Reviews with both labels are text without a label: they may be pretrained on, never tested on. A test
+    review that shares most of its runs of 24 characters with training texts goes to the training side.
     """
     texts: dict[str, str] = {}
     labels: dict[str, set[str]] = {}
@@ -68,7 +74,11 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
     certain = [key for key in texts if len(labels[key]) == 1]
     order = [certain[i] for i in permutation(len(certain), derive_key(seed, "demo split"))]
     cut = round(len(order) * TEST_SHARE)
-    test, training = order[:cut], order[cut:]
+    training = order[cut:]
+    seen = {gram for key in (*training, *(set(texts) - set(certain))) for gram in _grams(key)}
+    near = {key for key in order[:cut] if (grams := _grams(key)) and len(grams & seen) > len(grams) / 2}
+    test = [key for key in order[:cut] if key not in near]
+    training += sorted(near)
     labelled = min(LABELLED, len(training) // 2)
 
     def with_label(keys: list[str]) -> list[tuple[str, str]]:
@@ -83,6 +93,7 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
             "reviews": read,
             "unique": len(texts),
             "conflicting": len(conflicting),
+            "near_repeats": len(near),
             "labelled": labelled,
             "pretraining": len(training) + len(conflicting),
             "test": len(test),

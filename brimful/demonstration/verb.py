@@ -5,6 +5,7 @@ reviews are seen by no stage before the end, pretraining included.
 """
 
 import importlib.util
+import os
 import resource
 import shutil
 import time
@@ -19,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from brimful.config import verb, write_yaml
+from brimful.config import build, read_yaml, verb
 from brimful.console import console, say
 from brimful.corpus.prepare import prepare
 from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
@@ -33,11 +34,11 @@ from brimful.objectives.finetune import finetune
 from brimful.objectives.predict import predict
 from brimful.objectives.pretrain import pretrain
 from brimful.reporting.verb import report
-from brimful.storage import read_json
-from brimful.train.run import SUMMARY, finish_run
+from brimful.storage import TEMPORARY, read_json
+from brimful.train.run import CONFIG, SUMMARY, finish_run, start_run
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
-VOCABULARY = 6000
+VOCABULARY = 4500
 
 # The recipe: small enough for two cores and a quarter of an hour.
 PRETRAIN: dict[str, Any] = {
@@ -72,6 +73,12 @@ class DemoConfig:
     """Updates of the pretraining."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.pretrain_steps < 1:
+            raise BrimfulError(f"pretrain_steps is {self.pretrain_steps}: it must be at least 1")
+        if self.max_reviews is not None and self.max_reviews < 100:
+            raise BrimfulError(f"max_reviews is {self.max_reviews}: it must be at least 100")
 
 
 class Demo:
@@ -217,7 +224,10 @@ class Demo:
             "models": models,
             "export": {"max_abs_logit_difference": differences},
             "seconds": self.seconds | {"total": time.perf_counter() - started},
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_memory_mb": max(
+                resource.getrusage(who).ru_maxrss / 1024
+                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            ),
             "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
             "threads": torch.get_num_threads(),
             "report": str(self.out / "report.html"),
@@ -269,14 +279,22 @@ def show_result(summary: dict[str, Any]) -> None:
     console.print(f"Full report: {summary['report']}")
 
 
-def _replace_earlier(out: Path) -> None:
-    """Remove an earlier demo; refuse to touch anything else."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / "demo.yaml").is_file():
-        raise BrimfulError(f"{out} exists and is not an earlier demo; choose another --out")
-    say(f"replacing the earlier demo in {out}")
-    shutil.rmtree(out)
+def _check_out(out: Path) -> None:
+    """Refuse a place that holds anything but an earlier demo."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        try:
+            build(DemoConfig, read_yaml(out / CONFIG))
+        except BrimfulError as error:
+            raise BrimfulError(f"{out} exists and is not an earlier demo; choose another --out") from error
+
+
+def _remove(out: Path) -> None:
+    """Remove an earlier demo, out of sight first, so that a kill leaves none that is half there."""
+    if out.exists():
+        say(f"replacing the earlier demo in {out}")
+        aside = out.with_name(f"{TEMPORARY}{os.getpid()}-{out.name}")
+        os.replace(out, aside)
+        shutil.rmtree(aside)
 
 
 @verb(DemoConfig, show=show_result)
@@ -293,18 +311,20 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         if importlib.util.find_spec(package) is None:
             raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
     out = Path(config.out)
+    _check_out(out)
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
     facts = reviews.facts
     say(
         f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Repeats are dropped before the"
-        f" split, so that no test review is also a training review; {facts['conflicting']} carry both labels"
-        f" and are used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
+        f" split, so that no test review is also a training review ({facts['near_repeats']} near-repeats of"
+        f" training texts leave the test side too); {facts['conflicting']} carry both labels and are used as"
+        f" text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
         f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
     )
     if config.dry_run:
         return {"dry_run": True, "data": facts}
-    _replace_earlier(out)
-    write_yaml(out / "demo.yaml", config)
+    _remove(out)
+    start_run(out, config)
     write_reviews(reviews, out / "reviews")
     summary = Demo(config, out, reviews).run()
     finish_run(out, summary)

@@ -171,7 +171,9 @@ class FlexLayout(Layout):
                 same = sequence[i] == sequence[j]
                 return same if window is None else same & ((i - j).abs() <= window // 2)
 
-            self.masks[window] = create_block_mask(visible, None, None, T, T, device=sequence.device)
+            self.masks[window] = create_block_mask(
+                visible, None, None, T, T, device=sequence.device, _compile=sequence.is_cuda
+            )
         return self.masks[window]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:

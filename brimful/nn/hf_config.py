@@ -4,6 +4,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from brimful.console import warn
 from brimful.corpus.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import EncoderConfig
@@ -63,6 +64,8 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             "pad_id": int(values.get("pad_token_id") or 0),
             "initializer_range": float(values.get("initializer_range", 0.02)),
         }
+        if values.get("attention_probs_dropout_prob") or values.get("attention_dropout"):
+            warn(f"{where} has dropout of attention probabilities; it is left out here")
         if architecture == "bert":
             return EncoderConfig(
                 architecture="bert",

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, Pooling, SequenceHead
 from brimful.nn.hf_config import CLASS_PREFIX, read_config, write_config
-from brimful.storage import atomic_directory, read_json
+from brimful.storage import atomic_directory, read_json, write_tensors
 
 Head = MaskedLMHead | SequenceHead
 Rules = dict[str, tuple[str, ...]]
@@ -195,12 +194,21 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     return encoder, None, None
 
 
+def text_length(directory: Path | str, encoder: Encoder) -> int:
+    """Where to cut texts for the model in a folder: at the length it was trained for, if that is known."""
+    path = Path(directory) / "tokenizer_config.json"
+    value = read_json(path).get("model_max_length") if path.is_file() else None
+    longest = encoder.config.max_length
+    return min(value, longest) if isinstance(value, int) and value >= 3 else longest
+
+
 def save_model(
     directory: Path | str,
     encoder: Encoder,
     head: Head | None = None,
     labels: list[str] | None = None,
     *,
+    max_length: int | None = None,
     problem_type: str | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
@@ -210,6 +218,7 @@ def save_model(
         encoder: saved with its tokenizer, if it has one.
         head: AutoModelForMaskedLM or AutoModelForSequenceClassification then load the folder whole.
         labels: names of the classes of a SequenceHead, in their order.
+        max_length: where tokenizers should cut texts; by default the longest that the encoder takes.
         problem_type: as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
 
@@ -242,12 +251,12 @@ def save_model(
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)
-        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+        write_tensors(temporary / "model.safetensors", tensors)
         if encoder.tokenizer is not None:
             save_tokenizer(
                 encoder.tokenizer,
                 temporary,
-                model_max_length=config.max_length,
+                model_max_length=max_length or config.max_length,
                 segments=architecture == "bert",
             )
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, ExampleStream
 from brimful.errors import BrimfulError
 from brimful.infer import predict
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_model, text_length
 from brimful.objectives.evaluate import classification_figures
 from brimful.precision.policy import widen
 from brimful.randomness import derive_key, permutation
@@ -34,11 +34,12 @@ def classification_sum(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A task model: an encoder with its tokenizer, its head, and the names of its classes."""
+    """A task model: encoder (with tokenizer), head, names of the classes, and where it cuts texts."""
 
     encoder: Encoder
     head: SequenceHead
     labels: list[str]
+    max_length: int
 
     @property
     def parameters(self) -> int:
@@ -52,12 +53,13 @@ def load_classifier(path: Path | str) -> Classifier:
     Raises:
         BrimfulError: there is none, or it has no tokenizer.
     """
-    encoder, head, labels = load_model(find_model(Path(path), "model"))
+    folder = find_model(Path(path), "model")
+    encoder, head, labels = load_model(folder)
     if not isinstance(head, SequenceHead) or labels is None:
         raise BrimfulError(f"{path} holds no classifier; fine-tune one with `brimful finetune`")
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    return Classifier(encoder, head, labels)
+    return Classifier(encoder, head, labels, text_length(folder, encoder))
 
 
 def judge(
@@ -126,6 +128,21 @@ def load_task(
             raise BrimfulError(f"{train.path} has {len(train)} rows, too few to hold out a fifth; give --dev")
         dev, fit = encoded(train.take(order[:size])), encoded(train.take(np.sort(order[size:])))
     return Task(labels, fit, dev, everything, encoded(test), leaked)
+
+
+def example_stream(
+    examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
+) -> ExampleStream:
+    """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
+    return ExampleStream(
+        examples,
+        sequences=sequences,
+        tokens=tokens,
+        seed=seed,
+        fixed_shapes=runtime.device.type == "cuda",
+        rank=runtime.world.rank,
+        world=runtime.world.size,
+    )
 
 
 def check_max_length(max_length: int, encoder: Encoder) -> None:

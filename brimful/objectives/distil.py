@@ -14,8 +14,8 @@ import torch
 
 from brimful.config import build, read_yaml, verb
 from brimful.console import say
-from brimful.data.examples import Examples, ExampleStream
-from brimful.distributed import World, world
+from brimful.data.examples import Examples
+from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
@@ -23,6 +23,7 @@ from brimful.nn.interop import save_model
 from brimful.objectives.classification import (
     Classifier,
     Task,
+    example_stream,
     judge,
     load_classifier,
     load_task,
@@ -35,7 +36,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.table import encode, read_texts
 from brimful.train.objective import Objective, Runtime
-from brimful.train.run import CONFIG, check_new_run, finish_run, start_run
+from brimful.train.run import CONFIG, absolute, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
 
 
@@ -130,20 +131,24 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )
     if config.initialisation == "pretrained" and width == shape.hidden_size:
-        layers = tuple(spread_layers(shape.layers, config.student_layers))
+        origin = finetuned.layers or tuple(range(shape.layers))
+        layers = tuple(origin[layer] for layer in spread_layers(shape.layers, config.student_layers))
         start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
-        return Classifier(*starting_model(start, config.seed, len(labels)), labels)
+        return Classifier(*starting_model(start, config.seed, len(labels)), labels, finetuned.max_length)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
         replace(shape, layers=config.student_layers, hidden_size=width, intermediate_size=inner, dropout=0.0)
     )
     encoder.tokenizer = teacher.encoder.tokenizer
-    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels)
+    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels, finetuned.max_length)
 
 
 def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder) -> Examples:
-    """All texts to learn from, without labels: the teacher's training table, then the unlabelled files."""
+    """All texts to learn from, without labels: the teacher's training table, then the unlabelled files.
+
+    Empty texts are left out; the training table has others, since two classes need two texts.
+    """
     assert teacher.tokenizer is not None
     parts = []
     for path in (finetuned.train, *config.unlabelled):
@@ -189,41 +194,40 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         BrimfulError: the teacher is no finished fine-tuning run, a table or the run directory is unusable.
     """
     directory = Path(config.out)
-    check_new_run(directory)
-    lesson = _prepare_lesson(config)
-    old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
-    say(
-        f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
-        f" {new.hidden_size} on {len(lesson.texts):,} texts"
-    )
-    if config.dry_run:
-        return {"dry_run": True, "texts": len(lesson.texts), "student_layers": new.layers}
     with world() as ranks:
-        return _distil(config, lesson, directory, ranks)
+        if ranks.is_main:
+            check_new_run(directory)
+        runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+        lesson = _prepare_lesson(config)
+        old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
+        say(
+            f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
+            f" {new.hidden_size} on {len(lesson.texts):,} texts"
+        )
+        if config.dry_run:
+            return {"dry_run": True, "texts": len(lesson.texts), "student_layers": new.layers}
+        return _distil(config, lesson, directory, runtime)
 
 
-def _distil(config: DistilConfig, lesson: Lesson, directory: Path, ranks: World) -> dict[str, Any]:
+def _distil(config: DistilConfig, lesson: Lesson, directory: Path, runtime: Runtime) -> dict[str, Any]:
     started = time.perf_counter()
-    runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+    ranks = runtime.world
     teacher, student, task = lesson.teacher, lesson.student, lesson.task
     if ranks.is_main:
-        start_run(directory, config)
+        resolved = replace(
+            config,
+            teacher=absolute(config.teacher),
+            unlabelled=tuple(map(absolute, config.unlabelled)),
+            precision=runtime.precision,
+        )
+        start_run(directory, resolved)
     ranks.barrier()
 
     def train(name: str, stage: StageConfig, objective: Objective) -> None:
-        stream = ExampleStream(
-            lesson.texts,
-            sequences=config.batch,
-            tokens=config.micro_batch_tokens,
-            seed=config.seed,
-            fixed_shapes=ranks.device.type == "cuda",
-            rank=ranks.rank,
-            world=ranks.size,
-        )
         trainer = Trainer(
             student.encoder,
             objective,
-            stream,
+            example_stream(lesson.texts, config.batch, config.micro_batch_tokens, config.seed, runtime),
             runtime,
             directory / "stages" / name,
             config=TrainerConfig(steps=max(1, round(stage.epochs * len(lesson.texts) / config.batch))),
@@ -236,7 +240,8 @@ def _distil(config: DistilConfig, lesson: Lesson, directory: Path, ranks: World)
     if config.layers.epochs:
         train("layers", config.layers, LayerDistillation(teacher.encoder, student.encoder))
     answers = LogitDistillation(teacher.encoder, teacher.head, student.head, config.temperature, task.dev)
-    train("logits", config.logits, answers)
+    if config.logits.epochs:
+        train("logits", config.logits, answers)
 
     logits, figures = judge(student.encoder, student.head, task.test, runtime)
     _, teacher_figures = judge(teacher.encoder, teacher.head, task.test, runtime)
@@ -251,7 +256,9 @@ def _distil(config: DistilConfig, lesson: Lesson, directory: Path, ranks: World)
         "seconds": time.perf_counter() - started,
     }
     if ranks.is_main:
-        save_model(directory / "model", student.encoder, student.head, student.labels)
+        save_model(
+            directory / "model", student.encoder, student.head, student.labels, max_length=student.max_length
+        )
         write_predictions(directory / "predictions.jsonl", logits, task)
         finish_run(directory, summary)
     ranks.barrier()

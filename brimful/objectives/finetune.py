@@ -11,18 +11,25 @@ import torch
 
 from brimful.config import verb
 from brimful.console import say
-from brimful.data.examples import Examples, ExampleStream
-from brimful.distributed import World, world
+from brimful.data.examples import Examples
+from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
-from brimful.objectives.classification import Classification, Task, judge, load_task, write_predictions
+from brimful.objectives.classification import (
+    Classification,
+    Task,
+    example_stream,
+    judge,
+    load_task,
+    write_predictions,
+)
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
 from brimful.train.objective import Runtime
-from brimful.train.run import check_new_run, find_model, finish_run, start_run
+from brimful.train.run import absolute, check_new_run, find_model, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
 
 
@@ -108,37 +115,23 @@ def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Enc
     return fresh, head
 
 
-def choose(trials: list[Trial]) -> Trial:
-    """The trial that is best on dev; of equals the first."""
-    return max(trials, key=lambda trial: trial.dev.get("accuracy", 0.0))
-
-
 def train_trial(
     config: FinetuneConfig,
-    examples: Examples,
-    held_out: Examples | None,
-    classes: int,
+    task: Task,
+    examples: tuple[Examples, Examples | None],
     seed: int,
     learning_rate: float,
     directory: Path,
     runtime: Runtime,
 ) -> Trial:
-    """Train one model from the start and judge it on the held-out examples."""
-    encoder, head = starting_model(config, seed, classes)
-    steps = max(1, round(config.epochs * len(examples) / config.batch))
-    world = runtime.world
+    """Train one model from the start on the first `examples`, and judge it on the second."""
+    training, held_out = examples
+    encoder, head = starting_model(config, seed, len(task.labels))
+    steps = max(1, round(config.epochs * len(training) / config.batch))
     trainer = Trainer(
         encoder,
         Classification(head, held_out),
-        ExampleStream(
-            examples,
-            sequences=config.batch,
-            tokens=config.micro_batch_tokens,
-            seed=seed,
-            fixed_shapes=runtime.device.type == "cuda",
-            rank=world.rank,
-            world=world.size,
-        ),
+        example_stream(training, config.batch, config.micro_batch_tokens, seed, runtime),
         runtime,
         directory,
         config=TrainerConfig(steps=steps),
@@ -161,78 +154,97 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         BrimfulError: an unusable encoder, table or run directory.
     """
     directory = Path(config.out)
-    check_new_run(directory)
-    task = load_task(
-        Encoder.load(find_model(Path(config.encoder), "encoder")),
-        config.train,
-        config.dev,
-        config.test,
-        max_length=config.max_length,
-        split=len(config.learning_rates) > 1,
-    )
-    say(
-        f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
-        f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
-    )
-    if config.dry_run:
-        return {"dry_run": True, "train": len(task.train), "test": len(task.test), "labels": task.labels}
     with world() as ranks:
-        return _finetune(config, task, directory, ranks)
+        if ranks.is_main:
+            check_new_run(directory)
+        runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+        encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
+        tables = (config.train, config.dev, config.test)
+        split = len(config.learning_rates) > 1
+        task = load_task(encoder, *tables, max_length=config.max_length, split=split)
+        starting_model(config, config.seed[0], len(task.labels))  # or it says now what is wrong
+        say(
+            f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
+            f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
+        )
+        if config.dry_run:
+            return {
+                "dry_run": True,
+                "train": len(task.train),
+                "test": len(task.test),
+                "labels": task.labels,
+            }
+        return _finetune(config, task, directory, runtime)
 
 
-def _finetune(config: FinetuneConfig, task: Task, directory: Path, ranks: World) -> dict[str, Any]:
+def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
+    """What a saved configuration must say to mean the same elsewhere."""
+    return replace(
+        config,
+        encoder=absolute(config.encoder),
+        train=absolute(config.train),
+        dev=config.dev and absolute(config.dev),
+        test=absolute(config.test),
+        precision=precision,
+    )
+
+
+def _train_seed(
+    config: FinetuneConfig, task: Task, seed: int, folder: Path, runtime: Runtime
+) -> tuple[Trial, list[dict[str, Any]]]:
+    """The seed's model: the best learning rate's, trained on all of train; and the figures of its trials."""
+    best: Trial | None = None
+    figures = []
+    for rate in config.learning_rates:
+        examples = (task.fit, task.dev)
+        trial = train_trial(config, task, examples, seed, rate, folder / f"rate-{rate:g}", runtime)
+        figures.append({"seed": seed, "learning_rate": rate, "dev_accuracy": trial.dev.get("accuracy")})
+        if best is None or trial.dev.get("accuracy", 0.0) > best.dev.get("accuracy", 0.0):
+            best = trial
+    assert best is not None
+    if task.fit is not task.train:
+        rate = best.learning_rate
+        say(f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it")
+        final = train_trial(config, task, (task.train, None), seed, rate, folder / "final", runtime)
+        best = replace(final, dev=best.dev)
+    return best, figures
+
+
+def _finetune(config: FinetuneConfig, task: Task, directory: Path, runtime: Runtime) -> dict[str, Any]:
     started = time.perf_counter()
-    runtime = Runtime(ranks, resolve(config.precision, ranks.device))
-    if ranks.is_main:
-        start_run(directory, config)
-    ranks.barrier()
-    trials: list[Trial] = []
-    chosen: list[Trial] = []
+    is_main = runtime.world.is_main
+    if is_main:
+        start_run(directory, _resolved(config, runtime.precision))
+    runtime.world.barrier()
+    best: Trial | None = None
+    trials: list[dict[str, Any]] = []
+    tests: list[dict[str, float]] = []
     for seed in config.seed:
-        folder = directory / "trials" / f"seed-{seed}"
-        compared = [
-            train_trial(
-                config, task.fit, task.dev, len(task.labels), seed, rate, folder / f"rate-{rate:g}", runtime
-            )
-            for rate in config.learning_rates
-        ]
-        trials += compared
-        best = choose(compared)
-        if task.fit is not task.train:
-            dev, rate = best.dev, best.learning_rate
-            say(
-                f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it"
-            )
-            best = train_trial(
-                config, task.train, None, len(task.labels), seed, rate, folder / "final", runtime
-            )
-            best = replace(best, dev=dev)
-        chosen.append(best)
-
-    outputs, tests = zip(*(judge(t.encoder, t.head, task.test, runtime) for t in chosen), strict=True)
-    best_index = max(range(len(chosen)), key=lambda i: chosen[i].dev.get("accuracy", 0.0))
-    best = chosen[best_index]
+        trial, figures = _train_seed(config, task, seed, directory / "trials" / f"seed-{seed}", runtime)
+        trials += figures
+        trial_logits, test = judge(trial.encoder, trial.head, task.test, runtime)
+        tests.append(test)
+        if best is None or trial.dev.get("accuracy", 0.0) > best.dev.get("accuracy", 0.0):
+            best, logits = trial, trial_logits
+    assert best is not None
     summary = {
         "kind": "finetune",
         "test": _over_seeds(tests),
         "dev": best.dev,
         "learning_rate": best.learning_rate,
-        "trials": [
-            {"seed": t.seed, "learning_rate": t.learning_rate, "dev_accuracy": t.dev.get("accuracy")}
-            for t in trials
-        ],
+        "trials": trials,
         "labels": task.labels,
         "parameters": sum(p.numel() for p in [*best.encoder.parameters(), *best.head.parameters()]),
         "leaked_test_texts": task.leaked,
         "precision": runtime.precision,
         "seconds": time.perf_counter() - started,
     }
-    if ranks.is_main:
-        save_model(directory / "model", best.encoder, best.head, task.labels)
-        write_predictions(directory / "predictions.jsonl", outputs[best_index], task)
+    if is_main:
+        save_model(directory / "model", best.encoder, best.head, task.labels, max_length=config.max_length)
+        write_predictions(directory / "predictions.jsonl", logits, task)
         shutil.copyfile(best.directory / "metrics.jsonl", directory / "metrics.jsonl")
         finish_run(directory, summary)
-    ranks.barrier()
+    runtime.world.barrier()
     return summary
 
 

@@ -31,7 +31,7 @@ class PredictConfig:
     output: str
     """.jsonl, .tsv or .csv to write: label and probability for each text, in the order of the input."""
     max_length: int | None = None
-    """The most tokens of a text; by default what the model takes."""
+    """The most tokens of a text; by default as in its training."""
     precision: Precision = "fp32"
     """Number format of the computation."""
     dry_run: bool = False
@@ -55,7 +55,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     model = load_classifier(config.model)
     encoder, head, labels = model.encoder, model.head, model.labels
     table = read_texts(config.input)
-    max_length = encoder.config.max_length if config.max_length is None else config.max_length
+    max_length = model.max_length if config.max_length is None else config.max_length
     check_max_length(max_length, encoder)
     assert encoder.tokenizer is not None
     examples = encode(table, encoder.tokenizer, max_length)

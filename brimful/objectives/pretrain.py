@@ -1,7 +1,7 @@
 """Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from brimful.config import build, read_yaml, verb
+from brimful.config import build, config_hash, read_yaml, verb
 from brimful.console import say, warn
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenizer import special_ids
@@ -26,8 +26,9 @@ from brimful.nn.interop import save_model
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve, widen
+from brimful.storage import sweep
 from brimful.train.objective import Runtime
-from brimful.train.run import CONFIG, SUMMARY, check_new_run, finish_run, start_run
+from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
 
 
@@ -69,6 +70,11 @@ class PretrainConfig:
         for name in ("rows_per_update", "rows_per_micro_batch"):
             if getattr(self, name) < 1:
                 raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.rows_per_update % self.rows_per_micro_batch:
+            raise BrimfulError(
+                f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
+                f" ({self.rows_per_update})"
+            )
         if not 0 <= self.validation_share < 1:
             raise BrimfulError(
                 f"validation_share is {self.validation_share}: it is a share, at least 0 and below 1"
@@ -135,17 +141,21 @@ def validation_batches(
     return [fixed.batch([(0, block, block.row(r))])[0] for r in blocks.row_order(0, 0, block.rows)[:rows]]
 
 
-def _resolve(config: PretrainConfig) -> tuple[PretrainConfig, Path, bool]:
+def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path, bool]:
     """The configuration to run, its directory, and whether it may hold a checkpoint."""
     if config.resume is None:
         if not (config.data and config.out):
             raise UsageError("pretrain needs --data and --out, or --resume RUN")
         out = Path(config.out)
-        check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
-        return config, out, False
+        if ranks.is_main:
+            check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
+        precision = resolve(config.precision, ranks.device)
+        return replace(config, data=absolute(config.data), precision=precision), out, False
     if config != PretrainConfig(resume=config.resume, dry_run=config.dry_run):
         raise UsageError("--resume goes on with the run's own configuration and takes no other options")
     directory = Path(config.resume)
+    if directory.is_dir() and ranks.is_main:
+        sweep(directory)
     if not (directory / CONFIG).is_file():
         raise BrimfulError(f"{directory} is not a run directory: it has no {CONFIG}")
     if (directory / SUMMARY).exists():
@@ -174,9 +184,9 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
     """
     dry_run = config.dry_run
-    config, directory, resuming = _resolve(config)
-    corpus = Corpus.open(Path(str(config.data)))
     with world() as ranks:
+        config, directory, resuming = _resolve(config, ranks)
+        corpus = Corpus.open(Path(str(config.data)))
         return _train(config, corpus, directory, ranks, resuming, dry_run)
 
 
@@ -192,7 +202,7 @@ def _train(
             config.model,
             config.architecture,
             vocabulary_size=corpus.vocabulary_size,
-            max_length=max(config.packing.max_length, 512),
+            max_length=config.packing.max_length,
             pad_id=special.pad,
         )
     )
@@ -233,12 +243,15 @@ def _train(
         optimizer=config.optimizer,
         schedule=config.schedule,
         seed=config.seed,
+        identity=config_hash([replace(config, data=None, out=None), corpus.fingerprint]),
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
     first = blocks.open(0, int(blocks.order(0)[0]))
     figures = trainer.run("pretrain")
+    dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
+        "kind": "pretrain",
         "steps": trainer.step,
         "tokens": trainer.tokens,
         "tokens_per_second": trainer.tokens / trainer.seconds,
@@ -252,6 +265,7 @@ def _train(
             "padded_efficiency": first.padded_efficiency,
             "capacity": config.packing.capacity,
             "max_length": config.packing.max_length,
+            "dropped_predictions": dropped / max(1.0, dropped + predictions),
         },
     }
     if ranks.is_main:

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.corpus.tokenizer import special_ids
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
 
 FORMATS = (".tsv", ".csv", ".jsonl")
@@ -150,18 +150,8 @@ def encode(
     table: Table, tokenizer: Tokenizer, max_length: int, targets: dict[str, np.ndarray] | None = None
 ) -> Examples:
     """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), cut to `max_length` tokens."""
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    tokenizer.no_padding()
-    texts = table.texts if table.second is None else list(zip(table.texts, table.second, strict=True))
-    encodings = tokenizer.encode_batch(texts)
-    tokenizer.no_truncation()
-    return Examples(
-        tokens=[np.array(e.ids, dtype=np.int32) for e in encodings],
-        segments=[np.array(e.type_ids, dtype=np.uint8) for e in encodings],
-        targets=targets or {},
-        max_length=max_length,
-        pad=special_ids(tokenizer).pad,
-    )
+    pad = special_ids(tokenizer).pad
+    return encode_texts(tokenizer, table.texts, table.second, max_length=max_length, pad=pad, targets=targets)
 
 
 def read_texts(path: Path | str) -> Table:

@@ -14,7 +14,7 @@ from brimful.storage import atomic_file, cannot_write
 
 
 class MetricsLog:
-    """Appends lines; each is on disk, whole, when `write` returns."""
+    """Appends lines, each in one write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

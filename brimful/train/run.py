@@ -5,7 +5,7 @@ from typing import Any
 
 from brimful.config import write_yaml
 from brimful.errors import BrimfulError
-from brimful.storage import write_json
+from brimful.storage import sweep, write_json
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
@@ -17,6 +17,8 @@ def check_new_run(directory: Path, hint: str = "") -> None:
     Raises:
         BrimfulError: it is a file, holds a run (finished or not), or anything else.
     """
+    if directory.is_dir():
+        sweep(directory)
     if directory.exists() and not directory.is_dir():
         raise BrimfulError(f"{directory} is a file; choose another --out")
     if (directory / SUMMARY).exists():
@@ -36,6 +38,11 @@ def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """Write summary.json, which says that the run is complete."""
     write_json(directory / SUMMARY, summary)
     return summary
+
+
+def absolute(path: str) -> str:
+    """A path that a saved configuration can be read with from anywhere."""
+    return str(Path(path).absolute())
 
 
 def find_model(path: Path, kind: str) -> Path:

@@ -67,6 +67,7 @@ class Trainer:
     Args:
         directory: where metrics.jsonl and checkpoints/ go.
         seed: decides dropout; data randomness is the stream's own.
+        identity: a hash of all that decides the run; a checkpoint of another is refused.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Trainer:
         optimizer: OptimizerConfig,
         schedule: ScheduleConfig,
         seed: int,
+        identity: str = "",
     ) -> None:
         self.encoder = encoder.to(runtime.device)
         self.objective = objective
@@ -90,6 +92,7 @@ class Trainer:
         self.config = config
         self.schedule = schedule
         self.seed = seed
+        self.identity = identity
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
@@ -122,20 +125,18 @@ class Trainer:
                 self.cursor = cursor
                 self.step += 1
                 last = self.step == config.steps
+                self.seconds += time.perf_counter() - started
                 note = ""
                 if self.step % config.log_every == 0 or last:
-                    self.seconds += time.perf_counter() - started
                     note = self._log(window)
                     window = _Window()
-                    started = time.perf_counter()
-                pause = time.perf_counter()
                 if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
                     figures = self.evaluate()
                 if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last):
                     if window.updates:
                         self._means(window)  # raises, so that no checkpoint holds a NaN
                     self.save()
-                started += time.perf_counter() - pause
+                started = time.perf_counter()
                 advance(1, note)
         return self._figures() if complete else figures
 
@@ -221,7 +222,12 @@ class Trainer:
             for name, parameter in self.parameters.items():
                 for key, value in self._optimizer_state(parameter).items():
                     tensors[f"optimizer.{name}.{key}"] = value
-            state = {"cursor": self.cursor, "tokens": self.tokens, "seconds": self.seconds}
+            state = {
+                "identity": self.identity,
+                "cursor": self.cursor,
+                "tokens": self.tokens,
+                "seconds": self.seconds,
+            }
             checkpoint.save(self.checkpoints, self.step, tensors, state, self.config.keep_checkpoints)
         self.world.barrier()
 
@@ -234,6 +240,10 @@ class Trainer:
         if found is None:
             return False
         self.step, tensors, state = found
+        if state["identity"] != self.identity:
+            raise BrimfulError(
+                f"{self.checkpoints} was made with another configuration or data; start a new run"
+            )
         self.cursor, self.tokens, self.seconds = state["cursor"], state["tokens"], state["seconds"]
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         with torch.no_grad():
