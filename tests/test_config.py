@@ -236,3 +236,20 @@ def test_keywords_take_python_values() -> None:
 def test_nearest() -> None:
     assert nearest("trian", ["train", "test"]) == "did you mean 'train'?"
     assert nearest("qqq", ["b", "a"]) == "known: a, b"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    steps: int
+    every: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithGroup:
+    group: _Group = _Group(steps=3, every=500)
+
+
+def test_a_group_keeps_the_defaults_that_its_parent_gives_it() -> None:
+    """YAML, keywords and flags mean the same: `group.steps` alone leaves `group.every` at 500."""
+    assert build(_WithGroup, {"group": {"steps": 10}}).group == _Group(steps=10, every=500)
+    assert build(_WithGroup, {"group": {"every": 1}}).group == _Group(steps=3, every=1)

@@ -57,7 +57,14 @@ def teacher(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("layers", "kept", "expected"), [(4, 2, [1, 3]), (4, 4, [0, 1, 2, 3]), (6, 3, [1, 3, 5]), (5, 1, [4])]
+    ("layers", "kept", "expected"),
+    [
+        (range(4), 2, (1, 3)),
+        (range(4), 4, (0, 1, 2, 3)),
+        (range(6), 3, (1, 3, 5)),
+        (range(5), 1, (4,)),
+        ((1, 3), 1, (3,)),  # a teacher that was itself cut out of an encoder
+    ],
 )
 def test_a_student_starts_from_every_gth_layer(layers, kept, expected):
     assert spread_layers(layers, kept) == expected

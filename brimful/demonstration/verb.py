@@ -50,8 +50,14 @@ PRETRAIN: dict[str, Any] = {
     "optimizer": {"name": "muon", "learning_rate": 2e-3},
     "schedule": {"warmup": 0.05},
 }
-FINETUNE: dict[str, Any] = {"learning_rates": [2e-4, 4e-4], "epochs": 4.0}
-FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [3e-4, 1e-3]}
+FINETUNE: dict[str, Any] = {
+    "learning_rates": [3e-4, 6e-4],
+    "epochs": 3.0,
+    "trial_epochs": 1.5,
+    "batch": 32,
+    "dropout": 0.1,
+}
+FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [5e-4, 1e-3]}
 DISTIL: dict[str, Any] = {
     "student_layers": 2,
     "layers": {"epochs": 1.0, "learning_rate": 5e-4},
@@ -152,7 +158,7 @@ class Demo:
                 seed=self.config.seed,
                 **DISTIL,
             )
-            layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
+            layers = spread_layers(range(SHAPES[PRETRAIN["model"]][0]), DISTIL["student_layers"])
             self._finetune("student-undistilled", FINETUNE | {"layers": layers})
 
     def export(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ and no labels, so unlabelled text of the task's kind is as good as the labelled.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -99,10 +100,10 @@ class DistilConfig:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
 
 
-def spread_layers(layers: int, kept: int) -> list[int]:
-    """Which of `layers` a student of `kept` layers starts from: every g-th, the last one included."""
-    every = layers // kept
-    return [every * (index + 1) - 1 for index in range(kept)]
+def spread_layers(layers: Sequence[int], kept: int) -> tuple[int, ...]:
+    """Which of a teacher's `layers` a student of `kept` layers starts from: every g-th, the last included."""
+    every = len(layers) // kept
+    return tuple(layers[every * (index + 1) - 1] for index in range(kept))
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,7 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )
     if config.initialisation == "pretrained" and width == shape.hidden_size:
-        origin = finetuned.layers or tuple(range(shape.layers))
-        layers = tuple(origin[layer] for layer in spread_layers(shape.layers, config.student_layers))
+        layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
         return Classifier(*starting_model(start, config.seed, len(labels)), labels, finetuned.max_length)
     torch.manual_seed(config.seed)

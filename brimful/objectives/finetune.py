@@ -53,6 +53,8 @@ class FinetuneConfig:
     """Peak rates to try; the one best on dev is kept."""
     epochs: float = 6.0
     """Passes over train."""
+    trial_epochs: float | None = None
+    """Passes while learning rates are compared on held-out rows of train; by default as many as epochs."""
     batch: int = 16
     """Examples in an update."""
     max_length: int = 128
@@ -77,8 +79,9 @@ class FinetuneConfig:
         for name in ("batch", "micro_batch_tokens"):
             if getattr(self, name) < 1:
                 raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if not self.epochs > 0:
-            raise BrimfulError(f"epochs is {self.epochs}: it must be above 0")
+        for name in ("epochs", "trial_epochs"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be above 0")
         for name in ("seed", "learning_rates"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
@@ -126,8 +129,9 @@ def train_trial(
 ) -> Trial:
     """Train one model from the start on the first `examples`, and judge it on the second."""
     training, held_out = examples
+    epochs = config.epochs if training is task.train else config.trial_epochs or config.epochs
     encoder, head = starting_model(config, seed, len(task.labels))
-    steps = max(1, round(config.epochs * len(training) / config.batch))
+    steps = max(1, round(epochs * len(training) / config.batch))
     trainer = Trainer(
         encoder,
         Classification(head, held_out),

@@ -1,0 +1,107 @@
+"""brimful export: logits agree with transformers and onnxruntime, and nothing else is ever written."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from brimful import exporting
+from brimful.corpus.tokenizer import train
+from brimful.errors import BrimfulError
+from brimful.exporting import export, max_difference, sample_sequences
+from brimful.nn.encoder import Encoder, EncoderConfig
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.interop import save_model
+
+TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train(TEXTS, 80)
+
+
+@pytest.fixture(params=["modern", "bert"])
+def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
+    """A run directory with a random classifier."""
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 40}
+    config = EncoderConfig(architecture=request.param, vocabulary_size=tokenizer.get_vocab_size(), **shape)
+    encoder = Encoder(config)
+    encoder.tokenizer = tokenizer
+    save_model(tmp_path / "run" / "model", encoder, SequenceHead(encoder, 3), ["a", "b", "c"], max_length=20)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("kind", ["hf", "onnx"])
+def test_an_export_agrees_and_says_how_well(model: Path, tmp_path: Path, kind: str) -> None:
+    result = export(run=str(model), out=str(tmp_path / "out"), format=kind)
+    assert result["max_abs_logit_difference"] < 1e-4
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert ("model.onnx" if kind == "onnx" else "model.safetensors") in record["files"]
+    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["model_max_length"] == 20
+    again = export(run=str(model), out=str(tmp_path / "out"), format=kind)  # replaces the earlier one
+    assert again["bytes"] > 0
+
+
+def test_onnx_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
+    export(run=str(model), out=str(tmp_path / "out"), format="onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    for shape in ((1, 1), (1, 40), (5, 7)):
+        values = {i.name: np.ones(shape, dtype=np.int64) for i in session.get_inputs()}
+        assert session.run(None, values)[0].shape == (shape[0], 3)
+
+
+def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
+    encoder = Encoder.load(model / "model")
+    for name, head in (("mlm", MaskedLMHead(encoder)), ("bare", None)):
+        save_model(tmp_path / name, encoder, head)
+        for kind in ("hf", "onnx"):
+            result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-{kind}"), format=kind)
+            assert result["max_abs_logit_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("wrong", [1e-3, float("nan")])
+def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """The difference is in the last sequence only."""
+    right = exporting.onnx_forward
+
+    def off(path: Path):
+        forward = right(path)
+
+        def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            logits = forward(ids, mask)
+            logits[-1] += wrong
+            return logits
+
+        return call
+
+    monkeypatch.setattr(exporting, "onnx_forward", off)
+    with pytest.raises(BrimfulError, match="nothing was written"):
+        export(run=str(model), out=str(tmp_path / "out"), format="onnx")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_export_is_not_replaced(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(BrimfulError, match="not an earlier export"):
+        export(run=str(model), out=str(tmp_path / "mine"))
+    with pytest.raises(BrimfulError, match="holds no model"):
+        export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
+    assert export(run=str(model), out=str(tmp_path / "dry"), dry_run=True)["dry_run"]
+    assert not (tmp_path / "dry").exists()
+
+
+def test_samples_cover_short_and_long(model: Path) -> None:
+    encoder = Encoder.load(model / "model")
+    lengths = [len(sequence) for sequence in sample_sequences(encoder)]
+    assert min(lengths) == 2
+    assert max(lengths) == encoder.config.max_length
+    assert max_difference(encoder, None, lambda ids, mask: np.full((*ids.shape, 32), np.inf)) == np.inf
