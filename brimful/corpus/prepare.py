@@ -34,7 +34,7 @@ from brimful.corpus.stages import (
     tokenized,
 )
 from brimful.corpus.summary import require_some, summarise
-from brimful.corpus.tokenizer import load, save, tokenizer_hash, train
+from brimful.corpus.tokenizer import Han, load, save, tokenizer_hash, train
 from brimful.corpus.words import Language, WordsConfig, read_lexicon
 from brimful.errors import BrimfulError
 from brimful.storage import write_json
@@ -59,6 +59,8 @@ class PrepareConfig:
     """train:N trains a WordPiece vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
     lowercase: bool = True
     """Whether a trained tokenizer ignores case and accents."""
+    han: Han = "characters"
+    """Chinese in a trained tokenizer: each character a token, as BERT has it, or pieces of up to four."""
     retrain_tokenizer: bool = False
     """Train the tokenizer again on all the text, and tokenize everything again."""
     language: Language = "auto"
@@ -214,7 +216,7 @@ def _tokenizer(
         say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
         sample = _sample(out, names, keep, min(2**64 - 1, 2**64 * SAMPLE_CHARACTERS // characters))
         size = int(config.tokenizer.removeprefix("train:"))
-        tokenizer = train(sample, size, lowercase=config.lowercase)
+        tokenizer = train(sample, size, lowercase=config.lowercase, han=config.han)
         if (reached := tokenizer.get_vocab_size()) < size:
             say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else in it occurs twice")
     save(tokenizer, out)

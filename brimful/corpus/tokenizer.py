@@ -11,15 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from brimful.corpus.alphabet import Alphabet
+from brimful.corpus.pieces import train_pieces
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+Han = Literal["characters", "pieces"]
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SMALLEST_VOCABULARY = 64
 LONGEST_WORD = 100
@@ -74,7 +76,7 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
 
 def _bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
     """The BERT pipeline around a WordPiece vocabulary."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
     if missing:
@@ -86,6 +88,14 @@ def _bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
+    return _with_special_tokens(tokenizer)
+
+
+def _with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
+    """Mark BERT's special tokens, and put them around texts and pairs."""
+    from tokenizers import processors
+
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -106,10 +116,13 @@ def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
         yield batch
 
 
-def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokenizer":
-    """Train a BERT WordPiece tokenizer of at most `size` entries; equal texts give an equal tokenizer.
+def train(texts: Iterable[str], size: int, *, lowercase: bool = True, han: Han = "characters") -> "Tokenizer":
+    """Train a WordPiece tokenizer of at most `size` entries; equal texts give an equal tokenizer.
 
     The texts are held in memory (normalised) while the trainer reads them: give a sample.
+
+    Args:
+        han: whether each Chinese character is a token, as BERT has it, or pieces of several may be.
 
     Raises:
         BrimfulError: `size` is too small, or the texts hold no character.
@@ -118,6 +131,8 @@ def train(texts: Iterable[str], size: int, *, lowercase: bool = True) -> "Tokeni
 
     if size < SMALLEST_VOCABULARY:
         raise BrimfulError(f"a vocabulary of {size} is too small; ask for at least {SMALLEST_VOCABULARY}")
+    if han == "pieces":
+        return _with_special_tokens(train_pieces(texts, size, lowercase=lowercase, special=SPECIAL_TOKENS))
     normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
     )

@@ -38,7 +38,7 @@ from brimful.storage import TEMPORARY, read_json
 from brimful.train.run import CONFIG, SUMMARY, finish_run, start_run
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
-VOCABULARY = 4500
+VOCABULARY = 8000
 
 # The recipe: small enough for two cores and a quarter of an hour.
 PRETRAIN: dict[str, Any] = {
@@ -52,16 +52,16 @@ PRETRAIN: dict[str, Any] = {
 }
 FINETUNE: dict[str, Any] = {
     "learning_rates": [3e-4, 6e-4],
-    "epochs": 3.0,
+    "epochs": 4.0,
     "trial_epochs": 1.5,
     "batch": 32,
     "dropout": 0.1,
 }
-FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [5e-4, 1e-3]}
+FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [7e-4, 1.5e-3]}
 DISTIL: dict[str, Any] = {
     "student_layers": 2,
-    "layers": {"epochs": 1.0, "learning_rate": 5e-4},
-    "logits": {"epochs": 2.0, "learning_rate": 3e-4},
+    "layers": {"epochs": 0.5, "learning_rate": 5e-4},
+    "logits": {"epochs": 1.0, "learning_rate": 5e-4},
 }
 
 
@@ -75,7 +75,7 @@ class DemoConfig:
     """Decides the split of the reviews and every training."""
     max_reviews: int | None = None
     """Use only so many reviews of each label: a quick look that says nothing of quality."""
-    pretrain_steps: int = 1200
+    pretrain_steps: int = 1150
     """Updates of the pretraining."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
@@ -126,6 +126,7 @@ class Demo:
                 paths=[self.folder("reviews/training.txt")],
                 out=self.folder("data"),
                 tokenizer=f"train:{VOCABULARY}",
+                han="pieces",
                 read={"split": "line"},
             )
         with self.stage("pretrain", "2 pretrain: shards -> encoder"):
