@@ -182,7 +182,7 @@ def changed(value: Any, annotation: Any, draw: random.Random) -> Any:
     if isinstance(value, bool):
         return draw.random() < 0.5
     if isinstance(value, float) and 0 < value < 1:
-        return draw.choice([value, draw.random(), 10.0 ** -draw.randint(1, 9)])
+        return draw.choice([value, value * draw.random(), value * 10.0 ** -draw.randint(1, 9)])
     return value
 
 
