@@ -24,6 +24,9 @@ from brimful.randomness import derive_key, permutation
 TOKENS = 4096
 """Tokens in a batch of inference: enough to keep the matrix products busy, little enough for the cache."""
 
+GRAIN = 128
+"""Where shapes are not fixed, T is a multiple of this: kernels are made, and kept, for every new shape."""
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -51,15 +54,18 @@ class Examples:
         """int64 (n,): tokens of each example."""
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
 
-    def batch(self, index: np.ndarray, slots: int | None = None) -> PackedBatch:
-        """The examples `index` (int64) as one micro-batch of `slots` tokens (without it: just as many)."""
+    def batch(
+        self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
+    ) -> PackedBatch:
+        """The examples `index` (int64) as one micro-batch of T = `slots` and S = `sequence_slots` (without
+        them: as many as are needed)."""
         batch = pack(
             [self.tokens[i] for i in index],
             segments=[self.segments[i] for i in index],
             max_length=self.max_length,
             pad=self.pad,
             slots=slots,
-            sequence_slots=None if slots is None else (slots + 1) // 2,
+            sequence_slots=sequence_slots,
             sequence_index=np.asarray(index),
         )
         targets = {}
@@ -69,11 +75,15 @@ class Examples:
             targets[name] = torch.from_numpy(missing)
         return replace(batch, targets=targets)
 
+    def rounded_batch(self, index: np.ndarray) -> PackedBatch:
+        """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens."""
+        return self.batch(index, -(-int(self.lengths[index].sum()) // GRAIN) * GRAIN)
+
     def batches(self, tokens: int = TOKENS) -> Iterator[PackedBatch]:
         """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
         if len(self):
             for index in self.pack(np.arange(len(self)), tokens, derive_key("inference")):
-                yield self.batch(index)
+                yield self.rounded_batch(index)
 
     def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
         """Spread the examples `index` over few micro-batches of at most `tokens` tokens, by best-fit."""
@@ -162,6 +172,10 @@ class ExampleStream:
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
         packed = self.examples.pack(np.concatenate(chosen), self.tokens, key)
-        slots = self.tokens if self.fixed_shapes else None
         mine = [index for i, index in enumerate(packed) if i % self.world == self.rank]
-        return [self.examples.batch(index, slots) for index in mine], {"epoch": epoch, "example": start}
+        return [self._batch(index) for index in mine], {"epoch": epoch, "example": start}
+
+    def _batch(self, index: np.ndarray) -> PackedBatch:
+        if self.fixed_shapes:
+            return self.examples.batch(index, self.tokens, (self.tokens + 1) // 2)
+        return self.examples.rounded_batch(index)

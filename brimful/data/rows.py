@@ -118,7 +118,7 @@ class RowStream:
     number of ranks.
 
     Args:
-        fixed_shapes: pad S and M to constants (T is constant anyway), for compilers and CUDA graphs.
+        fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs.
     """
 
     def __init__(
@@ -180,14 +180,13 @@ class RowStream:
     def _micro_batch(self, rows: list[tuple[int, Block, np.ndarray]]) -> PackedBatch:
         config = self.blocks.config
         slots = self.rows_per_micro_batch * config.capacity
-        fixed = {}
+        sequence_slots = None
         if self.fixed_shapes:
-            filler = slots // config.max_length + 1
-            fixed = {
-                "sequence_slots": self.rows_per_micro_batch * config.depth + filler,
-                "predictions": prediction_slots(slots, self.reader.masking.rate),
-            }
-        batch, dropped = self.reader.batch(rows, slots=slots, **fixed)
+            sequence_slots = self.rows_per_micro_batch * config.depth + slots // config.max_length + 1
+        predictions = prediction_slots(slots, self.reader.masking.rate)
+        batch, dropped = self.reader.batch(
+            rows, slots=slots, sequence_slots=sequence_slots, predictions=predictions
+        )
         assert batch.mlm_labels is not None
         self.dropped_predictions += dropped
         self.predictions += int((batch.mlm_labels != IGNORED).sum())

@@ -52,7 +52,7 @@ PRETRAIN: dict[str, Any] = {
 }
 FINETUNE: dict[str, Any] = {
     "learning_rates": [3e-4, 6e-4],
-    "epochs": 4.0,
+    "epochs": 3.0,
     "trial_epochs": 1.5,
     "batch": 32,
     "dropout": 0.1,

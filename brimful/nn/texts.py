@@ -26,9 +26,10 @@ def _run(encoder: "Encoder", texts: Sequence[str]) -> Iterator[tuple[int, torch.
     try:
         with torch.inference_mode():
             for batch in examples.batches():
-                hidden = encoder(batch.to(encoder.device)).float()
+                hidden = encoder(batch.to(encoder.device))[: batch.real_tokens].float()
+                parts = hidden.split(batch.lengths[: batch.real_sequences])
                 assert batch.sequence_index is not None
-                yield from zip(batch.sequence_index.tolist(), hidden.split(batch.lengths), strict=True)
+                yield from zip(batch.sequence_index.tolist(), parts, strict=True)
     finally:
         encoder.train(was_training)
 
