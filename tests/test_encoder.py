@@ -227,7 +227,7 @@ def test_presets_have_the_published_shapes(architecture, name):
         sizes = {
             kind: sum(p.numel() for p in Encoder(preset(name, kind)).parameters()) for kind in ARCHITECTURES
         }
-    assert sizes["modern"] == pytest.approx(sizes["bert"], rel=0.08)
+    assert sizes["modern"] == pytest.approx(sizes["bert"], rel=0.2)
 
 
 def test_errors_say_what_to_do():

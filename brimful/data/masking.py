@@ -33,8 +33,8 @@ class MaskingConfig:
     """Share shown as a random token; the rest is shown as it is."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise BrimfulError(f"masking.rate is {self.rate}: it is a share, above 0 and below 1")
+        if not 0 <= self.rate <= 1:
+            raise BrimfulError(f"masking.rate is {self.rate}: it is a share, from 0 to 1")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
             raise BrimfulError("masking.mask_share and masking.random_share must add up to at most 1")
 

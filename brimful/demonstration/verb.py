@@ -248,14 +248,14 @@ def show_result(summary: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     accuracy, models = summary["accuracy"], summary["models"]
     table = RichTable(title=f"{summary['test']['n']:,} test reviews, {summary['data']['labelled']:,} labels")
-    for column in ("model", "accuracy", "parameters", "size", "latency", "tokens/s"):
+    for column in ("model", "accuracy", "params", "size", "latency", "tokens/s"):
         table.add_column(column, justify="left" if column == "model" else "right")
     rows = [
-        ("TF-IDF + logistic regression", "tfidf", "tfidf"),
-        ("encoder, random weights", "random_init", "teacher"),
-        ("encoder, pretrained", "pretrained", "teacher"),
+        ("TF-IDF + logistic", "tfidf", "tfidf"),
+        ("random weights", "random_init", "teacher"),
+        ("pretrained", "pretrained", "teacher"),
         ("student, distilled", "student", "student"),
-        ("student, not distilled", "student_undistilled", "student"),
+        ("student, alone", "student_undistilled", "student"),
     ]
     for label, name, kind in rows:
         model = models[kind]

@@ -134,32 +134,32 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
     if config.initialisation == "pretrained" and width == shape.hidden_size:
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
-        return Classifier(*starting_model(start, config.seed, len(labels)), labels, finetuned.max_length)
+        return Classifier(*starting_model(start, config.seed, len(labels)), labels, teacher.max_length)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
         replace(shape, layers=config.student_layers, hidden_size=width, intermediate_size=inner, dropout=0.0)
     )
     encoder.tokenizer = teacher.encoder.tokenizer
-    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels, finetuned.max_length)
+    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels, teacher.max_length)
 
 
-def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Encoder) -> Examples:
+def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifier) -> Examples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files.
 
     Empty texts are left out; the training table has others, since two classes need two texts.
     """
-    assert teacher.tokenizer is not None
+    assert teacher.encoder.tokenizer is not None
     parts = []
     for path in (finetuned.train, *config.unlabelled):
         table = read_texts(path)
         table = table.take([row for row, text in enumerate(table.texts) if text])
-        parts.append(encode(table, teacher.tokenizer, finetuned.max_length))
+        parts.append(encode(table, teacher.encoder.tokenizer, teacher.max_length))
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],
         segments=[types for part in parts for types in part.segments],
         targets={},
-        max_length=finetuned.max_length,
+        max_length=teacher.max_length,
         pad=parts[0].pad,
     )
 
@@ -174,13 +174,13 @@ def _prepare_lesson(config: DistilConfig) -> Lesson:
         raise BrimfulError(f"{run} is not a run of `brimful finetune` ({error})") from error
     teacher = load_classifier(run)
     tables = (finetuned.train, finetuned.dev, finetuned.test)
-    task = load_task(teacher.encoder, *tables, max_length=finetuned.max_length, split=False)
+    task = load_task(teacher.encoder, *tables, max_length=teacher.max_length, split=False)
     if task.labels != teacher.labels:
         raise BrimfulError(
             f"the teacher's labels {teacher.labels} are not {finetuned.train}'s: {task.labels}"
         )
     student = _student(config, finetuned, teacher)
-    return Lesson(finetuned, teacher, student, _transfer_texts(config, finetuned, teacher.encoder), task)
+    return Lesson(finetuned, teacher, student, _transfer_texts(config, finetuned, teacher), task)
 
 
 @verb(DistilConfig)

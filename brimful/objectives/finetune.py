@@ -57,8 +57,8 @@ class FinetuneConfig:
     """Passes while learning rates are compared on held-out rows of train; by default as many as epochs."""
     batch: int = 16
     """Examples in an update."""
-    max_length: int = 128
-    """The most tokens of an example; the rest is cut."""
+    max_length: int | None = None
+    """The most tokens of an example; the rest is cut. By default 128, or fewer if the encoder takes fewer."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
     layers: tuple[int, ...] | None = None
@@ -165,6 +165,9 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
         tables = (config.train, config.dev, config.test)
         split = len(config.learning_rates) > 1
+        if config.max_length is None:
+            config = replace(config, max_length=min(128, encoder.config.max_length))
+        assert config.max_length is not None
         task = load_task(encoder, *tables, max_length=config.max_length, split=split)
         starting_model(config, config.seed[0], len(task.labels))  # or it says now what is wrong
         say(
