@@ -152,6 +152,17 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
     return _build(schema, values, "", missing)
 
 
+def require_positive(config: Any, *names: str, group: str = "") -> None:
+    """Refuse a whole number below 1 among the fields `names`; `group` is what stands before their names.
+
+    Raises:
+        BrimfulError: the first such field and its value.
+    """
+    for name in names:
+        if getattr(config, name) < 1:
+            raise BrimfulError(f"{group}{name} is {getattr(config, name)}: it must be at least 1")
+
+
 class Verb(Generic[C, R]):
     """A verb: a function of one configuration, which Python callers may also give as keywords."""
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from brimful.config import build, config_hash, read_yaml, verb
+from brimful.config import build, config_hash, read_yaml, require_positive, verb
 from brimful.console import say, warn
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenizer import special_ids
@@ -67,9 +67,7 @@ class PretrainConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        for name in ("rows_per_update", "rows_per_micro_batch"):
-            if getattr(self, name) < 1:
-                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        require_positive(self, "rows_per_update", "rows_per_micro_batch")
         if self.rows_per_update % self.rows_per_micro_batch:
             raise BrimfulError(
                 f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"

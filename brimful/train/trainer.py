@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from brimful import checkpoint
+from brimful.config import require_positive
 from brimful.console import progress, say
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream, prefetch
@@ -40,9 +41,7 @@ class TrainerConfig:
     """How many checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "log_every", "keep_checkpoints"):
-            if getattr(self, name) < 1:
-                raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must be at least 1")
+        require_positive(self, "steps", "log_every", "keep_checkpoints", group="trainer.")
         for name in ("clip", "evaluate_every", "checkpoint_every"):
             if getattr(self, name) < 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
