@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "prepare": "brimful.corpus.prepare",
+    "inspect": "brimful.inspection",
+    "verify": "brimful.verification",
     "pack": "brimful.data.pack",
     "pretrain": "brimful.objectives.pretrain",
     "finetune": "brimful.objectives.finetune",
@@ -25,6 +27,8 @@ _HOME = {
 
 __all__ = [  # noqa: RUF022 (in the order of the pipeline)
     "prepare",
+    "inspect",
+    "verify",
     "pack",
     "pretrain",
     "finetune",
@@ -43,12 +47,14 @@ if TYPE_CHECKING:
     from brimful.demonstration.verb import demo
     from brimful.errors import BrimfulError
     from brimful.exporting import export
+    from brimful.inspection import inspect
     from brimful.nn.encoder import Encoder
     from brimful.objectives.distil import distil
     from brimful.objectives.finetune import finetune
     from brimful.objectives.predict import predict
     from brimful.objectives.pretrain import pretrain
     from brimful.reporting.verb import report
+    from brimful.verification import verify
 
 
 def __getattr__(name: str) -> Any:

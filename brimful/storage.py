@@ -8,6 +8,9 @@ A kill at any instant leaves at most files without a record, and the next run ov
 import json
 import os
 import shutil
+import socket
+import sys
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +21,9 @@ from brimful.errors import BrimfulError
 
 TEMPORARY = ".tmp-"
 _OLD = "old-"
+_HOST = socket.gethostname().replace("-", "_")
+# Whether a process of another machine still lives cannot be seen; what it left is swept when it is so old.
+_STALE_SECONDS = 24 * 3600
 
 
 def _sync(path: Path) -> None:
@@ -28,8 +34,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
+def temporary_path(path: Path) -> Path:
+    """The name beside `path` under which this process writes it; `sweep` knows whose it was."""
+    return path.with_name(f"{TEMPORARY}{_HOST}-{os.getpid()}-{path.name}")
 
 
 def cannot_write(path: Path, error: OSError) -> BrimfulError:
@@ -45,7 +52,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         BrimfulError: the file cannot be written. `path` is then as it was before.
     """
     path = Path(path)
-    temporary = _temporary(path)
+    temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -67,7 +74,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
         BrimfulError: the directory cannot be written. `path` is then as it was before.
     """
     path = Path(path)
-    temporary = _temporary(path)
+    temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for moved in path.parent.glob(f"{TEMPORARY}*-{_OLD}{path.name}"):
@@ -80,7 +87,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             _sync(file)
         _sync(temporary)
         if path.exists():
-            old = _temporary(path.with_name(_OLD + path.name))
+            old = temporary_path(path.with_name(_OLD + path.name))
             shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)
             try:
@@ -133,26 +140,40 @@ def read_json(path: Path | str) -> Any:
         raise BrimfulError(f"{path} is not valid JSON ({error}); it is damaged or not Brimful's") from error
 
 
-def crc32(path: Path | str) -> int:
-    """CRC-32 of a file's bytes."""
+def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
+    """CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0
+    left = sys.maxsize if end is None else end - begin
     with open(path, "rb") as file:
-        while chunk := file.read(1 << 22):
+        file.seek(begin)
+        while left > 0 and (chunk := file.read(min(left, 1 << 22))):
             value = zlib.crc32(chunk, value)
+            left -= len(chunk)
     return value
 
 
+def _own_crc32(value: dict[str, Any]) -> int:
+    """CRC-32 of what a commit record says, but for this number."""
+    said = {key: fact for key, fact in value.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+
+
 def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
-    """Write the commit record of `files` (which lie beside it): their sizes and CRCs, and `facts`."""
+    """Write the commit record of `files` (which lie beside it): their sizes and CRCs, and `facts`.
+
+    Returns:
+        the record as it reads back: JSON values.
+    """
     record = Path(record)
     described = {Path(file).name: {"bytes": os.path.getsize(file), "crc32": crc32(file)} for file in files}
-    value = {**facts, "files": described}
+    value = json.loads(json.dumps({**facts, "files": described}))
+    value["crc32"] = _own_crc32(value)
     write_json(record, value)
     return value
 
 
 def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
-    """Read a commit record and check that its files are there in full (with `verify`, also their CRCs).
+    """Read a commit record and check that its files are there in full (with `verify`, also all CRCs).
 
     Raises:
         BrimfulError: the record or a file is absent, or a file differs from its record.
@@ -161,6 +182,8 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
     value = read_json(record)
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
         raise BrimfulError(f"{record} is not a commit record; remove it and run the command again")
+    if verify and value.get("crc32") != _own_crc32(value):
+        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and run the command again")
     for name, facts in value["files"].items():
         file = record.parent / name
         if not file.is_file() or file.stat().st_size != facts["bytes"]:
@@ -170,14 +193,33 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
     return value
 
 
+def find_commit(record: Path | str, **facts: Any) -> dict[str, Any] | None:
+    """The commit record if it is there, its files are there in full, and it states these facts; else None."""
+    try:
+        known = read_commit(record)
+    except BrimfulError:
+        return None
+    return known if all(known.get(name) == value for name, value in facts.items()) else None
+
+
+def _may_be_in_use(path: Path, host: str, process: str) -> bool:
+    if host == _HOST:
+        return process.isdigit() and Path(f"/proc/{process}").exists()
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime < _STALE_SECONDS
+    return False
+
+
 def sweep(directory: Path | str) -> None:
     """Remove what killed processes left behind: temporary files of processes that no longer live.
 
-    A directory that was moved aside and not replaced before the kill goes back to its place.
+    What other machines left goes after a day. A directory that was moved aside and not replaced before the
+    kill goes back to its place.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
-        owner, _, name = path.name.removeprefix(TEMPORARY).partition("-")
-        if owner.isdigit() and Path(f"/proc/{owner}").exists():
+        host, _, rest = path.name.removeprefix(TEMPORARY).partition("-")
+        process, _, name = rest.partition("-")
+        if _may_be_in_use(path, host, process):
             continue
         original = path.with_name(name.removeprefix(_OLD))
         if name.startswith(_OLD) and not original.exists():

@@ -73,7 +73,14 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     from brimful.corpus.prepare import prepare
 
     out = tmp_path_factory.mktemp("corpus") / "data"
-    prepare(paths=[raw_texts], out=out, tokenizer="train:800", workers=1, read={"split": "line"})
+    prepare(
+        paths=[raw_texts],
+        out=out,
+        tokenizer="train:800",
+        validation_share=0.05,
+        workers=1,
+        read={"split": "line"},
+    )
     return out
 
 

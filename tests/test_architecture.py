@@ -26,7 +26,7 @@ LAYERS = [
     ["train", "infer"],
     ["tasks"],
     ["objectives"],
-    ["exporting", "reporting"],
+    ["exporting", "reporting", "inspection", "verification"],
     ["demonstration"],
     ["cli"],
 ]

@@ -124,31 +124,22 @@ def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: st
     assert np.array_equal(second.order, order)
 
 
-def test_a_split_does_not_depend_on_the_seed(corpus: Corpus) -> None:
-    small, large = split_documents(corpus, 0.1), split_documents(corpus, 0.3)
-    for split in (small, large):
-        both = np.concatenate([split.training, split.validation])
-        assert sorted(both.tolist()) == list(range(corpus.documents))
-        assert np.array_equal(split.training, np.sort(split.training))
-    assert np.isin(small.validation, large.validation).all()
-    assert len(small.validation) < 0.2 * corpus.documents < len(large.validation) < 0.4 * corpus.documents
+def test_the_split_is_that_of_the_shards(corpus: Corpus) -> None:
+    split = split_documents(corpus)
+    assert {shard.split for shard in corpus.shards} == {"train", "validation"}
+    begin = 0
+    for shard in corpus.shards:
+        side = split.validation if shard.split == "validation" else split.training
+        assert np.isin(np.arange(begin, begin + shard.documents), side).all()
+        begin += shard.documents
+    assert len(split.training) + len(split.validation) == corpus.documents
+    assert 0 < len(split.validation) < 0.2 * corpus.documents
 
 
-class Documents(Corpus):
-    """A corpus of so many documents, and nothing else."""
-
-    def __init__(self, documents: int) -> None:
-        self.documents = documents
-
-
-@pytest.mark.parametrize(
-    ("documents", "fraction", "held_out"),
-    [(1, 0.5, 0), (2, 1e-9, 1), (50, 0.0, 0), (50, 1.0, 49), (1, 0.0, 0)],
-)
-def test_a_split_leaves_something_on_both_sides(documents: int, fraction: float, held_out: int) -> None:
-    split = split_documents(Documents(documents), fraction)
-    assert len(split.validation) == held_out
-    assert len(split.training) == documents - held_out
+def test_without_training_documents(corpus: Corpus) -> None:
+    held_out = [shard for shard in corpus.shards if shard.split == "validation"]
+    with pytest.raises(BrimfulError, match="no training documents"):
+        split_documents(Corpus(corpus.directory, held_out))
 
 
 @pytest.mark.parametrize("values", [{"max_length": 2}, {"max_length": 65, "capacity": 64}])

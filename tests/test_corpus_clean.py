@@ -1,42 +1,51 @@
-"""Cleaning rules and their counters; exact duplicates."""
+"""Cleaning: what each rule does, counts and leaves alone; hostile documents."""
 
+import importlib.util
+import unicodedata
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from brimful.corpus.clean import CleanConfig, clean
-from brimful.corpus.dedup import document_key, keep_first
+from brimful.corpus.clean import CleanConfig, Cleaner, Example
+from brimful.errors import BrimfulError
 
 
-def run(raw: str, *, is_html: bool = False, **config) -> tuple[list[str], Counter[str]]:
-    counts: Counter[str] = Counter()
-    return clean(raw, CleanConfig(**config), counts, is_html=is_html), counts
+def clean(raw: str, *, is_html: bool = False, **config) -> tuple[list[str], Counter[str]]:
+    cleaner = Cleaner(CleanConfig(**config))
+    return cleaner(raw, (0, 0), is_html=is_html), cleaner.counts
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"{package} is not installed")
 
 
 @pytest.mark.parametrize(
     ("raw", "text", "counts"),
     [
         ("AT&amp;T &#20013;&unknown; a&b", "AT&T 中&unknown; a&b", {"entities": 3}),
-        ("foo\0bar\ue123baz\U000f1234\ud800!", "foo bar baz !", {"unwanted characters": 4}),
+        ("write &amp;lt; for &lt;, not a&amp;nbsp;b", "write &lt; for <, not a b", {"entities": 3}),
+        ("foo\0bar", "foo bar", {"unwanted characters": 1}),
+        ("foo\0bar\ue123baz\U000f1234\ud800!\ufdd0?", "foo bar baz ! ?", {"unwanted characters": 5}),
+        ("one\U0001fffftwo\U0010fffdthree\ufffdfour", "one two three four", {"unwanted characters": 3}),
         ("soft\u00adhyphen zero\u200bwidth", "softhyphen zerowidth", {"invisible characters": 2}),
-        ("a  b\t c\u3000d \r\n\r\n \n e", "a b c d\ne", {}),
-        ("第一行\u2028第二行\f第三行", "第一行\n第二行\n第三行", {}),
-        (
-            "this is a long line of English prose that was wrapped\nhere, and goes on",
-            "this is a long line of English prose that was wrapped here, and goes on",
-            {"wrapped lines joined": 1},
-        ),
+        ("a  b\t c\u3000d \r\n\r\n \n e", "a b c d\ne", {"line breaks": 2, "blanks": 7}),
+        ("第一行\u2028第二行\f第三行", "第一行\n第二行\n第三行", {"line breaks": 2}),
         ("中文d41d8cd98f00b204e9800998ecf8427e文字", "中文 文字", {"garbage tokens": 1}),
         ("id 550e8400-e29b-41d4-a716-446655440000.", "id .", {"garbage tokens": 1}),
         ("aGVsbG8gd29ybGQgdGhpcyBpcyBiYXNlNjQgZW5jb2RlZCB0ZXh0 ok", "ok", {"garbage tokens": 1}),
+        ("公告.nav li{color:#fff; float : left}正文", "公告 正文", {"style rules": 1}),
+        ("@media print { .a, #b > p{display:none} } 正文", "正文", {"style rules": 2}),
+        ("正文font-size:12px;color:#333;继续", "正文 继续", {"style rules": 1}),
     ],
 )
 def test_rules(raw: str, text: str, counts: dict[str, int]) -> None:
-    assert run(raw) == ([text], counts)
+    cleaned, found = clean(raw)
+    assert cleaned == [text]
+    assert {name: found[name] for name in counts} == counts
+    assert set(found) <= {*counts, "blanks"}
 
 
 @pytest.mark.parametrize(
@@ -44,78 +53,181 @@ def test_rules(raw: str, text: str, counts: dict[str, int]) -> None:
     [
         "没有空格的中文可以很长" * 40,
         "1234567890123456789012 6222021234567890123 2019-2020-2021",
+        "about 5.5511151231257827e-017 and 12345678901234567890e12",
         "/usr/share/doc/python3/README_2020-Long/Path_With/ThingsInside2",
         "AVeryLongCamelCaseIdentifierNameInCode2WithNumbers",
         "internationalization-and-localization-of-software",
         "if a < b and c > d: print('x')",
         "👨‍👩‍👧 می‌خواهم",
+        "{color: red} 与 {width: 3} 是字典 {name: 1, top: 2}; font: a",
+        "The margin: it fell; the width: it grew. Content: see below.",
+        "Contents\nIntroduction ......................... 1\nMethod ............................... 12",
+        "C++\nx = f(a[0], *b) / (c - 1) # ok",
+        "हिन्दी में लिखा हुआ एक वाक्य। ภาษาไทยที่ไม่มีช่องว่าง",
     ],
 )
 def test_what_is_left_alone(text: str) -> None:
-    assert run(text) == ([text], {})
+    assert clean(text) == ([text], {})
 
 
-def test_html() -> None:
-    page = (
-        "<html><head><title>t</title><style>p {}</style></head><body><nav>Home</nav><h1>Title</h1>"
-        "<p>One <b>bold</b>\nword &amp; more<br>next</p><script>var x;</script>"
-        "<table><tr><td>a</td><td>b</td></tr></table><footer>legal</footer></body></html>"
-    )
-    texts, counts = run(page, is_html=True)
-    assert texts == ["Title\nOne bold word & more\nnext\na\nb"]
-    assert counts == {"html documents": 1}
-    assert run(page)[0] == texts  # found out without being told
-    assert run(page, html="never")[0] != texts
-    assert run("Use the <b> tag, then close it with </b>.")[1] == {}
-    assert run("<p>x y", html="always")[0] == ["x y"]
+@pytest.mark.parametrize(
+    ("rule", "raw"),
+    [
+        ({"entities": False}, "AT&amp;T"),
+        ({"characters": False}, "a\ue000b"),
+        ({"invisible": False}, "a\u200bb"),
+        ({"css": False}, "x p{color:red}"),
+        ({"garbage": False}, "d41d8cd98f00b204e9800998ecf8427e"),
+        ({"blanks": False}, "a   b\n\n\nc"),
+        ({"max_symbols": 1}, "=====-----"),
+        ({"max_undecodable": 1, "characters": False}, "\ufffd\ufffda"),
+        ({"html": "never", "css": False}, "<p>a</p><p>b</p><p>c</p>"),
+    ],
+)
+def test_each_rule_can_be_turned_off(rule: dict, raw: str) -> None:
+    assert clean(raw)[0] != [raw]
+    assert clean(raw, **rule) == ([raw], {})
 
 
-def test_broken_and_deep_html_is_text_all_the_same() -> None:
-    assert run("<div><p>open <b>never closed <table><td>cell", is_html=True)[0] == ["open never closed\ncell"]
-    assert run("<div>" * 3000 + "deep", is_html=True)[0] == ["deep"]
+def test_lone_surrogates_never_stay() -> None:
+    assert clean("a\ud800b", characters=False) == (["a b"], {"lone surrogates": 1})
+
+
+def test_html_is_found_out() -> None:
+    page = "<html><body><h1>Title</h1><p>One <b>bold</b>\nword &amp; more<br>next</p></body></html>"
+    texts, counts = clean(page, is_html=True)
+    assert texts == ["Title\nOne bold word & more\nnext"]
+    assert counts["html documents"] == 1
+    assert clean(page)[0] == texts
+    assert clean(page, html="never")[0] != texts
+    assert clean("Use the <b> tag, then close it with </b>.")[1] == {}
+    assert clean("<p>x y", html="always")[0] == ["x y"]
+
+
+def test_boilerplate_is_counted() -> None:
+    page = "<nav>Home</nav><p>Text</p><p hidden>x</p><p style='DISPLAY : none'>y</p><footer>legal</footer>"
+    texts, counts = clean(page, is_html=True)
+    assert texts == ["Text"]
+    assert (counts["boilerplate parts"], counts["hidden parts"]) == (2, 2)
+    assert clean(page, is_html=True, boilerplate=False)[0] == ["Home\nText\nx\ny\nlegal"]
 
 
 def test_dropped_documents() -> None:
-    assert run("good \ufffd\ufffd\ufffd bad") == ([], {"dropped: undecodable": 1})
-    assert run(" \n ") == ([], {"dropped: empty": 1})
-    assert run("x") == ([], {"dropped: too short": 1})
-    assert run("四个汉字", min_characters=5) == ([], {"dropped: too short": 1})
+    assert clean("good \ufffd\ufffd\ufffd bad") == ([], {"dropped: undecodable": 1})
+    assert clean(" \n ")[1]["dropped: empty"] == 1
+    assert clean("x") == ([], {"dropped: too short": 1})
+    assert clean("四个汉字", min_characters=5) == ([], {"dropped: too short": 1})
+    assert clean("=====-----\n+++ ### a")[1]["dropped: symbols"] == 1
+    assert clean("=== d41d8cd98f00b204e9800998ecf8427e ===")[1]["dropped: symbols"] == 1
+
+
+def test_stop_words_judge_only_english() -> None:
+    listing = "Milk Butter Cheese Bread Water Coffee"
+    assert clean(listing, min_stop_words=2) == ([], {"dropped: stop words": 1})
+    for text in ("The price of milk and bread.", "没有英文停用词的中文文本,iPhone15手机" * 2, "Short one"):
+        assert clean(text, min_stop_words=2) == ([text], {})
+
+
+@needs("py3langid")
+def test_languages() -> None:
+    english, chinese = (
+        "This is a plain English sentence about the weather.",
+        "今天的天气非常好，我们一起去公园散步，看看湖边的花。",
+    )
+    assert clean(english, languages=("zh",)) == ([], {"dropped: language": 1})
+    assert clean(chinese, languages=("zh",)) == ([chinese], {})
+    assert clean("Too short", languages=("zh",)) == (["Too short"], {})
+    with pytest.raises(BrimfulError, match=r"clean\.languages: unknown 'english'"):
+        Cleaner(CleanConfig(languages=("english",)))
+
+
+@needs("opencc")
+def test_traditional_characters_become_simplified() -> None:
+    assert clean("漢語和English", simplified=True) == (["汉语和English"], {"simplified characters": 2})
+
+
+@pytest.mark.parametrize(
+    ("package", "config", "extra"),
+    [("opencc", {"simplified": True}, "zh"), ("py3langid", {"languages": ("en",)}, "lang")],
+)
+def test_a_missing_package_is_named(package: str, config: dict, extra: str, monkeypatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(BrimfulError, match=rf"pip install 'brimful\[{extra}\]'"):
+        Cleaner(CleanConfig(**config))
 
 
 def test_long_documents_are_cut_between_sentences() -> None:
     text = "一句话在这里。" * 30
-    pieces, counts = run(text, max_characters=50)
+    pieces, counts = clean(text, max_characters=50)
     assert "".join(pieces) == text
     assert all(len(piece) <= 50 and piece.endswith("。") for piece in pieces)
     assert counts == {"long documents cut": 1}
-    assert [len(piece) for piece in run("a" * 95, max_characters=50, garbage=False)[0]] == [50, 45]
+    assert [len(piece) for piece in clean("a" * 95, max_characters=50)[0]] == [50, 45]
+    assert clean("a" * 95, max_characters=50, min_characters=46)[1]["short ends of cut documents"] == 1
+
+
+def test_examples_show_the_place() -> None:
+    cleaner = Cleaner(CleanConfig())
+    for record in range(3):
+        cleaner("word " * 100 + "a\0b" + " word" * 100, (7, record))
+    first, second = cleaner.examples["unwanted characters"]
+    assert (first.input, first.record, second.record) == (7, 0, 1)
+    assert "a\0b" in first.before
+    assert "a b" in first.after
+    assert max(len(first.before), len(first.after)) <= 200
+    cleaner("!!!", (8, 9))
+    assert cleaner.examples["dropped: symbols"] == [Example(8, 9, "!!!", "")]
 
 
 @given(st.text(max_size=200), st.integers(2, 20))
 def test_any_text_becomes_clean(raw: str, limit: int) -> None:
-    for text in run(raw, max_characters=limit, html="never")[0]:
+    for text in clean(raw, max_characters=limit, html="never")[0]:
         assert 2 <= len(text) <= limit
         assert text == text.strip()
         text.encode()  # no lone surrogate is left
         assert "\0" not in text
         assert "  " not in text
+        assert "\n\n" not in text
 
 
-def test_keys_ignore_blanks() -> None:
-    assert document_key("a b\nc") == document_key("abc")
-    assert document_key("a b c") != document_key("a b d")
+@given(st.text(st.characters() | st.sampled_from("éﬁ①ｶﾞ\u0301\u0316가\u200b\u00a8"), max_size=100))
+def test_nfkc_holds_to_the_end(raw: str) -> None:
+    for text in clean(raw, nfkc=True, html="never", css=False)[0]:
+        assert unicodedata.is_normalized("NFKC", text)
 
 
-@given(
-    st.lists(
-        arrays(np.uint64, st.integers(0, 20), elements=st.integers(0, 2**64 - 1) | st.just(7)), max_size=5
-    )
-)
-def test_the_first_of_equal_documents_stays(parts: list[np.ndarray]) -> None:
-    seen: set[int] = set()
-    expected = []
-    for part in parts:
-        expected.append([not (key in seen or seen.add(key)) for key in part.tolist()])  # type: ignore[func-returns-value]
-    for keys_at_once in (1, 3, 1 << 23):
-        keep = keep_first(parts, keys_at_once=keys_at_once)
-        assert [flags.tolist() for flags in keep] == expected
+def test_nfkc_is_counted() -> None:
+    assert clean("ﬁne ①", nfkc=True) == (["fine 1"], {"normalized to NFKC": 1})
+
+
+SIZE = 1_000_000
+HOSTILE = {
+    "one word": "a" * SIZE,
+    "hexadecimal": "0a" * (SIZE // 2),
+    "base64": "aB3" * (SIZE // 3),
+    "almost tokens": "a1b2c3d4e5f6g7h " * (SIZE // 16),
+    "braces": "{" * SIZE,
+    "unclosed style rules": "{color:red;" * (SIZE // 11),
+    "style rules": ".a{color:red}" * (SIZE // 13),
+    "properties": "color:" * (SIZE // 6),
+    "vendor properties": "{" + "font-" * (SIZE // 5),
+    "long selectors": ("a " * 150 + "{color:red}") * (SIZE // 311),
+    "marks": "a" + "\u0301\u0316" * (SIZE // 2),
+    "line breaks": " \n" * (SIZE // 2),
+    "short lines": "a\n" * (SIZE // 2),
+    "wrapped": "a line that is wrapped where a wider one would not do for it\n" * (SIZE // 61),
+    "hyphens": "a line that is wrapped where a wider one would not do for-\n" * (SIZE // 59),
+    "Chinese lines": ("汉" * 40 + "\n") * (SIZE // 41),
+    "ampersands": "&" * SIZE,
+    "escaped escapes": "&" + "amp;" * (SIZE // 4),
+    "references": "&#1" * (SIZE // 3),
+    "NUL": "\0" * SIZE,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_takes_linear_time(name: str) -> None:
+    texts, counts = clean(HOSTILE[name], nfkc=True)
+    assert texts or any(reason.startswith("dropped: ") for reason in counts)
+    assert all(len(text) <= CleanConfig().max_characters for text in texts)

@@ -1,24 +1,26 @@
-"""`prepare` end to end: what it keeps, counts and refuses; additions; kills; workers."""
+"""`prepare` end to end: what it keeps, counts and refuses; additions, settings, ranks, full disks."""
 
 import gzip
-import json
 import os
-import signal
+import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from brimful.corpus import plan, stages
-from brimful.corpus.engines import run_tasks
+from brimful.corpus import cleaning, pipeline, plan
+from brimful.corpus.cleaning import CleanTask, clean_part
 from brimful.corpus.prepare import prepare
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import MANIFEST, Corpus, Source
 from brimful.corpus.tokenizer import load
 from brimful.errors import BrimfulError
+from brimful.storage import read_json
 
 WORDS = [
     "the",
@@ -47,7 +49,7 @@ PHRASES = [
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "PART_BYTES", 2000)
+    monkeypatch.setattr(plan, "SMALLEST_PART", 2000)
 
 
 def make_inputs(folder: Path, files: int = 6, lines: int = 40) -> list[str]:
@@ -69,7 +71,14 @@ def make_inputs(folder: Path, files: int = 6, lines: int = 40) -> list[str]:
 
 
 def run(paths: list[str], out: Path, **options) -> dict:
-    options = {"tokenizer": "train:300", "workers": 1, "read": {"split": "line"}, **options}
+    options = {
+        "tokenizer": "train:300",
+        "workers": 1,
+        "shard_tokens": 1500,
+        "validation_share": 0.1,
+        "read": {"split": "line"},
+        **options,
+    }
     return prepare(paths=paths, out=str(out), **options)
 
 
@@ -77,105 +86,204 @@ def shard_bytes(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((out / "shards").glob("[!.]*"))}
 
 
-def documents(corpus: Corpus) -> Iterator[tuple[str, tuple[str, int]]]:
+def state_of(out: Path) -> dict[str, tuple[int, int]]:
+    """Which shards are which files: a shard that was made again is another file."""
+    states = {path.name: path.stat() for path in (out / "shards").glob("*.json")}
+    return {name: (state.st_ino, state.st_mtime_ns) for name, state in states.items()}
+
+
+def documents(corpus: Corpus, split: str | None = None) -> Iterator[tuple[str, Source]]:
     tokenizer = load(corpus.tokenizer_path)
     for shard in corpus.shards:
+        if split not in (None, shard.split):
+            continue
         for number in range(shard.documents):
             begin, end = map(int, shard.offsets[number : number + 2])
             yield tokenizer.decode(shard.tokens[begin:end].tolist()), shard.source(number)
+
+
+def plain(text: str) -> str:
+    return "".join(text.lower().split())
+
+
+def line_at(source: Source) -> str:
+    """The line that a document was: records count from the first line that starts in the span."""
+    content = Path(source.path).read_bytes()
+    rest = content[source.begin - 1 :].partition(b"\n")[2] if source.begin else content
+    return rest.split(b"\n")[source.record].decode()
 
 
 def test_end_to_end(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     summary = run(paths, tmp_path / "out")
     corpus = Corpus.open(tmp_path / "out", verify=True)
-    assert len(corpus.shards) > 2
-    assert summary["documents"] == {"read": 240, "kept": corpus.documents}
-    assert summary["documents"]["kept"] + summary["duplicates"] == 240
-    assert summary["duplicates"] > 10
+    assert [shard.split for shard in corpus.shards] == ["train"] * 4 + ["validation"]
+    kept = summary["documents"]["kept"]
+    assert (summary["documents"]["read"], kept) == (240, corpus.documents)
+    assert kept + summary["dropped"]["duplicate"] == 240
+    assert summary["dropped"]["duplicate"] > 10
     assert (summary["tokens"], summary["vocabulary_size"]) == (corpus.tokens, corpus.vocabulary_size)
-    assert summary["tokens"] > summary["words"] > summary["sentences"] > summary["documents"]["kept"]
+    assert summary["tokens"] > summary["words"] > summary["sentences"] > kept
     assert summary["unknown_token_rate"] < 0.001
     assert summary["warnings"] == []
-    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
-    lines = {path: Path(path).read_text(encoding="utf-8").split("\n") for path in paths}
-    for text, (file, record) in documents(corpus):
-        plain = lines[file][record].lower()
-        assert "".join(text.split()) == "".join(plain.split())
+    assert sum(script["tokens"] for script in summary["scripts"].values()) == corpus.tokens
+    for text, source in documents(corpus):
+        assert plain(text) == plain(line_at(source))
+
+
+def test_the_manifest(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    summary = run(paths, tmp_path / "out")
+    manifest = read_json(tmp_path / "out" / MANIFEST)
+    corpus = Corpus.open(tmp_path / "out")
+    assert manifest["summary"] == {name: summary[name] for name in manifest["summary"]}
+    assert list(dict.fromkeys(entry["path"] for entry in manifest["inputs"])) == paths
+    assert all(entry["crc32"] for entry in manifest["inputs"])
+    assert manifest["totals"]["tokens"] == corpus.tokens
+    assert [shard["name"] for shard in manifest["shards"]] == [shard.name for shard in corpus.shards]
+    lengths, counts = (map(int, manifest["length_histogram"][key].split()) for key in ("lengths", "counts"))
+    histogram = dict(zip(lengths, counts, strict=True))
+    assert sum(length * count for length, count in histogram.items()) == corpus.tokens
+    assert manifest["settings"]["shard_tokens"] == 1500
 
 
 def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
     for name, text in [("b.txt", "same text\nonly in b"), ("a.txt", "only in a\nsame  text")]:
         (tmp_path / name).write_text(text)
-    run([str(tmp_path / "b.txt"), str(tmp_path / "a.txt")], tmp_path / "out", tokenizer="train:64")
+    paths = [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")]
+    run(paths, tmp_path / "out", tokenizer="train:64", validation_share=0.0)
     kept = list(documents(Corpus.open(tmp_path / "out")))
-    assert [(text, Path(file).name) for text, (file, _) in kept] == [
+    assert [(text, Path(source.path).name) for text, source in kept] == [
         ("same text", "b.txt"),
         ("only in b", "b.txt"),
         ("only in a", "a.txt"),
     ]
+    run(paths, tmp_path / "all", tokenizer="train:64", validation_share=0.0, dedup={"documents": False})
+    assert Corpus.open(tmp_path / "all").documents == 4
 
 
 def test_the_output_does_not_depend_on_workers(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
-    run(paths, tmp_path / "one", workers=1)
-    run(paths, tmp_path / "again", workers=1)
-    run(paths, tmp_path / "two", workers=2)
-    assert shard_bytes(tmp_path / "one") == shard_bytes(tmp_path / "again") == shard_bytes(tmp_path / "two")
-    tokenizers = {(tmp_path / out / "tokenizer.json").read_bytes() for out in ("one", "again", "two")}
-    assert len(tokenizers) == 1
+    folders = {name: tmp_path / name for name in ("one", "again", "two")}
+    for name, out in folders.items():
+        run(paths, out, workers=2 if name == "two" else 1)
+    for file in ("tokenizer.json", MANIFEST):
+        assert len({(out / file).read_bytes() for out in folders.values()}) == 1
+    first, *others = (shard_bytes(out) for out in folders.values())
+    assert all(other == first for other in others)
 
 
-def test_finished_work_is_kept_and_additions_only_add(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_hold_about_equally_many_tokens(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in", files=10, lines=200)
+    run(paths, tmp_path / "out", shard_tokens=5000, validation_share=0.0, dedup={"documents": False})
+    sizes = [len(shard.tokens) for shard in Corpus.open(tmp_path / "out").shards]
+    assert len(sizes) == round(sum(sizes) / 5000)
+    assert max(sizes) < 1.1 * min(sizes)
+
+
+def test_a_large_file_is_shared_and_reads_the_same(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in", files=8)
+    joined = tmp_path / "joined.txt"
+    joined.write_text("\n".join(Path(path).read_text(encoding="utf-8") for path in paths), encoding="utf-8")
+    run([str(joined)], tmp_path / "joined", workers=2)
+    assert len(list((tmp_path / "joined" / "text").glob("part-*.json"))) > 3
+    run(paths, tmp_path / "apart")
+    assert {text for text, _ in documents(Corpus.open(tmp_path / "joined"))} == {
+        text for text, _ in documents(Corpus.open(tmp_path / "apart"))
+    }
+    for text, source in documents(Corpus.open(tmp_path / "joined")):
+        assert plain(text) == plain(line_at(source))
+
+
+def test_finished_work_is_kept_and_additions_only_add(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
-    run(paths[:4], tmp_path / "out")
-    before = shard_bytes(tmp_path / "out")
-    fingerprint = Corpus.open(tmp_path / "out").fingerprint
+    out = tmp_path / "out"
+    run(paths[:4], out)
+    before, state, fingerprint = shard_bytes(out), state_of(out), Corpus.open(out).fingerprint
+    held_out = {text for text, _ in documents(Corpus.open(out), "validation")}
     for path in paths[:4]:
         os.utime(path)  # touched, not changed
-    with monkeypatch.context() as patch:
-        patch.setattr(stages, "clean", None)
-        patch.setattr(stages, "encode", None)
-        run(paths[:4], tmp_path / "out")
-    assert shard_bytes(tmp_path / "out") == before
-    summary = run([str(tmp_path / "in")], tmp_path / "out")
-    after = shard_bytes(tmp_path / "out")
+    run(paths[:4], out)
+    assert (shard_bytes(out), state_of(out)) == (before, state)
+    summary = run([str(tmp_path / "in")], out)
+    assert {name: state_of(out)[name] for name in state} == state
+    after = shard_bytes(out)
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
-    assert Corpus.open(tmp_path / "out").fingerprint != fingerprint
+    assert Corpus.open(out, verify=True).fingerprint != fingerprint
     assert summary["documents"]["read"] == 240
-    texts = [text for text, _ in documents(Corpus.open(tmp_path / "out"))]
+    texts = [text for text, _ in documents(Corpus.open(out))]
     assert len(set(texts)) == len(texts)
+    assert held_out < {text for text, _ in documents(Corpus.open(out), "validation")}
 
 
-def test_retraining_the_tokenizer_starts_the_shards_over(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    run(paths[:2], tmp_path / "out")
-    (tmp_path / "in" / "9.txt").write_text("entirely different vocabulary\n" * 3 + "Ελληνικά Ελληνικά\n")
-    paths = [*paths[:2], str(tmp_path / "in" / "9.txt")]
-    assert run(paths, tmp_path / "out")["unknown_token_rate"] > 0
-    run(paths, tmp_path / "out", retrain_tokenizer=True)
-    run(paths, tmp_path / "fresh")
-    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "fresh")
-
-
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"tokenizer": "train:200"}, "tokenizer"),
-        ({"clean": {"min_characters": 3}}, "clean.min_characters"),
-        ({"language": "en"}, "language"),
-    ],
-)
-def test_other_settings_need_another_folder(tmp_path: Path, change: dict, key: str) -> None:
-    paths = make_inputs(tmp_path / "in", files=1)
-    run(paths, tmp_path / "out")
+def test_additions_that_hold_nothing_new(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in", files=2)
+    run(paths[:1], tmp_path / "out")
     before = shard_bytes(tmp_path / "out")
-    with pytest.raises(BrimfulError, match=f"was prepared with {key}="):
-        run(paths, tmp_path / "out", **change)
+    shutil.copy(paths[0], paths[1])
+    summary = run(paths, tmp_path / "out")
     assert shard_bytes(tmp_path / "out") == before
+    assert summary["documents"]["read"] == 80
+    assert run(paths, tmp_path / "out")["documents"] == summary["documents"]
+
+
+def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in", files=10, lines=200)
+    first = run(paths, tmp_path / "first", validation_share=0.2)
+    run(paths[::-1], tmp_path / "second", validation_share=0.2, shard_tokens=4000)
+    held_out = [
+        {text for text, _ in documents(Corpus.open(tmp_path / name), "validation")}
+        for name in ("first", "second")
+    ]
+    assert held_out[0] == held_out[1]
+    assert first["documents"]["validation"] == len(held_out[0])
+    assert 0.15 < len(held_out[0]) / first["documents"]["kept"] < 0.25
+    assert run(paths, tmp_path / "none", validation_share=0.0)["documents"]["validation"] == 0
+
+
+def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    out = tmp_path / "out"
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
+    run(paths, out)
+    text = {path.name: path.stat().st_mtime_ns for path in (out / "text").glob("part-*")}
+    options = {"words": {"lexicon": str(lexicon)}}
+    words = run(paths, out, **options)["words"]
+    assert {path.name: path.stat().st_mtime_ns for path in (out / "text").glob("part-*")} == text
+    run(paths, tmp_path / "fresh", tokenizer=str(out), **options)
+    assert shard_bytes(out) == shard_bytes(tmp_path / "fresh")
+    lexicon.write_text("无创dna\n", encoding="utf-8")
+    assert run(paths, out, **options)["words"] > words
+
+    options |= {"clean": {"min_characters": 60}, "shard_tokens": 3000}
+    fewer = run(paths, out, **options)
+    assert fewer["dropped"]["too short"] > 0
+    run(paths, tmp_path / "fresh2", tokenizer=str(out), **options)
+    assert shard_bytes(out) == shard_bytes(tmp_path / "fresh2")
+    assert len(shard_bytes(out)) < len(shard_bytes(tmp_path / "fresh"))
+
+
+def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    out = tmp_path / "out"
+    run(paths[:2], out)
+    before = shard_bytes(out)
+    with pytest.raises(BrimfulError, match=r"frozen: it was made with tokenizer='train:300', not 'train:200"):
+        run(paths[:2], out, tokenizer="train:200")
+    with pytest.raises(BrimfulError, match=r"made with nfkc=False, not True; add --retrain-tokenizer"):
+        run(paths[:2], out, clean={"nfkc": True})
+    assert shard_bytes(out) == before
+    (tmp_path / "in" / "9.txt").write_text("entirely different vocabulary\n" * 3 + "Ελληνικά Ελληνικά\n")
+    more = [*paths[:2], str(tmp_path / "in" / "9.txt")]
+    assert run(more, out)["unknown_token_rate"] > 0
+    assert run(more, out, retrain_tokenizer=True, tokenizer="train:310")["unknown_token_rate"] == 0
+    run(more, tmp_path / "fresh", tokenizer="train:310")
+    assert (out / "tokenizer.json").read_bytes() == (tmp_path / "fresh" / "tokenizer.json").read_bytes()
+    (out / "tokenizer.json").unlink()
+    with pytest.raises(BrimfulError, match=r"is not the tokenizer that the shards were made with"):
+        run(more, out, tokenizer="train:310")
 
 
 def test_inputs_that_changed_or_went_are_refused(tmp_path: Path) -> None:
@@ -183,6 +291,10 @@ def test_inputs_that_changed_or_went_are_refused(tmp_path: Path) -> None:
     run(paths, tmp_path / "out")
     with pytest.raises(BrimfulError, match=r"contains .*1\.txt, which is not among the inputs now"):
         run(paths[:1], tmp_path / "out")
+    content = Path(paths[1]).read_bytes()
+    Path(paths[1]).write_bytes(content.replace(b"the", b"teh", 1))
+    with pytest.raises(BrimfulError, match=r"1\.txt changed since it was prepared"):
+        run(paths, tmp_path / "out")
     Path(paths[0]).write_text("changed")
     with pytest.raises(BrimfulError, match=r"0\.txt changed since it was prepared"):
         run(paths, tmp_path / "out")
@@ -193,30 +305,64 @@ def test_a_lexicon_and_a_given_tokenizer(tmp_path: Path) -> None:
     run(paths, tmp_path / "first")
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
-    options = {"tokenizer": str(tmp_path / "first"), "words": {"lexicon": str(lexicon)}}
-    run(paths, tmp_path / "second", **options)
+    run(paths, tmp_path / "second", tokenizer=str(tmp_path / "first"), words={"lexicon": str(lexicon)})
     first, second = (Corpus.open(tmp_path / name) for name in ("first", "second"))
     assert first.tokens == second.tokens
-    assert sum(shard.record["words"] for shard in first.shards) > sum(
-        s.record["words"] for s in second.shards
-    )
-    lexicon.write_text("无创dna\n", encoding="utf-8")
-    with pytest.raises(BrimfulError, match="was prepared with lexicon content="):
-        run(paths, tmp_path / "second", **options)
+    words = [sum(shard.record["words"] for shard in corpus.shards) for corpus in (first, second)]
+    assert words[0] > words[1]
+
+
+def test_recurring_lines_go_from_later_documents(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    footer = "All rights reserved by the owner of this site."
+    for number in range(20):
+        body = f"Story number {'x' * number} begins here, and ends soon after."
+        (folder / f"{number:02}.txt").write_text(f"{body}\n\n{footer}\n")
+    (folder / "98.txt").write_text(f"{footer}\n{footer}\n")
+    (folder / "99.txt").write_text(footer)
+    options = {"read": {"split": "file"}, "validation_share": 0.0}
+    summary = run([str(folder)], tmp_path / "out", dedup={"lines": 5}, **options)
+    texts = [text for text, _ in documents(Corpus.open(tmp_path / "out"))]
+    assert ["rights reserved" in text for text in texts] == [True] * 5 + [False] * 15 + [True]
+    assert all("story number" in text for text in texts[:20])
+    assert summary["cleaned"]["recurring lines dropped"] == 17
+    assert summary["dropped"] == {"only recurring lines": 1}
+    kept = run([str(folder)], tmp_path / "off", dedup={"lines": 0}, **options)
+    assert kept["documents"]["kept"] == 22
+
+
+def test_near_duplicates_are_dropped_on_request(tmp_path: Path) -> None:
+    pytest.importorskip("rensa")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    draw = np.random.Generator(np.random.Philox(3))
+    words = [f"word{number}" for number in range(500)]
+    base = draw.choice(words, 300).tolist()
+    (folder / "1.txt").write_text(" ".join(base))
+    (folder / "2.txt").write_text(" ".join([*base[:150], "other", *base[151:]]))
+    (folder / "3.txt").write_text(" ".join(draw.choice(words, 300)))
+    options = {"read": {"split": "file"}, "validation_share": 0.0}
+    assert run([str(folder)], tmp_path / "out", **options)["documents"]["kept"] == 3
+    summary = run([str(folder)], tmp_path / "out", dedup={"near": True}, **options)
+    assert summary["dropped"] == {"near duplicate": 1}
+    sources = [Path(source.path).name for _, source in documents(Corpus.open(tmp_path / "out"))]
+    assert sources == ["1.txt", "3.txt"]
 
 
 def test_special_tokens_in_a_text_stay_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a [MASK] in the text [SEP] and [CLS] too\n" * 3)
-    run([str(tmp_path / "a.txt")], tmp_path / "out")
+    run([str(tmp_path / "a.txt")], tmp_path / "out", validation_share=0.0)
     assert Corpus.open(tmp_path / "out").shards[0].tokens.min() >= 5
 
 
 def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in", files=1)
+    make_inputs(tmp_path / "in", files=1)
     folder = tmp_path / "in"
     (folder / "binary.txt").write_bytes(bytes(range(256)) * 50)
     (folder / "cut.txt.gz").write_bytes(gzip.compress(os.urandom(50_000).hex().encode())[:20_000])
     (folder / "bytes.txt").write_bytes(b"caf\xe9 is not UTF-8, but all the rest of this line is fine")
+    (folder / "empty.txt").touch()
     (folder / "gb.txt").write_bytes("全部都是乱码的文件".encode("gb18030"))
     summary = run([str(folder)], tmp_path / "out")
     assert [line.removeprefix(str(folder) + "/") for line in summary["warnings"]] == [
@@ -227,8 +373,37 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
         "gb.txt: undecodable characters: 13",
     ]
     assert summary["dropped"]["undecodable"] == 1
-    assert any(Path(file).name == "0.txt" for _, (file, _) in documents(Corpus.open(tmp_path / "out")))
-    assert paths
+    assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))
+
+
+def clean_slowly(task: CleanTask) -> dict:
+    """Clean a part; a text that says `hang` keeps the interpreter's lock for ever."""
+    real = cleaning.Cleaner.__call__
+
+    def slow(cleaner: cleaning.Cleaner, raw: str, *arguments: Any, **keywords: Any) -> list[str]:
+        if raw == "hang":
+            re.match("(a+)+$", "a" * 60 + "b")
+        return real(cleaner, raw, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning.Cleaner, "__call__", slow)
+        return clean_part(task)
+
+
+def test_a_document_that_takes_too_long_is_skipped_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = make_inputs(tmp_path / "in", files=2)
+    for path in paths:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        Path(path).write_text("\n".join(["hang", *lines, "hang"]), encoding="utf-8")
+    monkeypatch.setattr(pipeline, "clean_part", clean_slowly)
+    summary = run(paths, tmp_path / "out", document_seconds=0.5, workers=2)
+    assert summary["dropped"]["hostile"] == 4
+    issue = "documents skipped that took over 0.5 s to clean: 2"
+    assert summary["warnings"] == [f"{path}: {issue}" for path in paths]
+    assert summary["documents"]["read"] == 84
+    assert {source.path for _, source in documents(Corpus.open(tmp_path / "out"))} == set(paths)
 
 
 def test_nothing_left(tmp_path: Path) -> None:
@@ -242,24 +417,14 @@ def test_nothing_left(tmp_path: Path) -> None:
     (tmp_path / "in" / "b.txt").write_text("x\n\ny\n")
     with pytest.raises(BrimfulError, match="too short: 2"):
         run([str(tmp_path / "in")], out)
-    assert not (out / "shards").exists() or not any((out / "shards").iterdir())
+    assert not (out / MANIFEST).exists()
     assert run([str(tmp_path / "in")], out, clean={"min_characters": 1})["documents"]["kept"] == 2
-
-
-def test_parts_without_documents_are_empty_shards(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in", files=3)
-    Path(paths[1]).write_text(Path(paths[0]).read_text())
-    summary = run(paths, tmp_path / "out")
-    corpus = Corpus.open(tmp_path / "out", verify=True)
-    assert [shard.documents > 0 for shard in corpus.shards] == [True, False, True]
-    assert summary["documents"]["kept"] == corpus.documents
 
 
 def test_max_documents(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     summary = run(paths, tmp_path / "out", max_documents=50)
     assert summary["documents"]["read"] == 50
-    assert summary["shards"] == 2
     run(paths, tmp_path / "two", max_documents=50, workers=2)
     assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
 
@@ -276,6 +441,10 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
         ({"words": {"lexicon": "absent"}}, "cannot read the lexicon"),
         ({"read": {"encoding": "utf-88"}}, "unknown encoding"),
         ({"workers": -1}, "workers must be"),
+        ({"validation_share": 1.0}, "validation_share is 1.0"),
+        ({"shard_tokens": 0}, "shard_tokens is 0"),
+        ({"rank": 2, "world": 2}, "rank is 2: with world=2 it must be from 0 to 1"),
+        ({"world": 2, "retrain_tokenizer": True}, "leave out rank and world"),
         ({"clean": {"min_chars": 1}}, "did you mean 'min_characters'"),
     ]:
         with pytest.raises(BrimfulError, match=message):
@@ -294,100 +463,81 @@ def test_where_the_output_cannot_be(tmp_path: Path) -> None:
         run(paths, tmp_path / "other")
 
 
-def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("cannot mount a small tmpfs here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, small_disk: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     run(paths, tmp_path / "reference")
-    real, calls = os.fsync, 0
-
-    def fills_up(descriptor: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 60:
-            raise OSError(28, "No space left on device")
-        real(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fills_up)
-        with pytest.raises(BrimfulError, match="No space left on device"):
-            run(paths, tmp_path / "out")
-    run(paths, tmp_path / "out")
-    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "reference")
-
-
-def wait_for_workers(group: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+    out = small_disk / "out"
+    ballast = small_disk / "ballast"
+    failures = []
+    for free_kb in (0, 40, 80, 120, 160, 200):
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        ballast.write_bytes(bytes(max(0, free - free_kb * 1024)))
         try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    raise AssertionError("worker processes outlive their parent")
-
-
-SCRIPT = """
-import sys
-from brimful.corpus import plan
-from brimful.corpus.prepare import prepare
-if __name__ == "__main__":
-    plan.PART_BYTES = 2000
-    prepare(paths=[sys.argv[1]], out=sys.argv[2], tokenizer="train:300", workers=int(sys.argv[3]),
-            read={"split": "line"})
-"""
-
-
-def test_a_killed_run_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
-    make_inputs(tmp_path / "in", files=6, lines=100)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    run([str(tmp_path / "in")], tmp_path / "reference")
-    out = tmp_path / "out"
-    milestones = [
-        "text/.tmp-*",
-        "text/part-00002.json",
-        "tokenizer.json",
-        "shards/.tmp-*",
-        "shards/part-00003.tok",
-    ]
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    killed = 0
-    for number, milestone in enumerate(milestones):
-        command = [sys.executable, str(script), str(tmp_path / "in"), str(out), str(1 + number % 2)]
-        process = subprocess.Popen(
-            command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and not any(out.glob(milestone)):
-            time.sleep(0.001)
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)  # the parent only: its workers must go by themselves
-            killed += 1
-        process.wait()
-        wait_for_workers(process.pid)
-    assert killed >= 3
-    run([str(tmp_path / "in")], out)
+            run(paths, out)
+        except BrimfulError as error:
+            failures.append(str(error))
+        ballast.unlink()
+    assert all("No space left on device" in failure for failure in failures)
+    assert len(failures) >= 3
+    run(paths, out)
     assert shard_bytes(out) == shard_bytes(tmp_path / "reference")
     assert list(out.rglob(".tmp-*")) == []
 
 
-def die_once(task: tuple[int, str]) -> int:
-    number, marker = task
-    if number == 2 and not os.path.exists(marker):
-        Path(marker).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
+SCRIPT = """
+import sys
+from brimful.corpus import cleaning, pipeline, plan
+from brimful.corpus.cleaning import CleanTask, clean_part
+from brimful.corpus.prepare import prepare
+plan.SMALLEST_PART = 2000
+prepare(paths=[sys.argv[1]], out=sys.argv[2], tokenizer="train:300", workers=1, shard_tokens=1500,
+        validation_share=0.1, read={"split": "line"}, rank=int(sys.argv[3]), world=int(sys.argv[4]))
+"""
 
 
-def die_always(task: tuple[int, str]) -> int:
-    if task[0] == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return task[0]
+def start_rank(inputs: Path, out: Path, rank: int, world: int) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", SCRIPT, str(inputs), str(out), str(rank), str(world)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_worker_that_dies_is_retried_then_reported_by_name(tmp_path: Path) -> None:
-    tasks = [(number, str(tmp_path / "marker")) for number in range(4)]
-    assert run_tasks(die_once, tasks, 2, "test") == [0, 1, 4, 9]
-    with pytest.raises(BrimfulError, match="killed twice on task 2"):
-        run_tasks(die_always, tasks, 2, "test", lambda task: f"task {task[0]}")
+def test_several_ranks_make_the_same_bytes(tmp_path: Path) -> None:
+    make_inputs(tmp_path / "in")
+    run([str(tmp_path / "in")], tmp_path / "reference")
+    out = tmp_path / "out"
+    ranks = [start_rank(tmp_path / "in", out, rank, 3) for rank in (2, 1, 0)]
+    for process in ranks:
+        errors = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, errors
+    assert shard_bytes(out) == shard_bytes(tmp_path / "reference")
+    assert (out / MANIFEST).read_bytes() == (tmp_path / "reference" / MANIFEST).read_bytes()
+
+
+def test_ranks_do_not_wait_for_one_that_failed(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    out = tmp_path / "out"
+    run(paths[:3], out, tokenizer="train:310")
+    waiting = start_rank(tmp_path / "in", out, 1, 2)
+    while not (out / "ranks" / "1.started").exists():
+        assert waiting.poll() is None
+        time.sleep(0.01)
+    with pytest.raises(BrimfulError, match="is frozen"):
+        run([str(tmp_path / "in")], out, rank=0, world=2)
+    _, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1
+    assert "rank 0 failed (the tokenizer of" in errors
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.corpus.shards import Corpus, Shard, TokenBatch, write_shard
+from brimful.corpus.shards import MANIFEST, Corpus, Shard, TokenBatch, write_manifest, write_shard
 from brimful.errors import BrimfulError
 
 SPECIFICATION = Path(__file__).parent.parent / "docs" / "shard-format.md"
@@ -34,6 +34,7 @@ def write(
     (directory / "tokenizer.json").write_text("{}")
     facts = {"tokenizer_hash": "t", "config_hash": "c", "inputs": ["a.txt", "b.txt"], **facts}
     write_shard(directory / "shards", name, batches, vocabulary_size=size, **facts)
+    write_manifest(directory, sorted(path.stem for path in (directory / "shards").glob("*.json")))
 
 
 tokens = st.tuples(st.integers(0, 65_535), st.booleans(), st.booleans())
@@ -75,9 +76,9 @@ def test_the_specified_reader_reads_a_shard(tmp_path: Path) -> None:
     read = list(namespace["read_shard"](tmp_path / "shards", "part-00000"))
     found = [list(zip(*(array.tolist() for array in arrays), strict=True)) for *arrays, _ in read]
     assert found == stored
-    assert [source for *_, source in read] == [("a.txt", 0), ("b.txt", 3)]
+    assert [source for *_, source in read] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
     shard = Shard(tmp_path / "shards", "part-00000")
-    assert [shard.source(0), shard.source(1)] == [("a.txt", 0), ("b.txt", 3)]
+    assert [shard.source(0), shard.source(1)] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
 
 
 def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"is not a folder; make them with: brimful prepare"):
         Corpus.open(tmp_path / "absent")
-    with pytest.raises(BrimfulError, match="holds no finished shards"):
+    with pytest.raises(BrimfulError, match=r"holds no finished corpus \(no MANIFEST.json\)"):
         Corpus.open(tmp_path)
     write(tmp_path, [])
     with pytest.raises(BrimfulError, match="hold no document"):
@@ -105,6 +106,24 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     write(tmp_path, [batch_of([[(1, True, True)]])], name="part-00001", tokenizer_hash="other")
     with pytest.raises(BrimfulError, match="different tokenizers"):
         Corpus.open(tmp_path)
+
+
+def test_a_shard_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    manifest = (tmp_path / MANIFEST).read_bytes()
+    write(tmp_path, [batch_of([[(2, True, True)]])], name="part-00001", split="validation")
+    (tmp_path / MANIFEST).write_bytes(manifest)
+    corpus = Corpus.open(tmp_path)
+    assert [shard.name for shard in corpus.shards] == ["part-00000"]
+    assert json.loads(manifest)["totals"]["tokens"] == corpus.tokens == 1
+
+
+def test_the_split_is_read_back(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    write(tmp_path, [batch_of([[(2, True, True)]])], name="part-00001", split="validation", begins=[7, 9])
+    corpus = Corpus.open(tmp_path)
+    assert [shard.split for shard in corpus.shards] == ["train", "validation"]
+    assert corpus.shards[1].source(0) == ("a.txt", 7, 0)
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
@@ -122,8 +141,8 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="cut short"):
         Corpus.open(tmp_path / "b")
     record = tmp_path / "a" / "shards" / "part-00000.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "format_version": 2}))
-    with pytest.raises(BrimfulError, match="shard format 2, this Brimful reads 1"):
+    record.write_text(json.dumps({**json.loads(record.read_text()), "format_version": 3}))
+    with pytest.raises(BrimfulError, match="has format 3, this Brimful reads 2"):
         Corpus.open(tmp_path / "a")
 
 

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from brimful.corpus.tokenizer import load, save, special_ids, tokenizer_hash, train
+from brimful.corpus.tokenizer import load, save, special_ids, tokenizer_hash, train, with_nfkc
 from brimful.errors import BrimfulError
 
 TEXTS = [
@@ -21,15 +23,18 @@ TRAIN = """
 import sys
 from brimful.corpus.tokenizer import train
 sys.stdout.reconfigure(encoding="utf-8")
-print(train(eval(sys.stdin.read()), 300).to_str())
+texts = eval(sys.stdin.read())
+for han in ("characters", "pieces"):
+    print(train(texts, 380, model=sys.argv[1], han=han).to_str())
 """
 
 
-def test_training_is_deterministic_across_processes() -> None:
+@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+def test_training_is_deterministic_across_processes(model: str) -> None:
     outputs = set()
     for seed in ("1", "2", "3"):
         run = subprocess.run(
-            [sys.executable, "-c", TRAIN],
+            [sys.executable, "-c", TRAIN, model],
             input=repr(TEXTS),
             capture_output=True,
             encoding="utf-8",
@@ -60,6 +65,112 @@ def test_a_trained_tokenizer_is_bert() -> None:
     assert "[UNK]" not in tokenizer.encode(TEXTS[1]).tokens
 
 
+KINDS = [(model, han) for model in ("wordpiece", "bpe", "unigram") for han in ("characters", "pieces")]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def kind(request) -> tuple[str, str, Tokenizer]:
+    model, han = request.param
+    return model, han, train(TEXTS, 420, model=model, han=han, nfkc=True)
+
+
+def test_every_model_has_the_same_special_tokens(kind) -> None:
+    _, _, tokenizer = kind
+    ids = special_ids(tokenizer)
+    assert (ids.pad, ids.unk, ids.cls, ids.sep, ids.mask) == (0, 1, 2, 3, 4)
+    assert tokenizer.get_vocab_size() <= 420
+    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
+    pair = tokenizer.encode("quick", "fox")
+    assert (pair.ids[0], pair.ids[-1], pair.ids.count(ids.sep)) == (ids.cls, ids.sep, 2)
+    assert pair.type_ids[-1] == 1
+    assert tokenizer.encode("fox [MASK]").ids[-2] == ids.mask
+    assert tokenizer_hash(Tokenizer.from_str(tokenizer.to_str())) == tokenizer_hash(tokenizer)
+
+
+def test_han_characters_stand_alone_or_form_pieces_of_up_to_four(kind) -> None:
+    _, han, tokenizer = kind
+    encoding = tokenizer.encode("无创dna检测，中华人民共和国 fox", add_special_tokens=False)
+    text = "无创dna检测，中华人民共和国 fox"
+    tokens = [text[a:b] for a, b in encoding.offsets]
+    longest = max(sum("一" <= c <= "鿿" for c in token) for token in tokens)
+    assert longest == 1 if han == "characters" else 1 < longest <= 4
+    assert not any("d" in token and "创" in token for token in tokens)
+
+
+def test_offsets_and_text_survive(kind) -> None:
+    model, han, tokenizer = kind
+    text = "the ﬁne foxes, 检测 again"
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    begins = [begin for begin, _ in encoding.offsets]
+    assert begins == sorted(begins)
+    assert {text[a:b].strip() for a, b in encoding.offsets} >= {"the", "again", ","}
+    assert [text[a:b].strip() for a, b in encoding.offsets][1] == "ﬁne"
+    decoded = tokenizer.decode(encoding.ids)
+    if model != "wordpiece":
+        assert decoded == "the fine foxes, 检测 again"
+    elif han == "characters":
+        assert decoded == "the fine foxes, 检 测 again"
+
+
+def test_transformers_gives_the_same_ids(kind, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    _, _, tokenizer = kind
+    save(tokenizer, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert len(theirs) == tokenizer.get_vocab_size()
+    for text in [*TEXTS[:3], "  two  blanks\n\nand ﬁne 检测 [MASK] end "]:
+        ids = tokenizer.encode(text).ids
+        assert theirs(text)["input_ids"] == ids
+        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
+    assert theirs("quick", "fox")["token_type_ids"] == tokenizer.encode("quick", "fox").type_ids
+
+
+CASED_BPE = train(TEXTS, 340, model="bpe", lowercase=False)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_cased_bpe_spells_every_text_as_it_is(text: str) -> None:
+    CASED_BPE.encode_special_tokens = True
+    assert CASED_BPE.decode(CASED_BPE.encode(text, add_special_tokens=False).ids) == text
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+def test_case_and_accents(model: str) -> None:
+    texts = ["Fox fox FOX Äpfel 한국어"] * 5
+    cased = train(texts, 400, model=model, lowercase=False)
+    assert len({tuple(cased.encode(word).ids) for word in ("Fox", "fox", "FOX")}) == 3
+    uncased = train(texts, 400, model=model)
+    assert uncased.encode("apfel FOX").ids == uncased.encode("Äpfel fox").ids
+    if model != "wordpiece":
+        assert uncased.decode(uncased.encode("한국어").ids) == "한국어"
+        assert uncased.normalizer.normalize_str("한국어") == "한국어"
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("han", ["characters", "pieces"])
+def test_overlong_words_teach_nothing(model: str, han: str) -> None:
+    junk = ["x" * 1000, "foo " + "yz" * 500 + " bar", "q" * 200_000]
+    with_junk = train([*TEXTS, *junk], 400, model=model, han=han)
+    assert not any(piece in token for token in with_junk.get_vocab() for piece in ("xx", "yz", "qq"))
+
+
+def test_with_nfkc() -> None:
+    plain = train(TEXTS, 300)
+    fixed = with_nfkc(plain)
+    assert "[UNK]" not in fixed.encode("ｆｏｘ").tokens
+    assert fixed.encode("ｆｏｘ").ids == plain.encode("fox").ids
+    assert fixed.encode("ｆｏｘ jumps").offsets[1:3] == [(0, 3), (4, 9)]
+    assert with_nfkc(fixed) is fixed
+    assert tokenizer_hash(with_nfkc(plain)) == tokenizer_hash(fixed)
+    bare = Tokenizer(models.BPE())
+    assert with_nfkc(bare).normalizer.normalize_str("ﬁ") == "fi"
+    bare.normalizer = normalizers.NFKC()
+    assert with_nfkc(bare) is bare
+    bare.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFKC()])
+    assert with_nfkc(bare) is bare
+
+
 def test_a_cased_tokenizer_tells_case() -> None:
     tokenizer = train(["Fox fox FOX Äpfel"] * 5, 100, lowercase=False)
     assert len({tuple(tokenizer.encode(word).ids) for word in ("Fox", "fox", "FOX")}) == 3
@@ -72,10 +183,14 @@ def test_frequent_characters_win_a_small_vocabulary() -> None:
     assert tokenizer.encode("的一是不", add_special_tokens=False).tokens == list("的一是不")
 
 
-@pytest.mark.parametrize(("texts", "size", "message"), [(["a"], 10, "too small"), ([], 100, "are empty")])
-def test_impossible_training(texts: list[str], size: int, message: str) -> None:
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [(["a"], 10, "too small"), ([], 400, "are empty"), ([" \n"], 400, "are empty")],
+)
+@pytest.mark.parametrize(("model", "han"), KINDS)
+def test_impossible_training(texts: list[str], size: int, message: str, model: str, han: str) -> None:
     with pytest.raises(BrimfulError, match=message):
-        train(texts, size)
+        train(texts, size, model=model, han=han)
 
 
 def test_transformers_reads_what_is_saved(tmp_path: Path) -> None:
@@ -127,6 +242,43 @@ def test_vocab_txt(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_vocab_txt_keeps_line_numbers_as_ids(tmp_path: Path, ending: str) -> None:
+    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "", "the", "fox", "", "dog"]
+    (tmp_path / "vocab.txt").write_text("\ufeff" + ending.join([*lines, "", ""]), "utf-8", newline="")
+    tokenizer = load(tmp_path)
+    assert tokenizer.get_vocab_size() == len(lines)
+    assert tokenizer.encode("the fox dog", add_special_tokens=False).ids == [7, 8, 10]
+
+
+def test_vocab_json_with_merges(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "f", "o", "x", "Ġ", "fo", "fox", "Ġfox"]
+    vocabulary = json.dumps({word: number for number, word in enumerate(words)})
+    (tmp_path / "vocab.json").write_text(vocabulary, encoding="utf-8")
+    with pytest.raises(BrimfulError, match=r"needs its merges.txt"):
+        load(tmp_path)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nf o\nfo x\nĠ fox\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for path in (tmp_path, tmp_path / "vocab.json"):
+        ours = load(path)
+        assert ours.encode("fox fox").ids == [0, 10, 11, 2]
+        assert ours.encode("fox fo fx").ids == theirs("fox fo fx")["input_ids"]
+        assert ours.encode("fox <mask> fo").ids == [0, 10, 4, 8, 9, 2]  # the mask takes the blank before it
+        assert ours.encode("fox", "fox").ids == theirs("fox", "fox")["input_ids"]
+    (tmp_path / "vocab.json").write_text('{"f": 0}')
+    with pytest.raises(BrimfulError, match=r"vocab.json"):
+        load(tmp_path)
+
+
+def test_a_sentencepiece_model_must_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"\n\x0e")
+    for path in (tmp_path, tmp_path / "spiece.model"):
+        with pytest.raises(BrimfulError, match=r"SentencePiece model.*tokenizer.json.*save_pretrained"):
+            load(path)
+
+
 def test_special_tokens_of_roberta_and_missing_ones(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
@@ -140,7 +292,9 @@ def test_special_tokens_of_roberta_and_missing_ones(tmp_path: Path) -> None:
 
 
 def test_what_is_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"no tokenizer in .*looked for tokenizer.json and vocab.txt"):
+    with pytest.raises(
+        BrimfulError, match=r"no tokenizer in .*looked for tokenizer.json, vocab.txt, vocab.json"
+    ):
         load(tmp_path)
     with pytest.raises(BrimfulError, match="no tokenizer at"):
         load(tmp_path / "absent.json")

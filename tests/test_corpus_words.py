@@ -1,15 +1,19 @@
 """Word spans, word bits under three kinds of tokenizer, and sentences."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from brimful.corpus.code_points import HAN, character_classes, code_points
+from brimful.corpus.encode import TextEncoder
+from brimful.corpus.han import HanSegmenter
 from brimful.corpus.sentences import sentence_spans
-from brimful.corpus.stages import encode
-from brimful.corpus.tokenizer import train
-from brimful.corpus.words import Segmenter, read_lexicon, word_starts
+from brimful.corpus.training import train
+from brimful.corpus.words import Segmenter, read_lexicon, segmenter_name, word_starts
 from brimful.errors import BrimfulError
 
 TEXTS = [
@@ -53,6 +57,9 @@ def unigram() -> Tokenizer:
 TOKENIZERS = {"wordpiece": wordpiece(), "byte-level BPE": byte_bpe(), "Unigram": unigram()}
 
 
+SEGMENTER = HanSegmenter(character_classes() == HAN)
+
+
 def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto") -> list[str]:
     spans = Segmenter(language, lexicon).spans(text)  # type: ignore[arg-type]
     return [text[begin:end] for begin, end in spans]
@@ -69,6 +76,11 @@ def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto"
         ("AI in MAIN, AIs", ["AI", "in", "MAIN", ",", "AIs"]),  # no lexicon word inside another word
         ("cafe\u0301s 👨‍👩‍👧 ❤️", ["cafe\u0301s", "👨‍👩‍👧", "❤️"]),
         ("a...b", ["a", ".", ".", ".", "b"]),
+        ("使用语言模型的probability。", ["使用", "语言", "模型", "的", "probability", "。"]),
+        ("http://a.b/c_d", ["http", ":", "/", "/", "a", ".", "b", "/", "c", "_", "d"]),
+        ("我爱C++和.NET", ["我", "爱", "C", "+", "+", "和", ".", "NET"]),
+        ("らーめんを食べる カタカナ", ["らーめんを", "食", "べる", "カタカナ"]),
+        ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
         ("한국어 문장", ["한국어", "문장"]),
         (" \n\t ", []),
         ("", []),
@@ -88,6 +100,43 @@ def test_large_lexicon_and_characters_beyond_the_basic_plane() -> None:
     assert words_of("😀𠀀药品49999号😀", lexicon) == ["😀", "𠀀", "药品49999号", "😀"]
 
 
+AROUND_HAN = "中国人民我爱北京天安门的服务态度々〇腾讯无创豈𠀀一a1Z+#&._%- \n\r。,é\u0301\u200dア😀"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.text(alphabet=AROUND_HAN, max_size=50), min_size=1, max_size=5))
+def test_remembered_runs_are_cut_as_rjieba_cuts_the_whole_text(texts: list[str]) -> None:
+    rjieba = pytest.importorskip("rjieba")
+    is_han = character_classes() == HAN
+    for text in [*texts, *texts, "".join(texts) * 8]:
+        cuts = np.cumsum([0, *map(len, rjieba.cut(text))])[:-1].tolist()
+        begins = SEGMENTER.word_begins(code_points(text)).tolist()
+        assert [b for b in begins if is_han[ord(text[b])]] == [c for c in cuts if is_han[ord(text[c])]]
+
+
+def test_jieba_serves_where_rjieba_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jieba")
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    assert segmenter_name().startswith("jieba ")
+    assert words_of("顺利的无创dna检测 江南style", LEXICON) == [
+        "顺利",
+        "的",
+        "无创dna",
+        "检测",
+        "江南",
+        "style",
+    ]
+
+
+def test_no_segmenter_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    assert words_of("plain English") == ["plain", "English"]
+    assert words_of("中国 now", language="en") == ["中国", "now"]
+    with pytest.raises(BrimfulError, match="neither rjieba nor jieba"):
+        words_of("中国 now")
+
+
 @given(st.text(alphabet="ab1 \n中国人民。,é\u0301😀\u200dあーア()Co", max_size=60))
 def test_spans_cover_everything_but_blanks_once(text: str) -> None:
     spans = Segmenter("auto", ["中国 人", "Co b"]).spans(text)
@@ -103,7 +152,7 @@ def test_spans_cover_everything_but_blanks_once(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_bits_give_back_words(kind: str, text: str) -> None:
     """Cutting the text where a token starts a word gives unions of words, and no word is cut."""
-    batch = encode(TOKENIZERS[kind], Segmenter("auto", LEXICON), [text])
+    batch = TextEncoder(TOKENIZERS[kind], Segmenter("auto", LEXICON))([text]).batch
     encoding = TOKENIZERS[kind].encode(text, add_special_tokens=False)
     assert batch.tokens.tolist() == encoding.ids
     spans = Segmenter("auto", LEXICON).spans(text)
@@ -116,14 +165,14 @@ def test_bits_give_back_words(kind: str, text: str) -> None:
 
 def test_bits_of_the_classic_cases() -> None:
     tokenizer = TOKENIZERS["wordpiece"]
-    segmenter = Segmenter("auto", LEXICON)
+    encoder = TextEncoder(tokenizer, Segmenter("auto", LEXICON))
     for text, words in [
         ("顺利的无创dna检测", 4),
         ("中华人民共和国", 1),
         ("Coca Cola", 1),
         ("腾讯控股(00700)", 1),
     ]:
-        batch = encode(tokenizer, segmenter, [text])
+        batch = encoder([text]).batch
         assert batch.word_starts.sum() == words, text
         assert len(batch.tokens) > words
 
@@ -134,7 +183,7 @@ def test_bits_of_the_classic_cases() -> None:
 def test_bits_follow_the_rule(kind: str, texts: list[str]) -> None:
     """A token belongs to the word that holds its first character; blanks to the word after them."""
     segmenter = Segmenter()
-    batch = encode(TOKENIZERS[kind], segmenter, texts)
+    batch = TextEncoder(TOKENIZERS[kind], segmenter)(texts).batch
     expected: list[bool] = []
     for text in texts:
         owner_before = None
@@ -167,6 +216,22 @@ def test_word_starts_of_nothing() -> None:
         ("1. First item\n2. Second", ["1. First item", "2. Second"]),
         ("使用语言模型来预测下一个词的probability。OK", ["使用语言模型来预测下一个词的probability。", "OK"]),
         ("no end", ["no end"]),
+        ("他说：“你好。”然后走了。", ["他说：“你好。”", "然后走了。"]),
+        ("He said “Stop.” Then he left.", ["He said “Stop.”", "Then he left."]),
+        (
+            "Look at https://example.com/a.b?c=d! Or mail a.b@c.org. Yes.",
+            ["Look at https://example.com/a.b?c=d!", "Or mail a.b@c.org.", "Yes."],
+        ),
+        (
+            "The U.S. Army won, e.g. this. J. R. Smith of Coca Ltd. came",
+            ["The U.S. Army won, e.g. this.", "J. R. Smith of Coca Ltd. came"],
+        ),
+        ("Wait... what? Well... Fine. 见……然后", ["Wait... what?", "Well...", "Fine.", "见……", "然后"]),
+        ("(a) One. 12. Two 1234. Three", ["(a) One.", "12. Two 1234.", "Three"]),
+        ("Really?! Yes! no. It costs 3.50. Good", ["Really?!", "Yes! no.", "It costs 3.50.", "Good"]),
+        ("He said no. But No. 5 is here", ["He said no.", "But No. 5 is here"]),
+        ("Is it v1.2? See Fig. 3.", ["Is it v1.2?", "See Fig. 3."]),
+        ("第3.我 好.我", ["第3.我 好.", "我"]),
         (" \n ", []),
     ],
 )

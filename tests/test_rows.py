@@ -246,7 +246,7 @@ def test_a_cursor_of_other_data_is_refused(streams: Streams, change: str) -> Non
 
 
 def test_held_out_documents_are_in_no_row(streams: Streams) -> None:
-    split = split_documents(streams.corpus, 0.2)
+    split = split_documents(streams.corpus)
     expected = expected_sequences(streams.corpus, split.training, streams.special)
     for seed in (streams.seed, streams.seed + 1):
         stream = streams(documents=split.training, seed=seed)

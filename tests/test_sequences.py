@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.corpus.shards import Corpus, TokenBatch, write_shard
+from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
 from brimful.data.sequences import SPECIAL_TOKENS, Sequences, cut_documents
 
 # A document is a string of its tokens: S starts a sentence (and a word), w starts a word, . goes on.
@@ -36,6 +36,7 @@ def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
             config_hash="c",
             inputs=["a.txt"],
         )
+    write_manifest(directory, [f"part-{number:05d}" for number in range(len(shards))])
     return Corpus.open(directory)
 
 

@@ -22,6 +22,7 @@ from brimful.storage import (
     read_commit,
     read_json,
     sweep,
+    temporary_path,
     write_json,
 )
 
@@ -224,13 +225,17 @@ def test_damage_is_found(tmp_path: Path, seed: int) -> None:
 def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    mine, theirs = f"{TEMPORARY}{os.getpid()}-a", f"{TEMPORARY}{dead.pid}-a"
-    for name in (mine, theirs, "a", "tmp-a"):
+    mine = temporary_path(tmp_path / "a").name
+    theirs = mine.replace(f"-{os.getpid()}-", f"-{dead.pid}-")
+    elsewhere, forgotten = f"{TEMPORARY}another_host-1-a", f"{TEMPORARY}another_host-2-a"
+    for name in (mine, theirs, elsewhere, forgotten, "a", "tmp-a"):
         (tmp_path / name).touch()
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(tmp_path / forgotten, (two_days_ago, two_days_ago))
     (tmp_path / f"{theirs}-directory").mkdir()
     (tmp_path / f"{theirs}-directory" / "file").touch()
     sweep(tmp_path)
-    assert names(tmp_path) == sorted([mine, "a", "tmp-a"])
+    assert names(tmp_path) == sorted([mine, elsewhere, "a", "tmp-a"])
 
 
 DRIVER = """

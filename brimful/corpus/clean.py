@@ -1,23 +1,56 @@
-"""Raw text -> clean documents. The rules run in this order, and each counts what it did:
+"""Raw text -> clean documents. The rules run in this order; each can be turned off, and counts what it did:
 
 1. undecodable: a document of which too much could not be decoded is dropped.
-2. html: markup becomes text; scripts, styles, navigation and hidden parts go.
+2. html: markup becomes text; scripts, styles and comments go, and so do navigation and hidden parts.
 3. entities: `&amp;` and the like in what is not HTML become the characters they name.
-4. characters: control, private-use and replacement characters and lone surrogates become blanks;
-   invisible ones (soft hyphen, zero-width space, direction marks) go.
-5. garbage: ASCII tokens that look like hashes, UUIDs or base64 go. Chinese is never touched.
-6. blanks: runs of blanks become one; a wrapped English line is joined to the next; line breaks stay.
-7. short: a document of fewer than `min_characters` is dropped.
-8. long: a document of more than `max_characters` is cut, where possible between paragraphs, sentences
-   or words. Tokenizers need more than linear time on one long text.
+4. characters: control, private-use and replacement characters, lone surrogates and noncharacters become
+   blanks.
+5. invisible: soft hyphens, zero-width blanks and direction marks go.
+6. nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
+7. simplified (off): traditional Chinese characters become simplified ones.
+8. css, garbage: style sheets that got into the text, and ASCII tokens that look like hashes, UUIDs or base64.
+   Chinese is never touched.
+9. join_lines: lines that were wrapped at a fixed width are joined.
+10. blanks: runs of blanks become one blank, runs of line breaks one line break.
+11. quality: documents that are too short, mostly symbols, in other languages or lack stop words are dropped.
+12. long: a document of more than `max_characters` is cut, where possible between paragraphs, sentences
+    or words. Tokenizers need more than linear time on one long text.
+
+Every rule takes time linear in the size of a document, whatever is in it.
 """
 
-import html
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+from brimful.corpus.characters import (
+    blank_surrogates,
+    blank_unwanted,
+    drop_invisible,
+    simplifier,
+    to_nfkc,
+    unify_line_breaks,
+)
+from brimful.corpus.garbage import drop_css, drop_tokens
+from brimful.corpus.markup import decode_entities, looks_like_html, read_page
+from brimful.corpus.quality import is_mostly_ascii, language_filter, stop_words
+from brimful.corpus.survey import (
+    BLANK_RUN,
+    DECLARATION,
+    INVISIBLE,
+    LINE_BREAK,
+    OTHER_BLANK,
+    TOKEN,
+    UNWANTED,
+    squeeze_blanks,
+    survey,
+)
+from brimful.corpus.wrapped import join_wrapped_lines
+
+_CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
+_EXAMPLES = 2
+_EXCERPT = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,130 +59,188 @@ class CleanConfig:
 
     html: Literal["auto", "always", "never"] = "auto"
     """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
+    boilerplate: bool = True
+    """Drop navigation, page footers and hidden parts of HTML."""
+    entities: bool = True
+    """Decode entities in text that is not HTML."""
+    characters: bool = True
+    """Blank out control, private-use and replacement characters. Off: lone surrogates only."""
+    invisible: bool = True
+    """Drop soft hyphens, zero-width blanks and direction marks."""
+    nfkc: bool = False
+    """Normalize to NFKC. The tokenizer does the same at inference."""
+    simplified: bool = False
+    """Turn traditional Chinese characters into simplified ones (needs OpenCC). No tokenizer does so later."""
+    css: bool = True
+    """Drop style sheets that got into the text, and with them the examples of a text about CSS."""
     garbage: bool = True
     """Drop tokens that look like hashes, UUIDs or base64."""
-    max_undecodable: float = 0.1
-    """Drop a document if a larger share of its characters could not be decoded."""
+    join_lines: bool = True
+    """Join lines that were wrapped at a fixed width."""
+    blanks: bool = True
+    """Squeeze blanks and empty lines."""
     min_characters: int = 2
     """Drop a document that is shorter."""
+    max_undecodable: float = 0.1
+    """Drop a document if a larger share of its characters could not be decoded. 1 turns this off."""
+    max_symbols: float = 0.7
+    """Drop a document if a larger share of it is symbols, a run of them counting as one. 1 turns this off."""
+    languages: tuple[str, ...] = ()
+    """Keep only documents in these languages, such as en and zh (needs py3langid). Empty: all."""
+    min_stop_words: int = 0
+    """Drop a document in ASCII letters with fewer English stop words (2 is usual). 0 turns this off."""
     max_characters: int = 32768
     """Cut a document that is longer."""
 
 
-_BLOCK = re.compile(
-    r"<(?=/?(?:address|article|aside|blockquote|br|caption|dd|div|dl|dt|figure|figcaption|footer|form|h[1-6]|header"
-    r"|hr|li|main|ol|option|p|pre|section|table|td|th|tr|ul)\b)",
-    re.IGNORECASE,
-)
-_MARKUP = re.compile(
-    r"</(?:a|b|body|div|em|font|h[1-6]|html|i|li|p|span|strong|table|td|tr|ul)\s*>|<br\s*/?>", re.IGNORECASE
-)
-_FEWEST_TAGS = 3
-_CHARACTERS_PER_TAG = 500
-_BOILERPLATE = ["script", "style", "noscript", "template", "nav", "footer", "svg", "iframe", "select"]
+@dataclass(frozen=True)
+class Example:
+    """What a rule did to a text at the first place it changed; for a dropped document `after` is empty."""
 
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_LINE_BREAK = re.compile("\r\n?|[\x0b\f\x85\u2028\u2029]")
-_UNWANTED = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U000f0000-\U0010ffff]")
-_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-
-_RUN = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{16,}")
-_HEXADECIMAL = re.compile(r"(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]{16,}")
-_KINDS = re.compile(r"[A-Z]+|[a-z]+|[0-9]+")
-_DIGITS = re.compile(r"[0-9]+")
-_SEPARATORS = re.compile(r"[+/=_-]")
-_SHORTEST_BASE64 = 32
-
-_BLANKS = re.compile(r"[^\S\n]+")
-_AROUND_BREAK = re.compile(r" ?\n[ \n]*")
-_WRAPPED = re.compile(r"(?<=[^\n]{40}[a-z,;])\n(?=[a-z])")
-
-_Replacement = str | Callable[[re.Match[str]], str]
-
-_CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
+    input: int
+    record: int
+    before: str
+    after: str
 
 
-def clean(raw: str, config: CleanConfig, counts: Counter[str], *, is_html: bool = False) -> list[str]:
-    """Clean one raw document into none, one or (where it is too long) several; count what was done.
+@dataclass(frozen=True)
+class _Rule:
+    """A rule between markup and judgement: text -> (text, number of changes).
 
-    Args:
-        counts: `dropped: ...` counts documents; the other counters count changes of the rule they name.
-        is_html: the text comes from an HTML file.
+    Attributes:
+        needs: bits of which a survey of the text must have found one; 0 means that the rule always runs.
+        settles: no survey is due after it: it makes nothing that later rules could need.
     """
-    if raw.count("\ufffd") > config.max_undecodable * len(raw):
-        counts["dropped: undecodable"] += 1
+
+    name: str
+    apply: Callable[[str], tuple[str, int]]
+    needs: int = 0
+    settles: bool = False
+
+
+class Cleaner:
+    """Cleans raw documents, counts what every rule did and keeps its first examples.
+
+    Attributes:
+        counts: `dropped: REASON` counts documents; the other counters count changes of the rule they name.
+        examples: the first two examples of each counter.
+
+    Raises:
+        BrimfulError: a rule asks for a package that is not installed, or for an unknown language.
+    """
+
+    def __init__(self, config: CleanConfig) -> None:
+        self.config = config
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, list[Example]] = {}
+        self._rules = _rules(config)
+        self._is_wanted = language_filter(config.languages) if config.languages else None
+
+    def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
+        """Clean one raw document into none, one or (where it is too long) several.
+
+        Args:
+            source: number of the input and of the record in it; names the document in examples.
+            is_html: the text comes from an HTML file.
+        """
+        if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
+            return self._drop("undecodable", raw, source)
+        text = self._without_markup(raw, source, is_html)
+        seen = survey(text)
+        for rule in self._rules:
+            if rule.needs and not seen.found & rule.needs:
+                continue
+            changed, times = rule.apply(text)
+            self._count(rule.name, times, text, changed, source)
+            text = changed
+            if times and not rule.settles:
+                seen = survey(text)
+        text = text.strip()
+        if reason := self._flaw(text, seen.symbol_share):
+            return self._drop(reason, text or raw, source)
+        pieces = cut(text, self.config.max_characters)
+        if len(pieces) == 1:
+            return pieces
+        self._count("long documents cut", 1, text, pieces[0], source)
+        kept = [piece for piece in pieces if len(piece) >= self.config.min_characters]
+        if len(kept) < len(pieces):
+            self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
+        return kept
+
+    def _without_markup(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
+        mode = self.config.html
+        if mode == "never" or (mode == "auto" and not (is_html or looks_like_html(raw))):
+            text, times = decode_entities(raw) if self.config.entities else (raw, 0)
+            self._count("entities", times, raw, text, source)
+            return text
+        page = read_page(raw, boilerplate=not self.config.boilerplate)
+        body = raw[max(raw.find("<body"), 0) :]
+        self._count("html documents", 1, body, page.text, source)
+        self._count("boilerplate parts", page.boilerplate, body, page.text, source)
+        self._count("hidden parts", page.hidden, body, page.text, source)
+        self._count("html nested too deeply: tags stripped", int(page.too_deep > 0), body, page.text, source)
+        return page.text
+
+    def _flaw(self, text: str, symbol_share: float) -> str | None:
+        """Why a clean text is dropped, or None."""
+        config = self.config
+        if len(text) < config.min_characters or not text:
+            return "too short" if text else "empty"
+        if symbol_share > config.max_symbols:
+            return "symbols"
+        if self._is_wanted is not None and not self._is_wanted(text):
+            return "language"
+        if config.min_stop_words and is_mostly_ascii(text) and stop_words(text) < config.min_stop_words:
+            return "stop words"
+        return None
+
+    def _drop(self, reason: str, text: str, source: tuple[int, int]) -> list[str]:
+        self._count(f"dropped: {reason}", 1, text, "", source)
         return []
-    looks = is_html or looks_like_html(raw)
-    if config.html == "always" or (config.html == "auto" and looks):
-        counts["html documents"] += 1
-        text = html_to_text(raw)
-    else:
-        text = _counted(_ENTITY, lambda match: html.unescape(match[0]), raw, counts, "entities")
-    text = _LINE_BREAK.sub("\n", text)
-    text = _counted(_UNWANTED, " ", text, counts, "unwanted characters")
-    text = _counted(_INVISIBLE, "", text, counts, "invisible characters")
-    if config.garbage:
-        text = _RUN.sub(lambda match: _without_garbage(match, counts), text)
-    text = _AROUND_BREAK.sub("\n", _BLANKS.sub(" ", text)).strip()
-    text = _counted(_WRAPPED, " ", text, counts, "wrapped lines joined")
-    if len(text) < config.min_characters:
-        counts["dropped: too short" if text else "dropped: empty"] += 1
-        return []
-    pieces = _cut(text, config.max_characters)
-    if len(pieces) > 1:
-        counts["long documents cut"] += 1
-    return [piece for piece in pieces if len(piece) >= config.min_characters]
+
+    def _count(self, name: str, times: int, before: str, after: str, source: tuple[int, int]) -> None:
+        if not times:
+            return
+        self.counts[name] += times
+        examples = self.examples.setdefault(name, [])
+        if len(examples) < _EXAMPLES:
+            begin = max(_common_prefix(before, after) - _EXCERPT // 2, 0)
+            examples.append(
+                Example(*source, before[begin : begin + _EXCERPT], after[begin : begin + _EXCERPT])
+            )
 
 
-def _counted(
-    pattern: re.Pattern[str], replacement: _Replacement, text: str, counts: Counter[str], rule: str
-) -> str:
-    text, times = pattern.subn(replacement, text)
-    if times:
-        counts[rule] += times
-    return text
+def _rules(config: CleanConfig) -> list[_Rule]:
+    """The rules between markup and judgement, by the name of their counter, in order."""
+    candidates = [
+        (True, lambda: _Rule("line breaks", unify_line_breaks, LINE_BREAK, settles=True)),
+        (config.characters, lambda: _Rule("unwanted characters", blank_unwanted, UNWANTED)),
+        (not config.characters, lambda: _Rule("lone surrogates", blank_surrogates, UNWANTED)),
+        (config.invisible, lambda: _Rule("invisible characters", drop_invisible, INVISIBLE)),
+        (config.nfkc, lambda: _Rule("normalized to NFKC", to_nfkc)),
+        (config.simplified, lambda: _Rule("simplified characters", simplifier())),
+        (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
+        (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
+        (config.join_lines, lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True)),
+        (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
+    ]
+    return [make() for wanted, make in candidates if wanted]
 
 
-def looks_like_html(text: str) -> bool:
-    """Is the text markup, rather than text that mentions a tag?"""
-    if "<" not in text:
-        return False
-    tags = sum(1 for _ in _MARKUP.finditer(text))
-    return tags >= _FEWEST_TAGS and tags * _CHARACTERS_PER_TAG >= len(text)
+def _common_prefix(one: str, other: str) -> int:
+    """The length of what two texts have in common from the start."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
-def html_to_text(markup: str) -> str:
-    """The text of a page, a line for each block element."""
-    from selectolax.lexbor import LexborHTMLParser
-
-    # A form feed before each block tag is a blank to the parser, so it stays where it is, even within tables.
-    markup = re.sub(r"[\n\r\f]", " ", markup.replace("\0", " "))
-    page = LexborHTMLParser(_BLOCK.sub("\f<", markup))
-    page.strip_tags(_BOILERPLATE)
-    body = page.body
-    return body.text(separator="").replace("\f", "\n") if body is not None else ""
-
-
-def _without_garbage(match: re.Match[str], counts: Counter[str]) -> str:
-    run = match[0]
-    if _HEXADECIMAL.fullmatch(run) or _looks_like_base64(run):
-        counts["garbage tokens"] += 1
-        return " "
-    return run
-
-
-def _looks_like_base64(run: str) -> bool:
-    """Upper, lower and digits change every other character; paths have separators, identifiers few digits."""
-    size = len(run)
-    return (
-        size >= _SHORTEST_BASE64
-        and len(_KINDS.findall(run)) * 3 >= size
-        and len(_DIGITS.findall(run)) * 16 >= size
-        and len(_SEPARATORS.findall(run)) * 10 <= size
-    )
-
-
-def _cut(text: str, limit: int) -> list[str]:
+def cut(text: str, limit: int) -> list[str]:
+    """Pieces of at most `limit` characters, cut behind a mark in the latter half of each if there is one."""
     pieces = []
     begin = 0
     while len(text) - begin > limit:

@@ -1,53 +1,166 @@
-"""Exact duplicates across the corpus: the first of equal documents stays, whatever the later ones are.
+"""Duplicates across the corpus: equal documents, near-equal ones, and lines that recur in many documents.
 
-Two documents are equal when they differ in blanks at most. The decision about a document depends on
-earlier documents only, so text that is added later never changes a finished shard.
+Every decision depends on earlier documents only: the first of equal documents stays, and the first few
+documents with a line keep it. So text that is added later never changes what was decided before.
+
+Near duplicates are found by MinHash (Broder, 1997) with banding (Leskovec et al., Mining of Massive Datasets,
+3.4): documents that agree in all 8 hashes of any of 14 bands, which two documents of Jaccard similarity s
+do with probability 1 - (1 - s^8)^14; that is one half near s = 0.72.
 """
 
-from collections.abc import Sequence
-from hashlib import blake2b
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-KEYS_AT_ONCE = 1 << 23
+from brimful.errors import BrimfulError
+
+BANDS, BAND_HASHES = 14, 8
+SHINGLE_WORDS = 5
+SHINGLE_CHARACTERS = 8
+SORTED_AT_ONCE = 1 << 23
+
+RECORD = np.dtype([("key", "<u8"), ("place", "<u8")])
 
 
-def document_key(text: str) -> int:
-    """A 64-bit key of the text without its blanks: among a billion documents, expect 0.03 collisions."""
-    return int.from_bytes(blake2b("".join(text.split()).encode(), digest_size=8).digest(), "little")
+@dataclass(frozen=True, kw_only=True)
+class DedupConfig:
+    """Which repetitions across the corpus are dropped."""
+
+    documents: bool = True
+    """Keep only the first of documents that differ in blanks at most."""
+    near: bool = False
+    """Drop a document that nearly equals an earlier one (MinHash; needs rensa)."""
+    lines: int = 10
+    """Drop a line (navigation, legal footers) from all but the first N documents that have it; 0 = off."""
+    line_bytes: int = 16
+    """Leave shorter lines alone (UTF-8 bytes, blanks not counted)."""
+
+    def __post_init__(self) -> None:
+        if self.lines < 0 or self.line_bytes < 1:
+            raise BrimfulError("dedup.lines must be 0 or more, and dedup.line_bytes 1 or more")
 
 
-def keep_first(parts: Sequence[np.ndarray], *, keys_at_once: int = KEYS_AT_ONCE) -> list[np.ndarray]:
-    """Which documents are the first with their key.
+def by_key(
+    parts: Iterable[np.ndarray], total: int, scratch: Path, sorted_at_once: int = SORTED_AT_ONCE
+) -> Iterator[np.ndarray]:
+    """Regroup records so that equal keys come together: arrays sorted by key, then by place.
 
-    The keys are gone through in partitions by their highest bits, so that the memory used for sorting
-    stays near `keys_at_once` keys however many there are.
+    Up to `sorted_at_once` records are sorted in memory; more go through files in `scratch`, partitioned by
+    the highest bits of their keys.
 
     Args:
-        parts: keys in the order of the corpus, uint64 (documents of that part,) each.
-
-    Returns:
-        bool arrays shaped as `parts`.
+        parts: RECORD arrays in ascending order of place.
+        total: how many records there are.
     """
-    total = sum(len(part) for part in parts)
-    keep = [np.zeros(len(part), bool) for part in parts]
-    if total == 0:
-        return keep
-    bits = ((total - 1) // keys_at_once).bit_length()
-    begins = np.cumsum([0, *map(len, parts)])
-    for partition in range(1 << bits):
-        rows = [_rows_of(part, partition, bits) for part in parts]
-        keys = np.concatenate([part[row] for part, row in zip(parts, rows, strict=True)])
-        places = np.concatenate([row + begin for row, begin in zip(rows, begins, strict=False)])
-        _, first = np.unique(keys, return_index=True)
-        chosen = np.sort(places[first])
-        for number, flags in enumerate(keep):
-            low, high = np.searchsorted(chosen, [begins[number], begins[number + 1]])
-            flags[chosen[low:high] - begins[number]] = True
-    return keep
-
-
-def _rows_of(keys: np.ndarray, partition: int, bits: int) -> np.ndarray:
+    bits = ((max(total, 1) - 1) // sorted_at_once).bit_length()
     if bits == 0:
-        return np.arange(len(keys))
-    return np.flatnonzero(keys >> np.uint64(64 - bits) == partition)
+        records = [part for part in parts if len(part)]
+        if records:
+            yield _sorted(np.concatenate(records))
+        return
+    with tempfile.TemporaryDirectory(dir=scratch, prefix=".tmp-") as folder, ExitStack() as stack:
+        paths = [Path(folder, str(number)) for number in range(1 << bits)]
+        files = [stack.enter_context(open(path, "wb")) for path in paths]
+        for part in parts:
+            bucket = part["key"] >> np.uint64(64 - bits)
+            order = np.argsort(bucket, kind="stable")
+            ends = np.searchsorted(bucket[order], np.arange(len(files)), side="right")
+            begin = 0
+            for file, end in zip(files, ends.tolist(), strict=True):
+                part[order[begin:end]].tofile(file)
+                begin = end
+        for file, path in zip(files, paths, strict=True):
+            file.close()
+            yield _sorted(np.fromfile(path, RECORD))
+            path.unlink()
+
+
+def _sorted(records: np.ndarray) -> np.ndarray:
+    return records[np.argsort(records["key"], kind="stable")]
+
+
+def _starts(values: np.ndarray) -> np.ndarray:
+    """Where a value differs from the one before it, bool."""
+    starts = np.ones(len(values), bool)
+    starts[1:] = values[1:] != values[:-1]
+    return starts
+
+
+def mark_repeats(parts: Iterable[np.ndarray], total: int, scratch: Path, repeats: np.ndarray) -> None:
+    """Set `repeats[place]` for every record whose key an earlier place has too; bool (places,)."""
+    for records in by_key(parts, total, scratch):
+        repeats[records["place"][~_starts(records["key"])]] = True
+
+
+def mark_recurring(
+    parts: Iterable[np.ndarray],
+    total: int,
+    scratch: Path,
+    begins: np.ndarray,
+    most: int,
+    recurring: np.ndarray,
+) -> None:
+    """Set `recurring[line]` for every line that `most` earlier documents have too.
+
+    Args:
+        parts: RECORD arrays whose places number lines.
+        begins: the first line of each document, int64 (documents,).
+        recurring: bool (lines,).
+    """
+    for records in by_key(parts, total, scratch):
+        group = _starts(records["key"])
+        document = np.searchsorted(begins, records["place"].astype(np.int64), side="right")
+        rank = np.cumsum(group | _starts(document))
+        first = np.flatnonzero(group)
+        rank -= np.repeat(rank[first], np.diff(np.append(first, len(rank))))
+        recurring[records["place"][rank >= most]] = True
+
+
+class NearKeys:
+    """The MinHash bands of texts.
+
+    Raises:
+        BrimfulError: rensa is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from rensa import RMinHash
+        except ImportError as error:
+            raise BrimfulError("dedup.near needs rensa: pip install 'brimful[near-dup]'") from error
+        self._minhash: Any = RMinHash
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """A key for each band, uint64 (texts, BANDS)."""
+        bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
+        for number, text in enumerate(texts):
+            minhash = self._minhash(num_perm=BANDS * BAND_HASHES, seed=0)
+            minhash.update(shingles(text))
+            bands[number] = np.array(minhash.digest(), np.uint32).reshape(BANDS, BAND_HASHES)
+        return fold(bands)
+
+
+def fold(hashes: np.ndarray) -> np.ndarray:
+    """One 64-bit key for the hashes of each band, and no key for two bands; uint64 (texts, bands)."""
+    from brimful.randomness import mix
+
+    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
+    for column in range(hashes.shape[2]):
+        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
+    return keys
+
+
+def shingles(text: str) -> list[str]:
+    """Overlapping runs of five words; of eight characters in a text with few blanks, such as Chinese."""
+    words = text.split()
+    if len(words) * SHINGLE_CHARACTERS < len(text):
+        joined = "".join(words)
+        count = max(1, len(joined) - SHINGLE_CHARACTERS + 1)
+        return [joined[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
+    count = max(1, len(words) - SHINGLE_WORDS + 1)
+    return [" ".join(words[begin : begin + SHINGLE_WORDS]) for begin in range(count)]

@@ -1,19 +1,17 @@
-"""Where tasks run: here, or in a pool of local processes.
+"""Where tasks run: in a pool of processes on this machine, or on a Ray cluster.
 
 A task is a pure function of its arguments that commits its output atomically, so an engine owns no
 correctness: it may run a task twice, in any order, and kill it at any time.
 """
 
 import os
-import signal
-import threading
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self, TypeVar
 
-from brimful.console import Advance, progress, warn
+from brimful.console import progress, warn
+from brimful.corpus.outcomes import Died, Done, Failed, Outcome
 from brimful.errors import BrimfulError
 
 T = TypeVar("T")
@@ -25,87 +23,162 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _die_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Where the work is done; the output does not depend on it."""
+
+    engine: Literal["local", "ray"] = "local"
+    """A pool of processes on this machine, or a Ray cluster that runs already."""
+    workers: int = 0
+    """Tasks at once; 0 means one for each core, with ray for each CPU of the cluster."""
+    ray_address: str | None = None
+    """The Ray cluster, as HOST:PORT; without it the one that runs on this machine, or RAY_ADDRESS."""
 
 
-def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: die at once and without a traceback
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process a core already
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+class Backend(Protocol):
+    """What runs single tasks, known by their numbers."""
+
+    slots: int
+
+    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None: ...
+    def wait(self) -> list[tuple[int, Outcome]]: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare_worker)
+class Engine:
+    """Runs tasks; a context manager, so that worker processes serve several `run` calls and end with it.
 
-
-def run_tasks(
-    function: Callable[[T], R], tasks: Sequence[T], workers: int, title: str, name: Callable[[T], str] = str
-) -> list[R]:
-    """Run `function` on every task and return the results in the order of the tasks.
-
-    Args:
-        function: importable by name, since worker processes are spawned.
-        workers: processes; with one, everything runs in this process.
-        title: what the progress bar says.
-        name: what to call a task in an error message.
+    Tasks always run in processes of their own: one that hangs or dies takes nothing else with it.
 
     Raises:
-        BrimfulError: a worker was killed twice on the same task; the message names the task.
+        BrimfulError: settings that cannot be.
     """
-    with progress(title, len(tasks)) as advance:
-        if workers <= 1 or len(tasks) <= 1:
-            results = []
-            for task in tasks:
-                results.append(function(task))
-                advance(1, name(task))
-            return results
-        done: dict[int, R] = {}
-        while len(done) < len(tasks):
-            suspects = _run_in_pool(function, tasks, done, min(workers, len(tasks)), advance, name)
-            if suspects:
-                named = " or ".join(name(tasks[number]) for number in suspects)
-                warn(f"a worker process was killed while it worked on {named}; trying again")
-            for number in suspects:  # each alone, so that the guilty one can be named, or fits into memory
-                if _run_in_pool(function, tasks, done, 1, advance, name, only=number):
-                    raise BrimfulError(
-                        f"a worker process was killed twice on {name(tasks[number])}, perhaps for lack of "
-                        "memory; run again with workers=1 or without that input: what is finished is kept. "
-                        "(A Python script that uses workers needs `if __name__ == '__main__':` around it.)"
-                    )
-        return [done[number] for number in range(len(tasks))]
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.workers < 0:
+            raise BrimfulError(f"workers={config.workers}: workers must be 0 or more")
+        if config.ray_address and config.engine != "ray":
+            raise BrimfulError("ray_address is of use only with engine=ray")
+        self._config = config
+        self._backend: Backend | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def run(
+        self,
+        function: Callable[[T], R],
+        tasks: Sequence[T],
+        title: str,
+        name: Callable[[T], str] = str,
+        explained: Callable[[T], int] = lambda task: 0,
+    ) -> list[R]:
+        """Run `function` on every task and return the results in the order of the tasks.
+
+        A task whose worker process dies is tried again once, alone, in case memory was short. What a task
+        raises is raised here as it is. Either way nothing runs any more when this returns.
+
+        Args:
+            function: importable by name in another process.
+            title: what the progress bar says.
+            name: what to call a task in an error message.
+            explained: how many causes of death a task has found and will avoid from now on. A death that
+                adds to them is no strike against the task: see brimful.corpus.watchdog.
+
+        Raises:
+            BrimfulError: workers died twice on the same task, which the message names; workers cannot start.
+        """
+        if function.__module__ == "__main__":
+            raise BrimfulError(
+                f"{function.__qualname__} is defined in the script that was started, which worker processes "
+                "cannot import; move it to a module"
+            )
+        if not tasks:
+            return []
+        if self._backend is None:
+            self._backend = _backend(self._config)
+        return _Run(self._backend, function, tasks, name, explained).results(title)
 
 
-def _run_in_pool(
-    function: Callable[[T], R],
-    tasks: Sequence[T],
-    done: dict[int, R],
-    workers: int,
-    advance: Advance,
-    name: Callable[[T], str],
-    only: int | None = None,
-) -> list[int]:
-    """Run what is not `done` yet; return the tasks in flight when a worker died, none if all went well."""
-    waiting = [n for n in range(len(tasks)) if n not in done] if only is None else [only]
-    waiting.reverse()
-    running: dict[Future[R], int] = {}
-    pool = _pool(workers)
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                number = waiting.pop()
-                running[pool.submit(function, tasks[number])] = number
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                number = running[future]
-                done[number] = future.result()
-                del running[future]
-                advance(1, name(tasks[number]))
-    except BrokenProcessPool:
-        return sorted(running.values())
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-    return []
+def _backend(config: EngineConfig) -> Backend:
+    if config.engine == "ray":
+        from brimful.corpus.ray_engine import RayCluster
+
+        return RayCluster(config.ray_address, config.workers)
+    from brimful.corpus.local_pool import LocalPool
+
+    return LocalPool(config.workers or available_cores())
+
+
+@dataclass
+class _Run:
+    """One `Engine.run`: which tasks wait, run and are done."""
+
+    backend: Backend
+    function: Callable[[Any], Any]
+    tasks: Sequence[Any]
+    name: Callable[[Any], str]
+    explained: Callable[[Any], int]
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(range(len(self.tasks)))
+        self.suspects: deque[int] = deque()
+        self.running: set[int] = set()
+        self.done: dict[int, Any] = {}
+        self.deaths: Counter[int] = Counter()
+        self.explanations: dict[int, int] = {}
+
+    def results(self, title: str) -> list[Any]:
+        try:
+            with progress(title, len(self.tasks)) as advance:
+                while len(self.done) < len(self.tasks):
+                    self._fill()
+                    for number, outcome in self.backend.wait():
+                        self.running.discard(number)
+                        match outcome:
+                            case Done(value):
+                                self.done[number] = value
+                                advance(1, self.name(self.tasks[number]))
+                            case Failed(error):
+                                raise error
+                            case Died(how):
+                                self._bury(number, how)
+        finally:
+            if self.running:
+                self.backend.stop()
+        return [self.done[number] for number in range(len(self.tasks))]
+
+    def _fill(self) -> None:
+        """Start what can be started: a task on which a worker died only when nothing else runs."""
+        if self.suspects or any(self.deaths[number] for number in self.running):
+            if not self.running:
+                self._start(self.suspects.popleft())
+            return
+        while self.waiting and len(self.running) < self.backend.slots:
+            self._start(self.waiting.popleft())
+
+    def _start(self, number: int) -> None:
+        self.explanations.setdefault(number, self.explained(self.tasks[number]))
+        self.backend.start(number, self.function, self.tasks[number])
+        self.running.add(number)
+
+    def _bury(self, number: int, how: str) -> None:
+        task = self.tasks[number]
+        if (explained := self.explained(task)) > self.explanations[number]:
+            self.explanations[number] = explained
+            self.waiting.appendleft(number)
+            return
+        self.deaths[number] += 1
+        if self.deaths[number] > 1:
+            raise BrimfulError(
+                f"a worker process {how} while it worked on {self.name(task)}, and so did one before it; run "
+                "again with workers=1 or without that input: what is finished is kept"
+            )
+        warn(f"a worker process {how} while it worked on {self.name(task)}; trying again")
+        self.suspects.append(number)

@@ -1,7 +1,10 @@
 """Paths, folders and globs -> the ordered list of files to read."""
 
 import glob
+import json
 import os
+import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,7 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
     ".html": "html",
     ".htm": "html",
 }
@@ -22,11 +26,26 @@ COMPRESSIONS = (".gz", ".zst")
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """An input file and its state, by which a later run sees whether it changed."""
+    """An input file and its state, by which a later run sees whether it changed.
+
+    A file whose state cannot be had (a broken link) has 0 and 0; reading it counts the reason.
+    """
 
     path: str
     bytes: int
     modified_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of a file: bytes `begin` to `end`, of .parquet row groups; None is the file's end.
+
+    The ends are nominal: the reader moves both to the next record's start, so consecutive spans share a file.
+    """
+
+    path: str
+    begin: int = 0
+    end: int | None = None
 
 
 def split_suffix(path: str) -> tuple[str, str]:
@@ -48,55 +67,121 @@ def is_packed(path: str) -> bool:
     return bool(compression) or suffix == ".parquet"
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
+def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Each folder at and below this one, with its file names, sorted. Links to folders are followed, once."""
+    seen = set()
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=_cannot_list):
+        place = os.path.realpath(parent)
+        if place in seen:
+            folders.clear()
+            continue
+        seen.add(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith(".") and split_suffix(name)[0] in FORMATS:
-                yield Path(parent, name)
+        yield parent, sorted(files)
 
 
-def _expand(path: str) -> Iterator[Path]:
-    if os.path.exists(path):
+def _cannot_list(error: OSError) -> None:
+    raise BrimfulError(
+        f"cannot list the folder {error.filename} ({error.strerror}); make it readable, or leave it out"
+    ) from error
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for parent, names in _walk(folder):
+        stored = _stored_files(parent) if "state.json" in names else None
+        if stored is not None:
+            names = [name for name in names if not name.endswith(".arrow")] + stored
+        for name in names:
+            kind = split_suffix(name)[0]
+            # What `datasets` computed stands beside its data.
+            is_cache = kind == ".arrow" and name.startswith(("cache-", "indices", "tmp"))
+            if kind in FORMATS and not is_cache and not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
+def _stored_files(folder: str) -> list[str] | None:
+    """The data files of a folder that `datasets` saved, in order; None if its state.json is no such thing."""
+    file = os.path.join(folder, "state.json")
+    try:
+        names = [entry["filename"] for entry in json.loads(Path(file).read_bytes())["_data_files"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    for name in names:
+        if not os.path.exists(os.path.join(folder, name)):
+            raise BrimfulError(f"{file} names {name}, which is not there; save or copy the dataset again")
+    return names
+
+
+def _glob(pattern: str) -> Iterator[str]:
+    """As `glob.glob`, which loops links would keep busy forever in `**`."""
+    head, *tail = re.split(r"(?:(?<=/)|^)\*\*/", pattern, maxsplit=1)
+    if not tail:
+        yield from glob.glob(pattern)
+        return
+    for folder in glob.glob(head or "./"):
+        for parent, _ in _walk(folder):
+            yield from _glob(os.path.join(glob.escape(parent), tail[0]))
+
+
+def _expand(path: str) -> Iterator[str]:
+    if os.path.lexists(path):
         found = [path]
     elif glob.has_magic(path):
-        found = sorted(glob.glob(path, recursive=True))
+        found = sorted(set(_glob(path)))
         if not found:
             raise BrimfulError(f"no file matches {path!r}")
     else:
         raise BrimfulError(f"{path} does not exist; give files, folders or globs of text")
     for name in found:
         if os.path.isdir(name):
-            yield from _files_below(Path(name))
+            yield from _files_below(name)
         else:
-            yield Path(name)
+            yield name
+
+
+def _state(path: str) -> Input | None:
+    """None for what is no file: a socket, a pipe, a device."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return Input(path=path, bytes=0, modified_ns=0)
+    if not stat.S_ISREG(state.st_mode):
+        return None
+    return Input(path=path, bytes=state.st_size, modified_ns=state.st_mtime_ns)
+
+
+def _overlap(out: str, path: str) -> BrimfulError:
+    return BrimfulError(f"--out {out} and the input {path} overlap; write outside the input")
 
 
 def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
     """The input files in the order of `paths`, folders sorted by name, each file once.
 
     Args:
-        paths: files (any suffix), folders (searched for the supported suffixes), globs.
+        paths: files (any suffix), folders (searched for the supported suffixes; a folder that `datasets`
+            saved gives its data files), globs.
         out: where the output will be; it must not be read as input.
 
     Raises:
-        BrimfulError: a path does not exist, there is nothing to read, or `out` and an input overlap.
+        BrimfulError: a path does not exist, a folder cannot be listed, there is nothing to read, or `out`
+            and an input overlap.
     """
     paths = list(paths)
     if not paths:
         raise BrimfulError("nothing to read: give files, folders or globs of text")
-    target = Path(out).resolve()
+    target = Path(os.path.realpath(out))
     for path in paths:
-        given = Path(path).resolve()
+        given = Path(os.path.realpath(path))
         if (given.is_dir() and target.is_relative_to(given)) or given.is_relative_to(target):
-            raise BrimfulError(f"--out {out} and the input {path} overlap; write outside the input")
+            raise _overlap(out, path)
     inputs: dict[str, Input] = {}
     for path in paths:
         for file in _expand(path):
-            resolved = str(file.resolve())
-            if resolved not in inputs and file.is_file():
-                state = file.stat()
-                inputs[resolved] = Input(path=resolved, bytes=state.st_size, modified_ns=state.st_mtime_ns)
+            place = os.path.realpath(file)
+            if place not in inputs and (item := _state(os.path.abspath(file))):
+                if Path(place).is_relative_to(target):  # through a link
+                    raise _overlap(out, file)
+                inputs[place] = item
     if not inputs:
         known = " ".join(FORMATS)
         raise BrimfulError(

@@ -14,13 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from brimful.corpus.alphabet import Alphabet
+from brimful.corpus.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN, drop_long_words
 from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LONGEST_RUN = 32
-LONGEST_PIECE = 4
 LEAST_FREQUENCY = 4
 _ESCAPED = set("\\^-[]&~|")
 
@@ -54,7 +53,7 @@ def train_pieces(
         pre_tokenizers.Split(Regex(f"[^{known}]"), "isolated"),
     ]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, drop_long_words()])
     trainer = trainers.WordPieceTrainer(
         vocab_size=2 * size,
         special_tokens=list(special),
@@ -70,6 +69,6 @@ def train_pieces(
     vocabulary = {piece: number for number, piece in enumerate(pieces[:size])}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
     made.normalizer = normalizer
-    made.pre_tokenizer = tokenizer.pre_tokenizer
+    made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     made.decoder = decoders.WordPiece(prefix="")
     return made

@@ -1,31 +1,50 @@
 """Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, all of it counted.
 
-Only what the user can put right stops the run: a field that is not there. A damaged file yields what
-could be read before the damage.
+======================  ================================================  ===============================
+suffix                  documents                                         divided between workers
+======================  ================================================  ===============================
+.txt (and any other)    the file, its paragraphs or lines (`split`)       by bytes
+.jsonl                  `field` of each line                              by bytes
+.tsv                    column `field`; nothing is quoted                 by bytes
+.csv                    column `field`; quoted as in RFC 4180             no
+.html .htm              the page                                          no
+.parquet                column `field`                                    by row groups
+.arrow                  column `field`; as `datasets` saves, or a file    no
+======================  ================================================  ===============================
+
+Each may end in .gz or .zst, and is then not divided. Only what the user can put right stops the run: a
+field that is not there. A damaged file yields what could be read before the damage.
 """
 
-import codecs
 import csv
-import itertools
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Literal
+from itertools import chain, compress
+from typing import Any, Literal
 
-from brimful.corpus.archives import read_chunks
-from brimful.corpus.inputs import format_of, split_suffix
-from brimful.errors import BrimfulError, nearest
+import msgspec
 
-HEAD = 8192
-# Longer lines and files come in pieces, so that memory stays bounded.
+from brimful.corpus.inputs import Span, format_of
+from brimful.corpus.lines import (
+    BLANK_LINE,
+    LINE,
+    Boundary,
+    count_nul,
+    read_runs,
+    reporting,
+    without_surrogates,
+)
+from brimful.corpus.lines import check_encoding as check_encoding
+from brimful.corpus.tables import no_field, read_column
+
+# Bytes of text at once.
+RUN = 1 << 16
+# Longer files, paragraphs and lines of text come in pieces of so many bytes, so that memory stays bounded.
 LONGEST_PIECE = 1 << 22
-LONGEST_FIELD = 1 << 27
-ROWS_AT_ONCE = 1024
-
-# Every byte below a blank that no text file holds, except in passing.
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
+# A longer line of .jsonl, .csv and .tsv is skipped: a piece of a record is no record.
+LONGEST_RECORD = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,127 +54,133 @@ class ReadConfig:
     split: Literal["file", "paragraph", "line"] = "file"
     """What a document is in .txt files: the file, a paragraph (after a blank line), or a line."""
     field: str = "text"
-    """The field or column that holds the text in .jsonl, .csv, .tsv and .parquet files."""
+    """The field or column that holds the text in .jsonl, .csv, .tsv, .parquet and .arrow files."""
     encoding: str = "utf-8"
-    """Encoding of the text files."""
+    """Encoding of the text files; a byte order mark in a file overrides it."""
 
 
 Raw = tuple[int, str]  # record number, text
 
 
-def check_encoding(name: str) -> None:
-    """Raises BrimfulError if Python knows no such text encoding."""
-    try:
-        "".encode(name)
-    except LookupError as error:
-        raise BrimfulError(f"unknown encoding {name!r}; examples: utf-8, gb18030, big5, utf-16") from error
+def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    """Yield (record number, raw text) from a span of a file; what went wrong is counted in `issues`.
 
+    A record number is 0-based and counts from the span's start: the line of .jsonl and of text split by
+    line, the paragraph, the data row of tables, the piece of a file of more than 4 MB (0 elsewhere).
 
-def read_documents(path: str, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    """Yield (record number, raw text) from one file; what went wrong is counted in `issues`.
-
-    A record number is 0-based: the line of .jsonl and of text split by line, the paragraph, the data row
-    of tables, the piece of a file that is longer than 4 million characters (0 elsewhere).
+    The text may hold U+0000 and U+FFFD, but no lone surrogates.
 
     Raises:
         BrimfulError: the file's records lack the field that holds the text.
     """
-    kind = format_of(path)
-    try:
-        if kind == "parquet":
-            yield from _parquet(path, config.field)
-            return
-        chunks = read_chunks(path, issues)
-        head = next(chunks, b"")
-        while len(head) < HEAD and (more := next(chunks, b"")):
-            head += more
-        if _is_binary(head[:HEAD], config.encoding):
-            issues["binary file skipped"] += 1
-            return
-        lines = _lines(_decode(itertools.chain([head], chunks), config.encoding, issues), issues)
-        yield from _READERS[kind](lines, config, path, issues)
-    except OSError as error:
-        issues[f"cannot be read ({error.strerror or error})"] += 1
-    except csv.Error as error:
-        issues[f"table broken, its rest skipped ({error})"] += 1
+    kind = format_of(span.path)
+    if kind == "text":
+        return _text(span, config, issues)
+    if kind == "html":
+        return _html(span, config, issues)
+    return _counting_nul(_RECORDS[kind](span, config, issues), issues)
 
 
-def _is_binary(head: bytes, encoding: str) -> bool:
-    if "16" in encoding or "32" in encoding:
-        return False
-    control = len(head) - len(head.translate(None, _CONTROL))
-    return head.startswith(b"%PDF-") or control > max(8, len(head) // 20)
+def _counting_nul(documents: Iterable[Raw], issues: Counter[str]) -> Iterator[Raw]:
+    for document in documents:
+        count_nul(document[1], issues)
+        yield document
 
 
-def _decode(chunks: Iterable[bytes], encoding: str, issues: Counter[str]) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    at_start = True
-    for chunk in itertools.chain(chunks, [b""]):
-        text = decoder.decode(chunk, final=not chunk)
-        if at_start and text:
-            text, at_start = text.removeprefix("\ufeff"), False
-        if replaced := text.count("\ufffd"):
-            issues["undecodable characters"] += replaced
-        if nul := text.count("\0"):
-            issues["NUL characters"] += nul
-        yield text
+def _pieces(
+    span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None, run: int
+) -> Iterator[str]:
+    runs = read_runs(
+        span,
+        config.encoding,
+        issues,
+        boundary=boundary,
+        run=run,
+        longest=LONGEST_PIECE,
+        too_long="line longer than 4 MB, cut",
+    )
+    for text in reporting(runs, issues):
+        count_nul(text, issues)
+        yield text.removesuffix("\n")
 
 
-def _lines(texts: Iterable[str], issues: Counter[str]) -> Iterator[str]:
-    r"""Lines without their end. Only \n ends a line: U+2028, \x85 and \f occur within text."""
-    pieces: list[str] = []
+def _text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    if config.split == "file":
+        pieces = _pieces(span, config, issues, Boundary(LINE.pattern, LONGEST_PIECE), LONGEST_PIECE)
+        return (document for document in enumerate(pieces) if document[1])
+    if config.split == "paragraph":
+        return enumerate(_paragraphs(_pieces(span, config, issues, BLANK_LINE, RUN)))
+    return chain.from_iterable(_numbered_lines(_pieces(span, config, issues, LINE, RUN)))
+
+
+def _numbered_lines(runs: Iterable[str]) -> Iterator[Iterable[Raw]]:
+    """Iterators that the interpreter runs without a step of ours a line: lines are many and short."""
+    begin = 0
+    for run in runs:
+        lines = run.split("\n")
+        yield compress(enumerate(lines, begin), map(str.strip, lines))
+        begin += len(lines)
+
+
+def _paragraphs(runs: Iterable[str]) -> Iterator[str]:
+    lines: list[str] = []
     length = 0
-    for text in texts:
-        first, *rest = text.split("\n")
-        pieces.append(first)
-        length += len(first)
-        if length > LONGEST_PIECE:
-            issues["line longer than 4 million characters, cut"] += 1
-            yield "".join(pieces)
-            pieces, length = [], 0
-        for line in rest:
-            yield "".join(pieces).removesuffix("\r")
-            pieces, length = [line], len(line)
-    if length:
-        yield "".join(pieces).removesuffix("\r")
+    for line in chain(chain.from_iterable(run.split("\n") for run in runs), [""]):
+        if line and not line.isspace():
+            lines.append(line)
+            length += len(line) + 1
+            if length <= LONGEST_PIECE:
+                continue
+        if lines:
+            yield "\n".join(lines)
+            lines, length = [], 0
 
 
-def _text(lines: Iterable[str], config: ReadConfig, path: str, issues: Counter[str]) -> Iterator[Raw]:
-    if config.split == "line":
-        yield from ((number, line) for number, line in enumerate(lines) if line.strip())
-    elif config.split == "paragraph":
-        groups = itertools.groupby(lines, key=lambda line: bool(line.strip()))
-        yield from enumerate("\n".join(group) for filled, group in groups if filled)
-    else:
-        yield from enumerate(_joined(lines))
-
-
-def _joined(lines: Iterable[str]) -> Iterator[str]:
-    piece: list[str] = []
-    length = 0
-    for line in lines:
-        piece.append(line)
-        length += len(line) + 1
-        if length > LONGEST_PIECE:
-            yield "\n".join(piece)
-            piece, length = [], 0
-    if piece:
-        yield "\n".join(piece)
-
-
-def _html(lines: Iterable[str], config: ReadConfig, path: str, issues: Counter[str]) -> Iterator[Raw]:
-    pieces = _joined(lines)
+def _html(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    pieces = _pieces(span, config, issues, None, LONGEST_PIECE)
     if page := next(pieces, ""):
         yield 0, page
     if next(pieces, ""):
-        issues["page longer than 4 million characters, its rest skipped"] += 1
+        issues["page longer than 4 MB, its rest skipped"] += 1
 
 
-def _jsonl(lines: Iterable[str], config: ReadConfig, path: str, issues: Counter[str]) -> Iterator[Raw]:
+def _lines(
+    span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
+) -> Iterator[str | None]:
+    """The lines of a file of records; None stands for one that was too long."""
+    within_long = False
+    runs = read_runs(
+        span,
+        config.encoding,
+        issues,
+        boundary=boundary,
+        run=RUN,
+        longest=LONGEST_RECORD,
+        too_long="line longer than 16 MB, skipped",
+    )
+    for text in reporting(runs, issues):
+        lines: list[str | None] = [*text.split("\n")]
+        rest = lines.pop()
+        if within_long and lines:
+            lines[0] = None
+        yield from lines
+        within_long = bool(rest)
+
+
+def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
     found = False
     keys: dict[str, None] = {}
-    for number, line in enumerate(lines):
-        if not line.strip():
+    parse = _json_parser(config.field)
+    for number, line in enumerate(_lines(span, config, issues, LINE)):
+        if not line or line.isspace():
+            continue
+        try:
+            value = parse(line)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, str):
+            found = True
+            yield number, value
             continue
         try:
             record = json.loads(line)
@@ -165,72 +190,99 @@ def _jsonl(lines: Iterable[str], config: ReadConfig, path: str, issues: Counter[
         value = record.get(config.field) if isinstance(record, dict) else None
         if isinstance(value, str):
             found = True
-            yield number, value
+            yield number, without_surrogates(value, issues)
         else:
             issues[f"records without a text {config.field!r}"] += 1
             if not keys and isinstance(record, dict):
                 keys = dict.fromkeys(record)
-    if keys and not found:
-        raise _no_field(path, config.field, keys)
+    if keys and not found and not span.begin:
+        raise no_field(span.path, config.field, keys)
 
 
-def _no_field(path: str, field: str, known: Iterable[str]) -> BrimfulError:
-    return BrimfulError(f"{path} has no text in a field {field!r}: {nearest(field, known)} (set read.field)")
+def _json_parser(field: str) -> Callable[[str], Any]:
+    """What parses a line and returns the field's value, of good JSON; `json` judges what it does not take."""
+    try:
+        struct = msgspec.defstruct("Record", [("value", Any, None)], rename={"value": field})
+    except ValueError:  # a name that JSON must escape
+        return lambda line: None
+    decode: Callable[[str], Any] = msgspec.json.Decoder(struct).decode
+    return lambda line: decode(line).value
 
 
-def _table(lines: Iterable[str], config: ReadConfig, path: str, issues: Counter[str]) -> Iterator[Raw]:
-    csv.field_size_limit(LONGEST_FIELD)  # a document may be longer than the default of 131,072
-    with_ends = (f"{line}\n" for line in lines)
-    if format_of(path) == "tsv":  # by custom unquoted: a stray quote must not swallow the lines after it
-        rows = csv.reader(with_ends, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        rows = csv.reader(with_ends)
-    header = next(rows, None)
+def _tsv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    lines = _lines(span, config, issues, LINE)
+    start = _lines(Span(path=span.path), config, Counter(), LINE) if span.begin else lines
+    header = next(start, None)
     if header is None:
         return
-    if config.field not in header:
-        raise _no_field(path, config.field, header)
-    column = header.index(config.field)
-    for number, row in enumerate(rows):
+    column = _column_of(header.split("\t"), span, config)
+    for number, line in enumerate(lines):
+        if not line:
+            continue
+        row = line.split("\t")
         if len(row) > column:
             yield number, row[column]
         else:
             issues["rows cut short"] += 1
 
 
-def _parquet(path: str, field: str) -> Iterator[Raw]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _column_of(header: list[str], span: Span, config: ReadConfig) -> int:
+    if config.field not in header:
+        raise no_field(span.path, config.field, header)
+    return header.index(config.field)
 
-    with tempfile.TemporaryFile() as unpacked:
-        source: str | IO[bytes] = path
-        if split_suffix(path)[1]:
-            for chunk in read_chunks(path, Counter()):
-                unpacked.write(chunk)
-            source = unpacked
+
+def _csv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    rows = _csv_rows(_lines(span, config, issues, None), issues)
+    header = next(rows, None)
+    if not header:
+        return
+    column = _column_of(header, span, config)
+    for number, row in enumerate(rows):
+        if len(row) > column:
+            yield number, row[column]
+        elif row:
+            issues["rows cut short"] += 1
+
+
+def _csv_rows(lines: Iterable[str | None], issues: Counter[str]) -> Iterator[list[str]]:
+    """Rows; an empty line gives an empty one, and so does a row that was lost."""
+    csv.field_size_limit(LONGEST_RECORD)
+    # A line that is None makes the reader fail and drop the row that it is in.
+    ended: Iterator[Any] = chain.from_iterable(
+        [None] if line is None else [f"{part}\n" for part in line.split("\r")] for line in lines
+    )
+    rows = csv.reader(ended)
+    width = 0
+    while True:
         try:
-            with pq.ParquetFile(source) as table:
-                yield from _column(table, path, field)
-        except pa.ArrowInvalid as error:
-            raise OSError(0, "not a Parquet file, or damaged") from error
+            row = next(rows, None)
+        except csv.Error as error:
+            if "limit" in str(error):
+                issues["field longer than 16 million characters, its row skipped"] += 1
+            yield []
+            row = _next_good_row(ended, width, issues)
+        if row is None:
+            return
+        width = width or len(row)
+        yield row
 
 
-def _column(table: Any, path: str, field: str) -> Iterator[Raw]:
-    import pyarrow as pa
-
-    names = table.schema_arrow.names
-    if field not in names:
-        raise _no_field(path, field, names)
-    kind = table.schema_arrow.field(field).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise BrimfulError(f"{path}: column {field!r} holds {kind}, not text; set read.field")
-    numbers = itertools.count()
-    for batch in table.iter_batches(ROWS_AT_ONCE, columns=[field]):
-        for text in batch.column(0).to_pylist():
-            number = next(numbers)
-            if text is not None:
-                yield number, text
+def _next_good_row(lines: Iterator[Any], width: int, issues: Counter[str]) -> list[str] | None:
+    """The next line that is a row by itself. Those before it may lie within the lost one, or end it."""
+    for line in lines:
+        try:
+            row = next(csv.reader([line], strict=True), [])
+        except csv.Error:
+            row = []
+        if len(row) == width:
+            return row
+        issues["lines skipped after an over-long field"] += 1
+    return None
 
 
-_Reader = Callable[[Iterable[str], ReadConfig, str, Counter[str]], Iterator[Raw]]
-_READERS: dict[str, _Reader] = {"text": _text, "html": _html, "jsonl": _jsonl, "csv": _table, "tsv": _table}
+def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    return reporting(read_column(span, format_of(span.path), config.field, issues), issues)
+
+
+_RECORDS = {"jsonl": _jsonl, "csv": _csv, "tsv": _tsv, "parquet": _column, "arrow": _column}

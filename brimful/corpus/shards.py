@@ -1,24 +1,25 @@
 """The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/shard-format.md.
 
-A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}` and tokenizer.json. The
-`.json` is the commit record: a shard without it does not exist. Special tokens are not stored.
+A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}`, tokenizer.json and
+MANIFEST.json, which lists the shards: what it does not name does not exist. Special tokens are not stored.
 """
 
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file, commit, read_commit
+from brimful.storage import atomic_file, commit, read_commit, read_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 
 
@@ -71,6 +72,8 @@ def write_shard(
     tokenizer_hash: str,
     config_hash: str,
     inputs: list[str],
+    begins: list[int] | None = None,
+    split: str = "train",
     **facts: Any,
 ) -> dict[str, Any]:
     """Write a shard batch by batch, then its commit record; return the record.
@@ -78,6 +81,8 @@ def write_shard(
     Args:
         batches: the documents in order; read once, so memory holds one batch.
         inputs: names of the input files, which `TokenBatch.sources` numbers.
+        begins: where in each of them the span begins whose records are counted; 0 by default.
+        split: which side of the split the documents are on, `train` or `validation`.
         facts: whatever else the record should hold, such as counters.
 
     Raises:
@@ -115,6 +120,7 @@ def write_shard(
         directory / f"{name}.json",
         paths.values(),
         format_version=FORMAT_VERSION,
+        split=split,
         documents=documents,
         tokens=tokens,
         words=words,
@@ -128,11 +134,31 @@ def write_shard(
             "counts": " ".join(map(str, histogram[lengths].tolist())),
         },
         inputs=inputs,
+        begins=begins or [0] * len(inputs),
         **facts,
     )
 
 
-def _map(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
+_TOTALS = ("documents", "tokens", "words", "sentences")
+
+
+def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:
+    """Make a corpus of committed shards and tokenizer.json; returns the commit record, MANIFEST.json."""
+    records = [(name, read_json(directory / "shards" / f"{name}.json")) for name in shards]
+    return commit(
+        directory / MANIFEST,
+        [directory / "tokenizer.json"],
+        format_version=FORMAT_VERSION,
+        totals={key: sum(record[key] for _, record in records) for key in _TOTALS},
+        shards=[
+            {"name": name, "split": record["split"], **{key: record[key] for key in _TOTALS}}
+            for name, record in records
+        ],
+        **facts,
+    )
+
+
+def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
     """A read-only memory map; numpy cannot map an empty file."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
@@ -143,11 +169,29 @@ def _read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
 
 
+def _check_version(path: Path, record: dict[str, Any]) -> None:
+    version = record.get("format_version")
+    if version != FORMAT_VERSION:
+        raise BrimfulError(
+            f"{path} has format {version}, this Brimful reads {FORMAT_VERSION}; "
+            "update Brimful or prepare the corpus again"
+        )
+
+
+class Source(NamedTuple):
+    """Where a document was read: a record of a file, counted from the file's span that begins at `begin`."""
+
+    path: str
+    begin: int
+    record: int
+
+
 class Shard:
     """A committed shard, memory-mapped.
 
     Attributes:
         name, record: its name and commit record.
+        split: `train` or `validation`.
         documents: how many it holds.
         tokens: ids, uint16 or uint32 (T,).
         offsets: where each document begins, and T at the end, uint64 (documents + 1,).
@@ -157,18 +201,16 @@ class Shard:
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
         self.name = name
         self.record: dict[str, Any] = read_commit(directory / f"{name}.json", verify=verify)
-        version = self.record.get("format_version")
-        if version != FORMAT_VERSION:
-            raise BrimfulError(
-                f"{directory / name}.json has shard format {version}, this Brimful reads {FORMAT_VERSION}; "
-                "update Brimful or prepare the corpus again"
-            )
+        _check_version(directory / f"{name}.json", self.record)
+        self.split: str = self.record["split"]
         self.documents: int = self.record["documents"]
-        self.tokens = _map(directory / f"{name}.tok", np.dtype(self.record["token_dtype"]).newbyteorder("<"))
-        self.offsets = _map(directory / f"{name}.idx", "<u8")
-        self.word_bits = _map(directory / f"{name}.word.bits", np.uint8)
-        self.sentence_bits = _map(directory / f"{name}.sent.bits", np.uint8)
-        self._sources = _map(directory / f"{name}.src", "<u8").reshape(-1, 2)
+        self.tokens = map_file(
+            directory / f"{name}.tok", np.dtype(self.record["token_dtype"]).newbyteorder("<")
+        )
+        self.offsets = map_file(directory / f"{name}.idx", "<u8")
+        self.word_bits = map_file(directory / f"{name}.word.bits", np.uint8)
+        self.sentence_bits = map_file(directory / f"{name}.sent.bits", np.uint8)
+        self._sources = map_file(directory / f"{name}.src", "<u8").reshape(-1, 2)
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a word, bool (end - begin,)."""
@@ -178,15 +220,10 @@ class Shard:
         """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
         return _read_bits(self.sentence_bits, begin, end)
 
-    def source(self, document: int) -> tuple[str, int]:
-        """The input file that a document came from, and its record there (see docs/shard-format.md)."""
+    def source(self, document: int) -> Source:
+        """Where a document was read (see docs/shard-format.md)."""
         number, record = self._sources[document].tolist()
-        return self.record["inputs"][number], record
-
-
-def shard_names(directory: Path) -> Iterator[str]:
-    """Names of the committed shards under a corpus directory, in order."""
-    return (path.stem for path in sorted((directory / "shards").glob("*.json")))
+        return Source(self.record["inputs"][number], self.record["begins"][number], record)
 
 
 class Corpus:
@@ -217,9 +254,13 @@ class Corpus:
         remedy = f"make them with: brimful prepare TEXT --out {directory}"
         if not directory.is_dir():
             raise BrimfulError(f"no prepared shards: {directory} is not a folder; {remedy}")
-        shards = [Shard(directory / "shards", name, verify=verify) for name in shard_names(directory)]
-        if not shards or not (directory / "tokenizer.json").is_file():
-            raise BrimfulError(f"{directory} holds no finished shards; {remedy}")
+        if not (directory / MANIFEST).is_file():
+            raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
+        manifest = read_commit(directory / MANIFEST, verify=verify)
+        _check_version(directory / MANIFEST, manifest)
+        shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
+        if not shards:
+            raise BrimfulError(f"{directory} holds no document; prepare more text")
         first = shards[0]
         for shard in shards:
             if shard.record["tokenizer_hash"] != first.record["tokenizer_hash"]:

@@ -6,30 +6,21 @@ so that 腾讯控股(00700) or Coca Cola is one word. Token ids come from the ra
 to the word that holds its first character, whatever the tokenizer's own pre-tokens are.
 """
 
-import functools
-import unicodedata
+import importlib.metadata
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from brimful.corpus.code_points import HAN, SPACE, character_classes, code_points
 from brimful.errors import BrimfulError
 
+if TYPE_CHECKING:
+    from brimful.corpus.han import HanSegmenter
+
 Language = Literal["auto", "zh", "en"]
-
-SPACE, WORD, HAN, HIRAGANA, KATAKANA, SINGLE, MARK = range(7)
-ZERO_WIDTH_JOINER = 0x200D
-
-_HAN = [(0x2E80, 0x2FDF), (0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029), (0x3400, 0x4DBF)]
-_HAN += [(0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFD)]
-_HIRAGANA = [(0x3041, 0x3096), (0x309D, 0x309F)]
-_KATAKANA = [(0x30A1, 0x30FA), (0x30FD, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9D)]
-# Scripts without blanks and without a segmenter here: each letter with its marks is a word.
-_UNSPACED = [(0x0E01, 0x0E30), (0x0E32, 0x0E33), (0x0E40, 0x0E46), (0x0E80, 0x0EB0), (0x0EC0, 0x0EC6)]
-_UNSPACED += [(0x1000, 0x102A), (0x1780, 0x17B3)]
-# The prolonged sound mark, joiners, emoji skin tones and variation selectors stay with what they follow.
-_MARKS = [(0x30FC, 0x30FC), (0xFF70, 0xFF70), (0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0100, 0xE01EF)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,45 +29,6 @@ class WordsConfig:
 
     lexicon: str | None = None
     """File of words that must stay whole, one a line, such as names with blanks, digits or brackets."""
-
-
-@functools.cache
-def character_classes() -> np.ndarray:
-    """The class of every code point, uint8 (0x110000,)."""
-    table = np.full(0x110000, SINGLE, np.uint8)
-    by_category = {"L": WORD, "N": WORD, "M": MARK, "Z": SPACE}
-    for code in range(0x20000):
-        category = unicodedata.category(chr(code))
-        table[code] = SPACE if category == "Cc" else by_category.get(category[0], SINGLE)
-    ranges = [(_HAN, HAN), (_HIRAGANA, HIRAGANA), (_KATAKANA, KATAKANA), (_UNSPACED, SINGLE), (_MARKS, MARK)]
-    for spans, value in ranges:
-        for first, last in spans:
-            table[first : last + 1] = value
-    return table
-
-
-def code_points(text: str) -> np.ndarray:
-    """The code points of `text`, uint32 (characters,)."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _spread_over_marks(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give each mark the class of the character it follows; also say where those marks are."""
-    classes = classes.copy()
-    mark = classes == MARK
-    orphan = mark.copy()
-    orphan[1:] &= classes[:-1] == SPACE
-    classes[orphan] = SINGLE
-    mark &= ~orphan
-    base = np.maximum.accumulate(np.where(mark, 0, np.arange(len(classes))))
-    return classes[base], mark
-
-
-def _han_cuts(text: str) -> np.ndarray:
-    """Where rjieba cuts `text`: sorted character positions, int64."""
-    import rjieba
-
-    return np.cumsum(np.fromiter(map(len, rjieba.cut(text)), np.int64))[:-1]
 
 
 class Segmenter:
@@ -92,8 +44,7 @@ class Segmenter:
     def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
         self._segment_han = language != "en"
         self._automaton: Any = None
-        if language == "zh":
-            _han_cuts("")
+        self._han_segmenter = self._load_han_segmenter() if language == "zh" else None
         if lexicon:
             import ahocorasick_rs
 
@@ -105,29 +56,30 @@ class Segmenter:
         """The words of `text` in order: character begin and end, int64 (words, 2). Blanks are in no word."""
         if not text:
             return np.empty((0, 2), np.int64)
+        from brimful.corpus.boundaries import spans_from, word_starts_by_class
+
         codes = code_points(text)
-        classes, mark = _spread_over_marks(character_classes()[codes])
-        inside = classes != SPACE
-        starts = inside & ~mark
-        starts[1:] &= (classes[1:] == SINGLE) | (classes[1:] != classes[:-1])
-        starts[1:] &= codes[:-1] != ZERO_WIDTH_JOINER
-        han = classes == HAN
+        starts, classes, marks = word_starts_by_class(codes, character_classes())
+        inside, han = classes != SPACE, classes == HAN
         if self._segment_han and han.any():
-            cuts = _han_cuts(text)
-            starts[cuts[han[cuts] & ~mark[cuts]]] = True
+            self._han_segmenter = self._han_segmenter or self._load_han_segmenter()
+            begins = self._han_segmenter.word_begins(codes)
+            starts[begins[han[begins] & ~marks[begins]]] = True
         if self._automaton is not None:
             self._lay_lexicon(text, starts, inside, han)
-        begins = np.flatnonzero(starts)
-        # A word ends where the next one starts or a blank follows, whichever comes first.
-        stops = np.flatnonzero(np.append(starts | ~inside, True))
-        ends = stops[np.searchsorted(stops, begins, side="right")]
-        return np.stack([begins, ends], axis=1)
+        return spans_from(starts, inside)
+
+    @staticmethod
+    def _load_han_segmenter() -> "HanSegmenter":
+        from brimful.corpus.han import HanSegmenter
+
+        return HanSegmenter(character_classes() == HAN)
 
     def _lay_lexicon(self, text: str, starts: np.ndarray, inside: np.ndarray, han: np.ndarray) -> None:
         found = self._automaton.find_matches_as_indexes(text)
         if not found:
             return
-        matches = np.array(found, np.int64)
+        matches = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found)).reshape(-1, 3)
         cuttable = np.append(starts | han | ~inside, True)
         matches = matches[cuttable[matches[:, 1]] & cuttable[matches[:, 2]]]
         begins, ends = matches[:, 1], matches[:, 2]
@@ -153,10 +105,21 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
     Returns:
         bool (tokens,): the token's span differs from that of the token before it.
     """
-    owner = np.searchsorted(spans[:, 1], begins, side="right")
-    starts = np.ones(len(begins), bool)
-    starts[1:] = owner[1:] != owner[:-1]
-    return starts
+    from brimful.corpus.boundaries import changes_of_owner
+
+    return changes_of_owner(begins, spans)
+
+
+def segmenter_name() -> str:
+    """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    from brimful.corpus.han import load_cutter
+
+    name, _ = load_cutter()
+    return f"{name} {importlib.metadata.version(name)}"
 
 
 def read_lexicon(path: str | Path) -> list[str]:

@@ -18,7 +18,7 @@ from brimful.errors import BrimfulError
 from brimful.packing.assign import assign
 from brimful.packing.best_fit import best_fit
 from brimful.packing.histogram import count_lengths, padded_efficiency
-from brimful.randomness import derive_key, hash_words, permutation, uniform
+from brimful.randomness import derive_key, hash_words, permutation
 from brimful.storage import TEMPORARY, atomic_file, commit, read_commit
 
 BLOCK_TOKENS = 64_000_000
@@ -53,20 +53,23 @@ class PackingConfig:
 
 @dataclass(frozen=True)
 class Split:
-    """Documents to train on and documents held out; a document's side does not depend on the seed."""
+    """Documents to train on and documents held out, int64 indices each."""
 
     training: np.ndarray
     validation: np.ndarray
 
 
-def split_documents(corpus: Corpus, fraction: float) -> Split:
-    """Hold out about `fraction` of the documents (at least one, if there are two), int64 indices each."""
-    chance = uniform(derive_key("validation"), np.arange(corpus.documents))
-    held_out = chance < fraction
-    if fraction and corpus.documents > 1 and not held_out.any():
-        held_out[np.argmin(chance)] = True
+def split_documents(corpus: Corpus) -> Split:
+    """The split that `prepare` made.
+
+    Raises:
+        BrimfulError: nothing is left to train on.
+    """
+    held_out = np.repeat(
+        [shard.split == "validation" for shard in corpus.shards], [shard.documents for shard in corpus.shards]
+    )
     if held_out.all():
-        held_out[np.argmax(chance)] = False
+        raise BrimfulError(f"{corpus.directory} holds no training documents; prepare more text")
     return Split(np.flatnonzero(~held_out), np.flatnonzero(held_out))
 
 

@@ -34,7 +34,7 @@ from brimful.objectives.finetune import finetune
 from brimful.objectives.predict import predict
 from brimful.objectives.pretrain import pretrain
 from brimful.reporting.verb import report
-from brimful.storage import TEMPORARY, read_json
+from brimful.storage import read_json, temporary_path
 from brimful.train.run import CONFIG, SUMMARY, finish_run, start_run
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
@@ -299,7 +299,7 @@ def _remove(out: Path) -> None:
     """Remove an earlier demo, out of sight first, so that a kill leaves none that is half there."""
     if out.exists():
         say(f"replacing the earlier demo in {out}")
-        aside = out.with_name(f"{TEMPORARY}{os.getpid()}-{out.name}")
+        aside = temporary_path(out)
         os.replace(out, aside)
         shutil.rmtree(aside)
 

@@ -54,10 +54,8 @@ class PretrainConfig:
     """Rows that one forward and backward pass takes."""
     precision: Precision = "auto"
     """Number format of the computation; auto is the fastest that needs no loss scaling."""
-    validation_share: float = 0.02
-    """Share of the documents held out to measure the loss; 0 = none."""
     validation_tokens: int = 100_000
-    """The most held-out tokens that an evaluation reads."""
+    """The most tokens of the corpus' validation documents that an evaluation reads."""
     packing: PackingConfig = PackingConfig()
     masking: MaskingConfig = MaskingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -72,10 +70,6 @@ class PretrainConfig:
             raise BrimfulError(
                 f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
                 f" ({self.rows_per_update})"
-            )
-        if not 0 <= self.validation_share < 1:
-            raise BrimfulError(
-                f"validation_share is {self.validation_share}: it is a share, at least 0 and below 1"
             )
 
 
@@ -205,9 +199,9 @@ def _train(
         )
     )
     encoder.tokenizer = tokenizer
-    split = split_documents(corpus, config.validation_share)
-    if config.validation_share and not len(split.validation):
-        warn("the corpus has a single document, so nothing is held out and no validation loss is measured")
+    split = split_documents(corpus)
+    if not len(split.validation):
+        warn("the corpus holds no validation documents (see prepare's validation_share): no validation loss")
     blocks = Blocks(corpus, split.training, config.packing, config.seed, directory / "blocks")
     if ranks.is_main:
         _describe(config, corpus, encoder, blocks)

@@ -106,7 +106,7 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
     assert "is a file" in call("pretrain", "--data", chained, "--out", tmp_path / "mine.txt", *SMALL).message
     assert call("pretrain", "--data", chained).code == 2
     new = ("pretrain", "--data", chained, "--out", tmp_path / "new", *SMALL)
-    for name, value in (("rows-per-update", 0), ("rows-per-micro-batch", 0), ("validation-share", 1)):
+    for name, value in (("rows-per-update", 0), ("rows-per-micro-batch", 0)):
         assert f"{name.replace('-', '_')} is {value}" in call(*new, f"--{name}", value).message
     assert not (tmp_path / "new").exists()
     assert {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")} == before

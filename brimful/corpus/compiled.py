@@ -1,0 +1,17 @@
+"""Compiling loops."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile a loop on its first call; the machine code is kept on disk where there is a place to write it.
+
+    numba looks beside the source file, in $NUMBA_CACHE_DIR and in the user's cache folder.
+    """
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:
+        return numba.njit(function)

@@ -1,0 +1,51 @@
+"""Rules that judge a whole document by its language."""
+
+import re
+from collections.abc import Callable
+
+from brimful.errors import BrimfulError, nearest
+
+_LETTERS = re.compile(r"[^\W\d_]")
+_WORD = re.compile(r"[A-Za-z]+")
+_STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
+_JUDGED_CHARACTERS = 1000
+_FEWEST_LETTERS = 20
+
+
+def stop_words(text: str) -> int:
+    """How many of the eight English stop words of the Gopher rules (Rae et al. 2021, A.1.1) a text has."""
+    return len(_STOP_WORDS.intersection(map(str.lower, _WORD.findall(text))))
+
+
+def is_mostly_ascii(text: str) -> bool:
+    """Are there enough letters to judge, and are most of them ASCII?"""
+    letters = _LETTERS.findall(text[:_JUDGED_CHARACTERS])
+    return len(letters) >= _FEWEST_LETTERS and sum(map(str.isascii, letters)) * 2 > len(letters)
+
+
+def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
+    """The rule that says whether a text is in one of `languages`, by py3langid on its first 1,000 characters.
+
+    Texts of fewer than 20 letters are too short to judge, and pass.
+
+    Args:
+        languages: ISO 639-1 codes such as "en" and "zh".
+
+    Raises:
+        BrimfulError: py3langid is not installed, or does not know a language.
+    """
+    try:
+        import py3langid
+    except ImportError:
+        raise BrimfulError("clean.languages needs py3langid: pip install 'brimful[lang]'") from None
+    known = {language for language, _ in py3langid.rank("")}
+    for language in languages:
+        if language not in known:
+            raise BrimfulError(f"clean.languages: unknown {language!r}; {nearest(language, known)}")
+    wanted = frozenset(languages)
+
+    def is_wanted(text: str) -> bool:
+        head = text[:_JUDGED_CHARACTERS]
+        return len(_LETTERS.findall(head)) < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted
+
+    return is_wanted

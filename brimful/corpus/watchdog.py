@@ -1,0 +1,159 @@
+"""A bound on the time of one document, even inside a C call that never returns.
+
+A parser that hangs holds the interpreter's lock, so no Python thread or signal handler could interrupt it.
+The kernel can: an interval timer (ITIMER_PROF) ends the process, and `faulthandler`, which needs no lock,
+first writes the stack into the watchdog's file. The next attempt at the task finds that stack, knows by the
+same file which document it was, lists it as hostile and goes around it. A process that died of anything else
+(kill -9, power) leaves no stack: then no document is to blame, and the output is that of a run that was not
+killed.
+
+The timer counts the CPU time of this process, not the clock: a busy machine, Ctrl-Z or a slow disk make no
+document hostile. It follows that a document which only waits is not bounded.
+"""
+
+import faulthandler
+import mmap
+import os
+import signal
+import struct
+import time
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from brimful.errors import BrimfulError
+from brimful.storage import cannot_write, read_json, write_json
+
+MOST_HOSTILE = 100
+# The timer is set anew when this share of its time has passed, not for each document: a system call costs
+# more than a short text. So a document has nearly all its time, even where other threads use CPU as well.
+FRESH = 1 / 64
+
+# What the file begins with; a stack follows when the timer ended the process.
+_KEY = 32
+_DOCUMENT = struct.Struct("<QQ?")  # input, record, whether it is in work
+_STATE = struct.Struct(f"<{_KEY}sQQ?")
+_IN_WORK = _STATE.size - 1
+
+Document = tuple[int, int]
+
+
+def explained(path: Path) -> int:
+    """How many deaths of the task with this watchdog file are explained, and will not occur again.
+
+    Call it only while no process works on the task. It is what `Engine.run` takes as `explained`.
+    """
+    hostile, gaps = _settle(path, None)
+    return len(hostile) + len(gaps)
+
+
+class Watchdog:
+    """Ends this process when a document takes too long, and knows the documents that did so before.
+
+        with Watchdog(path, seconds, key) as watchdog:
+            for record, raw in read_documents(...):
+                if watchdog.begin(input, record):
+                    continue  # hostile: count it
+                ...  # what may hang
+                watchdog.end()
+
+    It is for a task in a process of its own (see `Engine`), and there is one timer a process. Leave the block
+    before the output is committed: then a kill leaves the file only where the task will be done again.
+
+    Args:
+        path: the file, of this task alone, such as text/.watch-part-00000; removed at the end. The list of
+            hostile documents, PATH.json, stays.
+        seconds: CPU seconds of this process that a document may take: at least 63/64 of this, as long as no
+            other thread works.
+        key: names all that the numbers of documents and their work depend on (inputs, settings). What was
+            found under another key, or with another `seconds`, is forgotten.
+
+    Attributes:
+        hostile: the (input, record) of documents that took too long, now or in an earlier attempt.
+
+    Raises:
+        BrimfulError: more than 100 documents of this task are hostile; the file cannot be written.
+    """
+
+    hostile: set[Document]
+
+    def __init__(self, path: Path, seconds: float, key: str) -> None:
+        self._path, self._seconds, self._fresh = path, seconds, seconds * FRESH
+        self._key = blake2b(f"{seconds} {key}".encode(), digest_size=_KEY).digest()
+
+    def __enter__(self) -> Self:
+        if signal.getitimer(signal.ITIMER_PROF)[0]:
+            raise RuntimeError("another Watchdog is at work in this process")
+        self.hostile, self._gaps = _settle(self._path, self._key)
+        if len(self.hostile) + len(self._gaps) > MOST_HOSTILE:
+            raise BrimfulError(
+                f"more than {MOST_HOSTILE} documents took over {self._seconds:g} s of CPU time each: see "
+                f"{_list(self._path)}; allow them more, or leave that input out"
+            )
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)  # not written over: another process may have it mapped still
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            os.write(self._file, _STATE.pack(self._key, 0, 0, False))
+            self._state = mmap.mmap(self._file, _STATE.size)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+        faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
+        self._armed = float("-inf")
+        return self
+
+    def begin(self, input: int, record: int) -> bool:
+        """Start a document's time; True says that it is hostile: leave it out."""
+        now = time.monotonic()
+        if now - self._armed > self._fresh:
+            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            self._armed = now
+        hostile = (input, record) in self.hostile
+        _DOCUMENT.pack_into(self._state, _KEY, input, record, not hostile)
+        if hostile:
+            self.end()
+        return hostile
+
+    def end(self) -> None:
+        """Stop the time; what follows, such as reading on, is no document's fault."""
+        self._state[_IN_WORK] = 0
+        if self._gaps and _DOCUMENT.unpack_from(self._state, _KEY)[:2] in self._gaps:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self._armed = float("-inf")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.unregister(signal.SIGPROF)
+        self._state.close()
+        os.close(self._file)
+        self._path.unlink(missing_ok=True)
+
+
+def _list(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def _settle(path: Path, key: bytes | None) -> tuple[set[Document], set[Document]]:
+    """Bring what the last attempt left into the list; returns the hostile documents, and the long gaps.
+
+    A gap is the time after a document: while reading on took too long there, the timer is to be off.
+    With `key`, what was found under another one does not count.
+    """
+    known: dict[str, Any] = read_json(_list(path)) if _list(path).exists() else {}
+    left = path.read_bytes() if path.exists() else b""
+    if len(left) > _STATE.size:
+        found_under, input, record, in_work = _STATE.unpack_from(left)
+        if known.get("key") != found_under.hex():
+            known = {"key": found_under.hex(), "hostile": [], "gaps": []}
+        found = known["hostile" if in_work else "gaps"]
+        if [input, record] not in found:
+            found.append([input, record])
+            found.sort()
+            write_json(_list(path), known)
+        path.unlink(missing_ok=True)
+    if key is not None and known.get("key") != key.hex():
+        return set(), set()
+    return {(i, r) for i, r in known.get("hostile", [])}, {(i, r) for i, r in known.get("gaps", [])}

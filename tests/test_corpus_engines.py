@@ -1,0 +1,317 @@
+"""Engines: results in order, deaths survived or named, errors passed on, nothing left running."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brimful.corpus import local_pool
+from brimful.corpus.engines import Engine, EngineConfig
+from brimful.errors import BrimfulError
+
+Task = tuple[int, str]  # number, a folder for marks
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+
+
+def local(workers: int = 2) -> Engine:
+    return Engine(EngineConfig(workers=workers))
+
+
+def square(task: Task) -> int:
+    return task[0] ** 2
+
+
+def count_attempts(task: Task) -> int:
+    """Leaves a mark; returns how many there are of this task now."""
+    marks = Path(task[1])
+    (marks / f"{task[0]}-{os.getpid()}-{time.monotonic_ns()}").touch()
+    return len(list(marks.glob(f"{task[0]}-*")))
+
+
+def die_once(task: Task) -> int:
+    if task[0] == 2 and count_attempts(task) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task[0] ** 2
+
+
+def die_always(task: Task) -> int:
+    count_attempts(task)
+    if task[0] == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return task[0]
+
+
+def work_beside_a_death(task: Task) -> int:
+    """Task 0 begins before task 1 dies and ends after."""
+    attempts = count_attempts(task)
+    if task[0] == 1 and attempts == 1:
+        wait_for(lambda: any(Path(task[1]).glob("0-*")))
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task[0] == 0:
+        wait_for(lambda: any(Path(task[1]).glob("1-*")))
+        time.sleep(0.3)
+    return attempts
+
+
+def leave(task: Task) -> int:
+    sys.exit(3)
+
+
+def fail(task: Task) -> int:
+    if task[0] == 1:
+        raise BrimfulError("the line for the user")
+    if task[0] > 1:
+        Path(task[1], f"started-{os.getpid()}").touch()
+        time.sleep(100)
+    return 0
+
+
+class OddError(Exception):
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail_oddly(task: Task) -> int:
+    raise OddError(1, 2)
+
+
+def unpicklable(task: Task) -> object:
+    return lambda: 0
+
+
+def identity(task: Task) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def settings(task: Task) -> tuple[str, list[str]]:
+    return os.getcwd(), sys.path
+
+
+def mark_and_sleep(task: Task) -> None:
+    Path(task[1], f"{os.getpid()}").touch()
+    time.sleep(100)
+
+
+def write_file(task: Task) -> int:
+    """What a stage does in small: a file that depends on the task only."""
+    path = Path(task[1], f"{task[0]}.txt")
+    path.write_text(f"{task[0]} " * 1000 * task[0])
+    return path.stat().st_size
+
+
+def tasks(folder: Path, count: int = 4) -> list[Task]:
+    return [(number, str(folder)) for number in range(count)]
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.01)
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended; one that only waits to be collected has."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_results_come_in_order_and_the_pool_is_kept(tmp_path: Path) -> None:
+    with local() as engine:
+        assert engine.run(square, tasks(tmp_path, 20), "square") == [number**2 for number in range(20)]
+        assert engine.run(square, [], "nothing") == []
+        first, second = (set(engine.run(identity, tasks(tmp_path, 6), "who")) for _ in range(2))
+    assert first == second
+    assert len(first) == 2
+    assert os.getpid() not in first
+    assert all(gone(process) for process in first)
+
+
+def test_one_worker_is_a_process_too(tmp_path: Path) -> None:
+    with local(1) as engine:
+        found = engine.run(identity, tasks(tmp_path), "who")
+    assert len(set(found)) == 1
+    assert found[0] != os.getpid()
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with local() as engine:
+        assert engine.run(die_once, tasks(tmp_path), "test", lambda task: f"part {task[0]}") == [0, 1, 4, 9]
+    said = capfd.readouterr().err
+    assert "a worker process was killed by signal 9 (Killed), perhaps for lack of memory" in said
+    assert "while it worked on part 2; trying again" in said
+
+
+def test_a_death_disturbs_no_other_task(tmp_path: Path) -> None:
+    with local() as engine:
+        assert engine.run(work_beside_a_death, tasks(tmp_path, 2), "test") == [1, 2]
+
+
+def test_a_death_between_tasks_is_nobodys(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with local(1) as engine:
+        (worker,) = engine.run(identity, tasks(tmp_path, 1), "who")
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: gone(worker))
+        assert engine.run(identity, tasks(tmp_path, 1), "who") != [worker]
+    assert "trying again" not in capfd.readouterr().err
+
+
+def test_two_deaths_are_an_error_with_a_name(tmp_path: Path) -> None:
+    with local() as engine:
+        with pytest.raises(
+            BrimfulError, match=r"killed by signal 11 .* while it worked on part 2, and so did"
+        ):
+            engine.run(die_always, tasks(tmp_path), "test", lambda task: f"part {task[0]}")
+        assert len(list(tmp_path.glob("2-*"))) == 2
+        with pytest.raises(BrimfulError, match="left with exit code 3"):
+            engine.run(leave, tasks(tmp_path, 1), "test")
+        assert engine.run(square, tasks(tmp_path), "still of use") == [0, 1, 4, 9]
+
+
+def test_an_explained_death_is_no_strike(tmp_path: Path) -> None:
+    def explained(task: Task) -> int:
+        return min(5, len(list(tmp_path.glob(f"{task[0]}-*"))))
+
+    with local() as engine, pytest.raises(BrimfulError, match="signal 11"):
+        engine.run(die_always, tasks(tmp_path), "test", explained=explained)
+    assert len(list(tmp_path.glob("2-*"))) == 5 + 2
+
+
+def test_what_a_task_raises_is_raised_and_the_others_end(tmp_path: Path) -> None:
+    with local(3) as engine:
+        with pytest.raises(BrimfulError, match=r"^the line for the user$"):
+            engine.run(fail, tasks(tmp_path, 10), "test")
+        started = [int(path.name.removeprefix("started-")) for path in tmp_path.glob("started-*")]
+        assert all(gone(process) for process in started)
+        assert engine.run(square, tasks(tmp_path), "still of use") == [0, 1, 4, 9]
+        with pytest.raises(RuntimeError, match=r"(?s)^OddError: 1 and 2\n.* in fail_oddly\n"):
+            engine.run(fail_oddly, tasks(tmp_path), "test")
+        with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+            engine.run(unpicklable, tasks(tmp_path), "test")
+
+
+def test_a_worker_is_small_and_sees_what_the_caller_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "added"))
+    with local(1) as engine:
+        assert engine.run(settings, tasks(tmp_path, 1), "test") == [(str(tmp_path), sys.path)]
+    code = "import brimful.corpus.local_pool, sys; print({'torch', 'numpy', 'pyarrow'} & set(sys.modules))"
+    assert script(["-c", code]).stdout == "set()\n"
+
+
+def script(command: list[str], text: str | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *command],
+        input=text,
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+UNGUARDED = """
+from test_corpus_engines import *
+print("started")
+with local() as engine:
+    print(engine.run(square, tasks(Path(), 3), "square"))
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(UNGUARDED)
+    outputs = [script([str(path)]), script(["-c", UNGUARDED]), script(["-"], UNGUARDED)]
+    assert [output.stdout for output in outputs] == ["started\n[0, 1, 4]\n"] * 3
+
+
+def test_functions_of_the_script_itself_are_refused() -> None:
+    code = (
+        "from test_corpus_engines import *\ndef own(task): pass\n"
+        "try: local().run(own, [1], 'test')\nexcept BrimfulError as error: print(error)"
+    )
+    assert script(["-c", code]).stdout.startswith("own is defined in the script that was started")
+
+
+def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_pool, "PROGRAM", "raise SystemExit(4)")
+    with local() as engine, pytest.raises(BrimfulError, match=r"cannot start \(exit code 4"):
+        engine.run(square, tasks(tmp_path), "test")
+
+
+SLEEPER = """
+import sys
+from test_corpus_engines import *
+try:
+    with local() as engine:
+        engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_an_interrupt_ends_all_without_a_word_of_the_workers(tmp_path: Path, to_group: bool) -> None:
+    process, workers = start_sleeper(tmp_path)
+    if to_group:
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does at Ctrl-C
+    else:
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [line for line in said.splitlines() if not line.startswith("sleep: 0 of 4")] == ["interrupted"]
+    assert all(gone(worker) for worker in workers)
+
+
+def test_workers_go_when_their_parent_is_killed(tmp_path: Path) -> None:
+    process, workers = start_sleeper(tmp_path)
+    process.kill()
+    _, said = process.communicate(timeout=60)
+    wait_for(lambda: all(gone(worker) for worker in workers))
+    assert said == ""
+
+
+def start_sleeper(folder: Path) -> tuple["subprocess.Popen[str]", list[int]]:
+    """A process whose two workers sleep in a task each, and their process ids."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, str(folder)],
+        env=ENVIRONMENT,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: len(list(folder.iterdir())) == 2)
+    workers = [int(path.name) for path in folder.iterdir()]
+    assert not any(gone(worker) for worker in workers)
+    return process, workers
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (EngineConfig(workers=-1), "workers must be"),
+        (EngineConfig(ray_address="auto"), "only with engine=ray"),
+    ],
+)
+def test_settings_that_cannot_be(config: EngineConfig, message: str) -> None:
+    with pytest.raises(BrimfulError, match=message):
+        Engine(config)
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with Engine(EngineConfig(engine="ray")) as engine, pytest.raises(BrimfulError, match=r"'brimful\[ray\]'"):
+        engine.run(square, [(1, "")], "test")

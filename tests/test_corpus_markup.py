@@ -1,0 +1,158 @@
+"""HTML -> text: what stays of pages, well-formed, broken and hostile; selectolax parses along."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.corpus.markup import Page, read_page
+
+
+def text_of(markup: str) -> str:
+    return read_page(markup).text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<head><title>t</title><style>p {}</style></head><h1>T</h1><p>a <b>b</b>\nc", "T\n\na b c"),
+        ("one<br>two<br/>three</br>four", "one\ntwo\nthree\nfour"),
+        ("<table><tr><th>a<th>b<tr><td>1</td><td>2</td></table>", "a b\n\n1 2"),
+        ("<ul><li>one<li>two<ul><li>three</ul></ul>", "one\n\ntwo\n\nthree"),
+        ("<a href=/>Home</a><a href=/about>About</a>", "Home About"),
+        ("see <a>[1]</a>, <a>[2]</a>.", "see [1], [2]."),
+        ("<code><span>x</span><span>.y</span></code>(<i>z</i>)", "x.y(z)"),
+        ("<p>run:<pre>def f():\n    return 1\n</pre>done", "run:\n\ndef f():\n    return 1\n\n\ndone"),
+        ("a<script>if (a < b) { '</p>' }</script>b<!-- c > d --><![CDATA[x]]>e<!>f<?php x ?>", "abef"),
+        ("a<SCRIPT>x</scripts></ScRiPt >b<style><!-- p{} --></style>c", "abc"),
+        ("<p title='<p>x</p>' class=\"a>b\">one</p>", "one"),
+        ("a < b && c > d <3 </ e>", "a < b && c > d <3"),
+        (
+            "&lt;b&gt; &amp;amp; &copy; 2020 &copy=1 AT&T &nbsp;&#x4e2d;",
+            "<b> &amp; © 2020 &copy=1 AT&T \xa0中",
+        ),
+        ("<h2>Title<a class=headerlink href=#t>¶</a></h2>", "Title"),
+        ("中文<b>粗体</b>文字", "中文粗体文字"),
+    ],
+)
+def test_text(markup: str, text: str) -> None:
+    assert text_of(markup) == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<nav><ul><li>Home</ul></nav>a", "a"),
+        ("<div role=navigation><div>x</div></div>a", "a"),
+        ("a<span style='color:red; display : NONE'>x<span>y</span></span>b", "ab"),
+        ("<p hidden>x<b>y<p>a", "a"),
+        ("<i aria-hidden=true>icon</i>a<div aria-hidden=true>b</div>", "a\n\nb"),
+        ("<select><option>x</select><svg><text>x</text></svg>a", "a"),
+        ("<ul class='docnav top'><li><a>back</a><li><a>next</a></ul><p>a", "a"),
+        ("<div class=footer>Some <a>page</a></div>a", "a"),
+        ("<div class='footer'>" + "words " * 400 + "</div>", "words " * 399 + "words"),
+    ],
+)
+def test_what_goes(markup: str, text: str) -> None:
+    assert text_of(markup).strip() == text
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<header><h1><a>Title</a></h1>by <a>me</a></header>",
+        "<aside><a>[1]</a> See <a>another page</a></aside>",
+        "<ul class=menu><li>Soup with <a>bread</a> and much else<li>Fish of the <a>day</a> or none</ul>",
+        "<ul><li><a>one</a><li><a>two</a><li><a>three</a></ul>",
+        "<body class='has-sidebar' style='visibility:hidden'><a>one</a> <a>two</a></body>",
+    ],
+)
+def test_content_with_links_stays(markup: str) -> None:
+    assert read_page(markup) == Page(text_of(markup), 0, 0, 0)
+    assert text_of(markup).split() == re.sub("<[^>]*>", " ", markup).split()
+
+
+def test_what_never_ends_is_kept() -> None:
+    assert read_page("<p>a<nav>b<p>c") == Page("a\n\nb\n\nc", 0, 0, 0)
+    assert text_of("a<b hidden>b <nav>c") == "ab \n\nc".replace(" \n", "\n")
+
+
+def test_deep_nesting_loses_no_text() -> None:
+    deep = read_page("<div>" * 3000 + "deep" + "</div>" * 3000 + "<p>after")
+    assert deep.text == "deep\n\nafter"
+    assert deep.too_deep
+
+
+BLOCKS = ["div", "p", "section", "blockquote", "h2"]
+INLINE = ["b", "i", "span", "code", "em"]
+WORDS = st.sampled_from(["one", "&amp;", "中文", "x &lt; y", "é", " "])
+
+
+def element(names: list[str]):
+    return lambda inside: st.builds(
+        lambda name, parts: f"<{name}>{''.join(parts)}</{name}>",
+        st.sampled_from(names),
+        st.lists(inside, max_size=4),
+    )
+
+
+INLINES = st.recursive(WORDS, element(INLINE), max_leaves=8)
+PAGES = st.recursive(INLINES, element(["div", "section", "ul", "li", "nav"]), max_leaves=20)
+
+
+@given(st.lists(PAGES, max_size=5).map("".join))
+def test_a_tree_builder_finds_the_same_text(markup: str) -> None:
+    lexbor = pytest.importorskip("selectolax.lexbor", reason="selectolax is not installed")
+    page = lexbor.LexborHTMLParser(f"<body>{markup}</body>")
+    page.strip_tags(["nav"])
+    assert "".join(text_of(markup).split()) == "".join(page.body.text().split())
+
+
+@given(st.text(st.sampled_from("<>/!-='\" abpx&;\0\n") | st.characters(), max_size=100))
+def test_anything_is_a_page(markup: str) -> None:
+    page = read_page(markup)
+    assert min(page.boilerplate, page.hidden, page.too_deep) >= 0
+    assert len(page.text) <= len(markup) + 2
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<nav>", "</nav>", "<p>", "<p hidden>", "</p>", "<div>", "</div>", "<td>", "x "])
+    )
+)
+def test_counts_are_never_negative(tags: list[str]) -> None:
+    page = read_page("".join(tags))
+    assert min(page.boilerplate, page.hidden, page.too_deep) >= 0
+
+
+SIZE = 2_000_000
+HOSTILE = {
+    "nested": "<div>" * (SIZE // 5),
+    "nested and unmatched": "<section>" * 511 + "</div>" * (SIZE // 6),
+    "items": "<dl>" * 400 + "<div>" * 100 + "<dt>" * (SIZE // 4),
+    "paragraphs": "<p>x" * (SIZE // 4),
+    "fonts": "<font size=1><p>x" * (SIZE // 17),
+    "links": "<a>x" * (SIZE // 4),
+    "misnested": "<b><i></b></i>" * (SIZE // 14),
+    "tables": "<table><tr><td>" * (SIZE // 15),
+    "cells": "<table>" + "<td>" * (SIZE // 4),
+    "navigation": "<nav>" * (SIZE // 5),
+    "menus": "<ul class=menu>" * (SIZE // 15),
+    "hidden": "<b hidden>" * (SIZE // 10),
+    "signs": "<" * SIZE,
+    "comments": "<!--" * (SIZE // 4),
+    "attributes": "<a " + "x=1 " * (SIZE // 4) + ">",
+    "styles": "<a style='" + "display" * (SIZE // 7) + "'>",
+    "classes": "<div class='" + "footer " * (SIZE // 7) + "'>",
+    "quotes": "<a x='" * (SIZE // 6),
+    "scripts": "<script></scrip</" * (SIZE // 17),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_pages_take_linear_time(name: str) -> None:
+    end = read_page(HOSTILE[name])
+    assert len(end.text) <= SIZE
+    assert end.text.replace("x", "").strip("< \n") == ""

@@ -1,0 +1,177 @@
+"""Tasks on a Ray cluster, which these tests start: results, deaths and errors are as in the local pool."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_corpus_engines import (
+    ENVIRONMENT,
+    die_always,
+    die_once,
+    fail,
+    gone,
+    identity,
+    local,
+    settings,
+    square,
+    tasks,
+    wait_for,
+    write_file,
+)
+from test_corpus_watchdog import lines, watch, watch_path
+
+from brimful.corpus.engines import Engine, EngineConfig
+from brimful.corpus.watchdog import explained
+from brimful.errors import BrimfulError
+
+pytest.importorskip("ray", reason="needs the extra `ray`")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster of one node with two CPUs and little memory, for this file."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        command = [
+            str(Path(sysconfig.get_path("scripts"), "ray")),
+            *("start", "--head", "--block", "--port=0", "--num-cpus=2", "--include-dashboard=false"),
+            *("--object-store-memory=80000000", f"--temp-dir={folder}"),
+        ]
+        head = subprocess.Popen(
+            command,
+            env={**ENVIRONMENT, "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert head.stdout
+        said = ""
+        while not (found := re.search(r"address='([\d.:]+)'", said)):
+            line = head.stdout.readline()
+            assert line, said
+            said += line
+        with head.stdout:
+            yield found[1]
+            head.terminate()
+            head.wait(60)
+
+
+@pytest.fixture(scope="module")
+def engine(address: str) -> Iterator[Engine]:
+    with Engine(EngineConfig(engine="ray", ray_address=address)) as engine:
+        yield engine
+
+
+def test_the_output_is_that_of_the_local_pool(engine: Engine, tmp_path: Path) -> None:
+    def output(engine: Engine, folder: Path) -> tuple[list[int], dict[str, bytes]]:
+        folder.mkdir()
+        sizes = engine.run(write_file, tasks(folder, 20), "write")
+        return sizes, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    with local() as pool:
+        expected = output(pool, tmp_path / "local")
+    assert len(expected[1]) == 20
+    assert output(engine, tmp_path / "ray") == expected
+
+
+def test_tasks_run_beside_the_caller(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "added"))
+    (folder, places), *_ = engine.run(settings, tasks(tmp_path, 1), "test")
+    assert folder == str(tmp_path)
+    assert set(sys.path) <= set(places)
+    assert os.getpid() not in engine.run(identity, tasks(tmp_path), "who")
+
+
+def test_a_worker_that_dies_is_retried_then_reported(
+    engine: Engine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.run(die_once, tasks(tmp_path), "test") == [0, 1, 4, 9]
+    (tmp_path / "again").mkdir()
+    with pytest.raises(BrimfulError, match=r"of Ray was lost .* on part 2, and so did one before it"):
+        engine.run(die_always, tasks(tmp_path / "again"), "test", lambda task: f"part {task[0]}")
+    assert len(list((tmp_path / "again").glob("2-*"))) == 2
+    assert capfd.readouterr().out == ""
+
+
+def test_what_a_task_raises_is_raised_and_the_others_end(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"^the line for the user$"):
+        engine.run(fail, [(2, str(tmp_path)), *tasks(tmp_path, 2)], "test")
+    started = [int(path.name.removeprefix("started-")) for path in tmp_path.glob("started-*")]
+    wait_for(lambda: all(gone(process) for process in started))
+    assert engine.run(square, tasks(tmp_path), "still of use") == [0, 1, 4, 9]
+
+
+def test_what_hangs_is_skipped(engine: Engine, tmp_path: Path) -> None:
+    work = [(str(tmp_path / name), 6, 0.5) for name in "ab"]
+    (tmp_path / "b.hang.2").touch()
+    (tmp_path / "b.hang.4").touch()
+    found = engine.run(watch, work, "watch", explained=lambda task: explained(watch_path(task)))
+    assert found == [[], [(7, 2), (7, 4)]]
+    assert [(tmp_path / name).read_text() for name in "ab"] == [lines(), lines(2, 4)]
+
+
+SLEEPER = """
+import sys
+from test_corpus_engines import *
+try:
+    with Engine(EngineConfig(engine="ray", ray_address=sys.argv[2], workers=1)) as engine:
+        engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, str(tmp_path), address],
+        env=ENVIRONMENT,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: any(tmp_path.iterdir()))
+    (mark,) = tmp_path.iterdir()
+    os.killpg(process.pid, how)
+    _, said = process.communicate(timeout=60)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert [line for line in said.splitlines() if not line.startswith("sleep: 0 of 4")] == ["interrupted"]
+    wait_for(lambda: gone(int(mark.name)))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere"])
+def test_no_cluster_there(address: str) -> None:
+    code = (
+        "from test_corpus_engines import *\n"
+        f"try: Engine(EngineConfig(engine='ray', ray_address='{address}')).run(square, [(1, '')], 'test')\n"
+        "except BrimfulError as error: print(error)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, timeout=60
+    ).stdout
+    assert said.startswith(f"cannot join a Ray cluster, ray_address={address} (")
+    assert said.count("\n") == 1
+
+
+def test_prepare_on_a_cluster_makes_the_same_bytes(address: str, raw_texts: Path, tmp_path: Path) -> None:
+    def prepared(name: str, *flags: str) -> dict[str, bytes]:
+        out = tmp_path / name
+        command = [sys.executable, "-m", "brimful", "prepare", str(raw_texts), "--out", str(out)]
+        command += ["--tokenizer", "train:600", "--read.split", "line", "--shard-tokens", "2000", *flags]
+        subprocess.run(command, env=ENVIRONMENT, check=True, timeout=300)
+        files = [*(out / "shards").iterdir(), out / "tokenizer.json", out / "MANIFEST.json"]
+        return {path.name: path.read_bytes() for path in files}
+
+    on_ray = prepared("ray", "--engine", "ray", "--ray-address", address)
+    assert len(on_ray) > 20
+    assert on_ray == prepared("local")

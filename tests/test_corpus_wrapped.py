@@ -1,0 +1,100 @@
+"""Wrapped lines: joined where a paragraph was broken at a width, left alone elsewhere."""
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.corpus.wrapped import join_wrapped_lines
+
+ENGLISH = (
+    "A long paragraph was written by somebody who had a narrow screen, and so every line of it ends where "
+    "the next word had no room left. Whoever reads it now wants the sentence back, because a model that "
+    "learns from broken lines learns to break lines; besides, a sentence splitter may take each of them for "
+    "a sentence."
+)
+CHINESE = (
+    "这是一个很长的段落，写它的人用的屏幕很窄，所以每一行都在固定的宽度处断开，"
+    "读者希望把句子重新连起来，这样分句和分词才不会出错，模型也不会学到奇怪的换行。"
+)
+
+
+@given(st.integers(50, 100))
+def test_english(width: int) -> None:
+    wrapped = textwrap.fill(ENGLISH, width)
+    assert join_wrapped_lines(wrapped) == (ENGLISH, wrapped.count("\n"))
+
+
+@given(st.integers(20, 24))
+def test_chinese_is_joined_without_blanks(width: int) -> None:
+    lines = [CHINESE[begin : begin + width] for begin in range(0, len(CHINESE), width)]
+    assert join_wrapped_lines("\n".join(lines)) == (CHINESE, len(lines) - 1)
+
+
+def test_paragraphs_stay_apart() -> None:
+    wrapped = textwrap.fill(ENGLISH, 70)
+    assert (
+        join_wrapped_lines(f"{wrapped}\n\nShort one.\n\n{wrapped}")[0]
+        == f"{ENGLISH}\n\nShort one.\n\n{ENGLISH}"
+    )
+    indented = textwrap.fill(ENGLISH, 70, initial_indent="   ")
+    assert join_wrapped_lines(f"{indented}\n{indented}")[0] == f"   {ENGLISH}\n   {ENGLISH}"
+
+
+def test_a_sentence_that_goes_on() -> None:
+    line = "this is a long line of English prose that was wrapped"
+    assert join_wrapped_lines(f"{line}\nhere, and goes on") == (f"{line} here, and goes on", 1)
+
+
+def test_hyphens_need_evidence() -> None:
+    line = "implementation and well-known; here a long enough line that ends in an"
+    assert join_wrapped_lines(f"{line} implemen-\ntation of it")[0] == f"{line} implementation of it"
+    assert join_wrapped_lines(f"{line} well-\nknown word")[0] == f"{line} well-known word"
+    assert join_wrapped_lines(f"{line} unex-\nampled word")[1] == 0
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            "Shall I compare thee to a summer's day?",
+            "Thou art more lovely and more temperate:",
+            "Rough winds do shake the darling buds of May,",
+            "And summer's lease hath all too short a date;",
+        ],
+        ["春眠不觉晓，处处闻啼鸟。", "夜来风雨声，花落知多少。", "床前明月光，疑是地上霜。"],
+        [f"- item {n} that is about as long as the other ones are, and so fills" for n in range(5)],
+        [f"{n}. 这个项目有二十几个字那么长，看起来像是一行的末尾" for n in range(5)],
+        [
+            "    for item in sequence_of_items_to_go_through:",
+            "        result.append(transform(item, strength=3))",
+            "        print(result, file=somewhere_else, end='')",
+        ],
+        [f"introduction to the matter {'.' * 30} {n}" for n in range(5)],
+        [
+            "name                 price             number of",
+            "bread                2.50              twelve   ",
+            "butter               3.10              seven    ",
+        ],
+        [
+            "这家酒店很好",
+            "位置方便，服务也不错，下次还会再来住的，推荐给大家",
+            "一般",
+            "早餐太差了，房间也很旧，隔音不好，晚上睡不着觉，总之不会再来",
+        ],
+        ["from somewhere.deep.within import SomethingUseful", "from somewhere.deep.within import something"],
+    ],
+)
+def test_what_is_left_alone(lines: list[str]) -> None:
+    assert join_wrapped_lines("\n".join(lines)) == ("\n".join(lines), 0)
+
+
+LINES = st.text(max_size=60) | st.sampled_from([ENGLISH[:70], CHINESE[:30], "go-"])
+
+
+@given(st.lists(LINES, max_size=8).map("\n".join))
+def test_only_blanks_and_hyphens_change(text: str) -> None:
+    joined, times = join_wrapped_lines(text)
+    assert joined.count("\n") == text.count("\n") - times
+    assert "".join(joined.split()).replace("-", "") == "".join(text.split()).replace("-", "")
