@@ -18,7 +18,7 @@ import tyro
 
 from brimful.config import verb
 from brimful.console import warn
-from brimful.corpus.tokenizer import special_ids
+from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from brimful.config import require_positive, verb
 from brimful.console import console
-from brimful.corpus.fates import FATES, read_fates
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
-from brimful.corpus.text import TextPart
+from brimful.corpus.stages.fates import FATES, read_fates
+from brimful.corpus.stages.text import TextPart
 from brimful.randomness import derive_key, permutation
 from brimful.storage import read_json
 

@@ -18,7 +18,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 
 # Lowest first. A module imports from lower layers, or from its own package.
 LAYERS = [
-    ["errors", "storage", "config", "console", "randomness"],
+    ["errors", "storage", "config", "console", "randomness", "compiled"],
     ["corpus", "packing"],
     ["data"],
     ["nn", "optim"],

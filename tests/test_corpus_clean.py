@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.clean import CleanConfig, Cleaner, Example
+from brimful.corpus.cleaning.clean import CleanConfig, Cleaner, Example
 from brimful.errors import BrimfulError
 
 

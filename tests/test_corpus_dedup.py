@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.corpus.dedup import (
+from brimful.corpus.repeats.dedup import (
     BAND_HASHES,
     BANDS,
     RECORD,
@@ -19,7 +19,7 @@ from brimful.corpus.dedup import (
     mark_repeats,
     shingles,
 )
-from brimful.corpus.keys import FNV_OFFSET, FNV_PRIME, compute_keys
+from brimful.corpus.repeats.keys import FNV_OFFSET, FNV_PRIME, compute_keys
 from brimful.randomness import mix
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
@@ -140,7 +140,7 @@ def test_shingles() -> None:
 
 def test_near_duplicates(tmp_path: Path) -> None:
     pytest.importorskip("rensa")
-    from brimful.corpus.dedup import NearKeys
+    from brimful.corpus.repeats.dedup import NearKeys
 
     draw = random.Random(7)
     words = ["".join(draw.choices("abcdefgh", k=5)) for _ in range(300)]

@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from brimful.corpus import memo
+from brimful.compiled import compiled
 from brimful.corpus.code_points import code_points
-from brimful.corpus.compiled import compiled
-from brimful.corpus.encode import TextEncoder
-from brimful.corpus.fast_tokenizer import FastTokenizer
-from brimful.corpus.pieces import train_pieces
-from brimful.corpus.training import train
-from brimful.corpus.words import Segmenter
+from brimful.corpus.segmentation.words import Segmenter
+from brimful.corpus.tokenization import memo
+from brimful.corpus.tokenization.encode import TextEncoder
+from brimful.corpus.tokenization.fast_tokenizer import FastTokenizer
+from brimful.corpus.tokenization.pieces import train_pieces
+from brimful.corpus.tokenization.training import train
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]
 TEXTS = [

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from brimful.corpus import local_pool
-from brimful.corpus.engines import Engine, EngineConfig
+from brimful.corpus.engines import local_pool
+from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.errors import BrimfulError
 
 Task = tuple[int, str]  # number, a folder for marks
@@ -206,7 +206,10 @@ def test_a_worker_is_small_and_sees_what_the_caller_sees(
     monkeypatch.syspath_prepend(str(tmp_path / "added"))
     with local(1) as engine:
         assert engine.run(settings, tasks(tmp_path, 1), "test") == [(str(tmp_path), sys.path)]
-    code = "import brimful.corpus.local_pool, sys; print({'torch', 'numpy', 'pyarrow'} & set(sys.modules))"
+    code = (
+        "import brimful.corpus.engines.local_pool, sys;"
+        "print({'torch', 'numpy', 'pyarrow'} & set(sys.modules))"
+    )
     assert script(["-c", code]).stdout == "set()\n"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from brimful.corpus.inputs import Span, find_inputs
-from brimful.corpus.read import ReadConfig, read_documents
+from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.errors import BrimfulError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.markup import Page, read_page
+from brimful.corpus.cleaning.markup import Page, read_page
 
 
 def text_of(markup: str) -> str:

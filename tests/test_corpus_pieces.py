@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.pieces import LONGEST_PIECE, LONGEST_RUN
-from brimful.corpus.tokenizer import save, tokenizer_hash, train
+from brimful.corpus.tokenization.pieces import LONGEST_PIECE, LONGEST_RUN
+from brimful.corpus.tokenization.tokenizer import save, tokenizer_hash, train
 
 TEXTS = [
     *["这家酒店的服务员态度非常好，就是价格不便宜！"] * 5,
@@ -20,7 +20,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, "tests")
 from test_corpus_pieces import TEXTS
-from brimful.corpus.tokenizer import tokenizer_hash, train
+from brimful.corpus.tokenization.tokenizer import tokenizer_hash, train
 print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
 """
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.plan import plan_shards
+from brimful.corpus.stages.plan import plan_shards
 
 parts_strategy = st.lists(st.lists(st.integers(0, 50), max_size=30), max_size=6)
 

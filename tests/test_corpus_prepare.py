@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.corpus import cleaning, pipeline, plan
-from brimful.corpus.cleaning import CleanTask, clean_part
 from brimful.corpus.prepare import prepare
 from brimful.corpus.shards import MANIFEST, Corpus, Source
-from brimful.corpus.tokenizer import load
+from brimful.corpus.stages import cleaning, pipeline, plan
+from brimful.corpus.stages.cleaning import CleanTask, clean_part
+from brimful.corpus.tokenization.tokenizer import load
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
 
@@ -498,8 +498,10 @@ def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, small_disk:
 
 SCRIPT = """
 import sys
-from brimful.corpus import cleaning, pipeline, plan
-from brimful.corpus.cleaning import CleanTask, clean_part
+from brimful.corpus.stages import cleaning
+from brimful.corpus.stages import pipeline
+from brimful.corpus.stages import plan
+from brimful.corpus.stages.cleaning import CleanTask, clean_part
 from brimful.corpus.prepare import prepare
 plan.SMALLEST_PART = 2000
 prepare(paths=[sys.argv[1]], out=sys.argv[2], tokenizer="train:300", workers=1, shard_tokens=1500,

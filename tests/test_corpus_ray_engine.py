@@ -27,8 +27,8 @@ from test_corpus_engines import (
 )
 from test_corpus_watchdog import lines, watch, watch_path
 
-from brimful.corpus.engines import Engine, EngineConfig
-from brimful.corpus.watchdog import explained
+from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.watchdog import explained
 from brimful.errors import BrimfulError
 
 pytest.importorskip("ray", reason="needs the extra `ray`")

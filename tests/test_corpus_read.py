@@ -15,8 +15,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.inputs import Span
-from brimful.corpus.read import ReadConfig, check_encoding, read_documents
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.read import ReadConfig, check_encoding, read_documents
 from brimful.errors import BrimfulError
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus import lines, read, spans
-from brimful.corpus.inputs import Input, Span
-from brimful.corpus.read import ReadConfig, read_documents
-from brimful.corpus.spans import divide
+from brimful.corpus.reading import lines, read, spans
+from brimful.corpus.reading.inputs import Input, Span
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.reading.spans import divide
 
 
 def texts_of(path: Path, cuts: list[int], config: ReadConfig) -> tuple[list[str], Counter[str]]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from brimful.corpus.tokenizer import load, save, special_ids, tokenizer_hash, train, with_nfkc
+from brimful.corpus.tokenization.tokenizer import load, save, special_ids, tokenizer_hash, train, with_nfkc
 from brimful.errors import BrimfulError
 
 TEXTS = [
@@ -21,7 +21,7 @@ TEXTS = [
 
 TRAIN = """
 import sys
-from brimful.corpus.tokenizer import train
+from brimful.corpus.tokenization.tokenizer import train
 sys.stdout.reconfigure(encoding="utf-8")
 texts = eval(sys.stdin.read())
 for han in ("characters", "pieces"):

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.corpus.unigram import LONGEST_LATIN, _compiled, _grams, _seeds, _segments, train_unigram
+from brimful.corpus.tokenization.unigram import (
+    LONGEST_LATIN,
+    _compiled,
+    _grams,
+    _seeds,
+    _segments,
+    train_unigram,
+)
 
 WORDS = st.dictionaries(st.text(alphabet="ab中文", min_size=1, max_size=7), st.integers(1, 9), min_size=1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brimful.corpus.vocabulary_fit import quality
+from brimful.corpus.tokenization.vocabulary_fit import quality
 
 
 def script(characters: int, tokens: int, unknown: int = 0) -> dict[str, int]:

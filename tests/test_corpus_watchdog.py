@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from brimful.corpus import watchdog as module
-from brimful.corpus.engines import Engine, EngineConfig
-from brimful.corpus.watchdog import Watchdog, explained
+from brimful.corpus.engines import watchdog as module
+from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.watchdog import Watchdog, explained
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 

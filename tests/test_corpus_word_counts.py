@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from brimful.corpus import word_counts
-from brimful.corpus.tokenizer_pipelines import metaspace
-from brimful.corpus.word_counts import WordCounts, thinned
+from brimful.corpus.tokenization import word_counts
+from brimful.corpus.tokenization.tokenizer_pipelines import metaspace
+from brimful.corpus.tokenization.word_counts import WordCounts, thinned
 
 TOKENIZER = metaspace(models.Unigram(), lowercase=True, han="characters")
 

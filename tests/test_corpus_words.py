@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from brimful.corpus.code_points import HAN, character_classes, code_points
-from brimful.corpus.encode import TextEncoder
-from brimful.corpus.han import HanSegmenter
-from brimful.corpus.sentences import sentence_spans
-from brimful.corpus.training import train
-from brimful.corpus.words import Segmenter, read_lexicon, segmenter_name, word_starts
+from brimful.corpus.segmentation.han import HanSegmenter
+from brimful.corpus.segmentation.sentences import sentence_spans
+from brimful.corpus.segmentation.words import Segmenter, read_lexicon, segmenter_name, word_starts
+from brimful.corpus.tokenization.encode import TextEncoder
+from brimful.corpus.tokenization.training import train
 from brimful.errors import BrimfulError
 
 TEXTS = [

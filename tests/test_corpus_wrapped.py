@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.wrapped import join_wrapped_lines
+from brimful.corpus.cleaning.wrapped import join_wrapped_lines
 
 ENGLISH = (
     "A long paragraph was written by somebody who had a narrow screen, and so every line of it ends where "

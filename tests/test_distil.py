@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from brimful.config import write_yaml
-from brimful.corpus.tokenizer import load
+from brimful.corpus.tokenization.tokenizer import load
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from brimful import exporting
-from brimful.corpus.tokenizer import train
+from brimful.corpus.tokenization.tokenizer import train
 from brimful.errors import BrimfulError
 from brimful.exporting import export, max_difference, sample_sequences
 from brimful.nn.encoder import Encoder, EncoderConfig

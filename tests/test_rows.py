@@ -12,7 +12,7 @@ from test_batch import check_invariants
 from tokenizers import Tokenizer
 
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenizer import SpecialIds, special_ids
+from brimful.corpus.tokenization.tokenizer import SpecialIds, special_ids
 from brimful.data import blocks as blocks_module
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig, split_documents

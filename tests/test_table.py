@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from brimful.corpus.tokenizer import special_ids
+from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table, read_texts
 

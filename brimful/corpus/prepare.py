@@ -15,18 +15,18 @@ import tyro
 
 from brimful.config import config_hash, require_positive, to_dict, verb, write_yaml
 from brimful.console import say
-from brimful.corpus.clean import CleanConfig, Cleaner
-from brimful.corpus.dedup import DedupConfig, NearKeys
-from brimful.corpus.engines import Engine, EngineConfig
-from brimful.corpus.frozen import TokenizerChoice, peak_memory_mb
-from brimful.corpus.inputs import Input, find_inputs
-from brimful.corpus.manifest import show_summary
-from brimful.corpus.pipeline import Preparation, Settings
-from brimful.corpus.plan import open_plan
-from brimful.corpus.ranks import Ranks
-from brimful.corpus.read import ReadConfig, check_encoding
-from brimful.corpus.training import Han, Model
-from brimful.corpus.words import Language, WordsConfig, read_lexicon, segmenter_name
+from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.reading.inputs import Input, find_inputs
+from brimful.corpus.reading.read import ReadConfig, check_encoding
+from brimful.corpus.repeats.dedup import DedupConfig, NearKeys
+from brimful.corpus.segmentation.words import Language, WordsConfig, read_lexicon, segmenter_name
+from brimful.corpus.stages.frozen import TokenizerChoice, peak_memory_mb
+from brimful.corpus.stages.manifest import show_summary
+from brimful.corpus.stages.pipeline import Preparation, Settings
+from brimful.corpus.stages.plan import open_plan
+from brimful.corpus.stages.ranks import Ranks
+from brimful.corpus.tokenization.training import Han, Model
 from brimful.errors import BrimfulError
 
 # Where and how the work is done; the output does not depend on these.

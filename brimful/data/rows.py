@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenizer import SpecialIds
+from brimful.corpus.tokenization.tokenizer import SpecialIds
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.blocks import Block, Blocks
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens, prediction_slots

@@ -7,9 +7,9 @@ token. Every token of every document is in exactly one sequence; no tail is drop
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from brimful.compiled import compiled
 from brimful.corpus.shards import Corpus
 
 SPECIAL_TOKENS = 2
@@ -38,12 +38,12 @@ class Sequences:
         return (self.shard[index].astype(np.uint64) << np.uint64(48)) | self.begin[index].astype(np.uint64)
 
 
-@numba.njit(cache=True)
+@compiled
 def _bit(bits: np.ndarray, index: int) -> bool:
     return (bits[index >> 3] >> (index & 7)) & 1 != 0
 
 
-@numba.njit(cache=True)
+@compiled
 def _cut(
     offsets: np.ndarray,
     documents: np.ndarray,

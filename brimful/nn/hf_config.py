@@ -5,7 +5,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from brimful.console import warn
-from brimful.corpus.tokenizer import special_ids
+from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import EncoderConfig
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from brimful.corpus.tokenizer import save as save_tokenizer
+from brimful.corpus.tokenization.tokenizer import save as save_tokenizer
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, Pooling, SequenceHead

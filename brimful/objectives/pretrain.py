@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from brimful.config import build, config_hash, read_yaml, require_positive, verb
 from brimful.console import say, warn
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenizer import special_ids
+from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig, split_documents
 from brimful.data.masking import MaskingConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.corpus.tokenizer import special_ids
+from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
 

@@ -1,0 +1,1 @@
+"""A raw text -> clean documents."""

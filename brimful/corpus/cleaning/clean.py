@@ -1,0 +1,256 @@
+"""Raw text -> clean documents. The rules run in this order; each can be turned off, and counts what it did:
+
+1. undecodable: a document of which too much could not be decoded is dropped.
+2. html: markup becomes text; scripts, styles and comments go, and so do navigation and hidden parts.
+3. entities: `&amp;` and the like in what is not HTML become the characters they name.
+4. characters: control, private-use and replacement characters, lone surrogates and noncharacters become
+   blanks.
+5. invisible: soft hyphens, zero-width blanks and direction marks go.
+6. nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
+7. simplified (off): traditional Chinese characters become simplified ones.
+8. css, garbage: style sheets that got into the text, and ASCII tokens that look like hashes, UUIDs or base64.
+   Chinese is never touched.
+9. join_lines: lines that were wrapped at a fixed width are joined.
+10. blanks: runs of blanks become one blank, runs of line breaks one line break.
+11. quality: documents that are too short, mostly symbols, in other languages or lack stop words are dropped.
+12. long: a document of more than `max_characters` is cut, where possible between paragraphs, sentences
+    or words. Tokenizers need more than linear time on one long text.
+
+Every rule takes time linear in the size of a document, whatever is in it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from brimful.corpus.cleaning.characters import (
+    blank_surrogates,
+    blank_unwanted,
+    drop_invisible,
+    simplifier,
+    to_nfkc,
+    unify_line_breaks,
+)
+from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
+from brimful.corpus.cleaning.markup import decode_entities, looks_like_html, read_page
+from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
+from brimful.corpus.cleaning.survey import (
+    BLANK_RUN,
+    DECLARATION,
+    INVISIBLE,
+    LINE_BREAK,
+    OTHER_BLANK,
+    TOKEN,
+    UNWANTED,
+    squeeze_blanks,
+    survey,
+)
+from brimful.corpus.cleaning.wrapped import join_wrapped_lines
+
+_CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
+_EXAMPLES = 2
+_EXCERPT = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanConfig:
+    """What is kept of a raw text."""
+
+    html: Literal["auto", "always", "never"] = "auto"
+    """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
+    boilerplate: bool = True
+    """Drop navigation, page footers and hidden parts of HTML."""
+    entities: bool = True
+    """Decode entities in text that is not HTML."""
+    characters: bool = True
+    """Blank out control, private-use and replacement characters. Off: lone surrogates only."""
+    invisible: bool = True
+    """Drop soft hyphens, zero-width blanks and direction marks."""
+    nfkc: bool = False
+    """Normalize to NFKC. The tokenizer does the same at inference."""
+    simplified: bool = False
+    """Turn traditional Chinese characters into simplified ones (needs OpenCC). No tokenizer does so later."""
+    css: bool = True
+    """Drop style sheets that got into the text, and with them the examples of a text about CSS."""
+    garbage: bool = True
+    """Drop tokens that look like hashes, UUIDs or base64."""
+    join_lines: bool = True
+    """Join lines that were wrapped at a fixed width."""
+    blanks: bool = True
+    """Squeeze blanks and empty lines."""
+    min_characters: int = 2
+    """Drop a document that is shorter."""
+    max_undecodable: float = 0.1
+    """Drop a document if a larger share of its characters could not be decoded. 1 turns this off."""
+    max_symbols: float = 0.7
+    """Drop a document if a larger share of it is symbols, a run of them counting as one. 1 turns this off."""
+    languages: tuple[str, ...] = ()
+    """Keep only documents in these languages, such as en and zh (needs py3langid). Empty: all."""
+    min_stop_words: int = 0
+    """Drop a document in ASCII letters with fewer English stop words (2 is usual). 0 turns this off."""
+    max_characters: int = 32768
+    """Cut a document that is longer."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a rule did to a text at the first place it changed; for a dropped document `after` is empty."""
+
+    input: int
+    record: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A rule between markup and judgement: text -> (text, number of changes).
+
+    Attributes:
+        needs: bits of which a survey of the text must have found one; 0 means that the rule always runs.
+        settles: no survey is due after it: it makes nothing that later rules could need.
+    """
+
+    name: str
+    apply: Callable[[str], tuple[str, int]]
+    needs: int = 0
+    settles: bool = False
+
+
+class Cleaner:
+    """Cleans raw documents, counts what every rule did and keeps its first examples.
+
+    Attributes:
+        counts: `dropped: REASON` counts documents; the other counters count changes of the rule they name.
+        examples: the first two examples of each counter.
+
+    Raises:
+        BrimfulError: a rule asks for a package that is not installed, or for an unknown language.
+    """
+
+    def __init__(self, config: CleanConfig) -> None:
+        self.config = config
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, list[Example]] = {}
+        self._rules = _rules(config)
+        self._is_wanted = language_filter(config.languages) if config.languages else None
+
+    def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
+        """Clean one raw document into none, one or (where it is too long) several.
+
+        Args:
+            source: number of the input and of the record in it; names the document in examples.
+            is_html: the text comes from an HTML file.
+        """
+        if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
+            return self._drop("undecodable", raw, source)
+        text = self._without_markup(raw, source, is_html)
+        seen = survey(text)
+        for rule in self._rules:
+            if rule.needs and not seen.found & rule.needs:
+                continue
+            changed, times = rule.apply(text)
+            self._count(rule.name, times, text, changed, source)
+            text = changed
+            if times and not rule.settles:
+                seen = survey(text)
+        text = text.strip()
+        if reason := self._flaw(text, seen.symbol_share):
+            return self._drop(reason, text or raw, source)
+        pieces = cut(text, self.config.max_characters)
+        if len(pieces) == 1:
+            return pieces
+        self._count("long documents cut", 1, text, pieces[0], source)
+        kept = [piece for piece in pieces if len(piece) >= self.config.min_characters]
+        if len(kept) < len(pieces):
+            self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
+        return kept
+
+    def _without_markup(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
+        mode = self.config.html
+        if mode == "never" or (mode == "auto" and not (is_html or looks_like_html(raw))):
+            text, times = decode_entities(raw) if self.config.entities else (raw, 0)
+            self._count("entities", times, raw, text, source)
+            return text
+        page = read_page(raw, boilerplate=not self.config.boilerplate)
+        body = raw[max(raw.find("<body"), 0) :]
+        self._count("html documents", 1, body, page.text, source)
+        self._count("boilerplate parts", page.boilerplate, body, page.text, source)
+        self._count("hidden parts", page.hidden, body, page.text, source)
+        self._count("html nested too deeply: tags stripped", int(page.too_deep > 0), body, page.text, source)
+        return page.text
+
+    def _flaw(self, text: str, symbol_share: float) -> str | None:
+        """Why a clean text is dropped, or None."""
+        config = self.config
+        if len(text) < config.min_characters or not text:
+            return "too short" if text else "empty"
+        if symbol_share > config.max_symbols:
+            return "symbols"
+        if self._is_wanted is not None and not self._is_wanted(text):
+            return "language"
+        if config.min_stop_words and is_mostly_ascii(text) and stop_words(text) < config.min_stop_words:
+            return "stop words"
+        return None
+
+    def _drop(self, reason: str, text: str, source: tuple[int, int]) -> list[str]:
+        self._count(f"dropped: {reason}", 1, text, "", source)
+        return []
+
+    def _count(self, name: str, times: int, before: str, after: str, source: tuple[int, int]) -> None:
+        if not times:
+            return
+        self.counts[name] += times
+        examples = self.examples.setdefault(name, [])
+        if len(examples) < _EXAMPLES:
+            begin = max(_common_prefix(before, after) - _EXCERPT // 2, 0)
+            examples.append(
+                Example(*source, before[begin : begin + _EXCERPT], after[begin : begin + _EXCERPT])
+            )
+
+
+def _rules(config: CleanConfig) -> list[_Rule]:
+    """The rules between markup and judgement, by the name of their counter, in order."""
+    candidates = [
+        (True, lambda: _Rule("line breaks", unify_line_breaks, LINE_BREAK, settles=True)),
+        (config.characters, lambda: _Rule("unwanted characters", blank_unwanted, UNWANTED)),
+        (not config.characters, lambda: _Rule("lone surrogates", blank_surrogates, UNWANTED)),
+        (config.invisible, lambda: _Rule("invisible characters", drop_invisible, INVISIBLE)),
+        (config.nfkc, lambda: _Rule("normalized to NFKC", to_nfkc)),
+        (config.simplified, lambda: _Rule("simplified characters", simplifier())),
+        (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
+        (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
+        (config.join_lines, lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True)),
+        (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
+    ]
+    return [make() for wanted, make in candidates if wanted]
+
+
+def _common_prefix(one: str, other: str) -> int:
+    """The length of what two texts have in common from the start."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def cut(text: str, limit: int) -> list[str]:
+    """Pieces of at most `limit` characters, cut behind a mark in the latter half of each if there is one."""
+    pieces = []
+    begin = 0
+    while len(text) - begin > limit:
+        end = begin + limit
+        for mark in _CUTS:
+            found = text.rfind(mark, begin + limit // 2, end)
+            if found >= 0:
+                end = found + len(mark)
+                break
+        pieces.append(text[begin:end].strip())
+        begin = end
+    pieces.append(text[begin:].strip())
+    return pieces

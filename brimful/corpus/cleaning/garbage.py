@@ -1,0 +1,97 @@
+"""What got into a text but was never written for readers: hashes, base64, style sheets.
+
+All rules look at ASCII only, so that no Chinese is ever taken for a long token.
+"""
+
+import re
+
+from brimful.corpus.cleaning.survey import SHORTEST_BASE64, SHORTEST_HEX
+
+_RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{SHORTEST_HEX},}}")
+# Not the digits of a number such as 5.5511151231257827e-017.
+_HEXADECIMAL = re.compile(r"(?![0-9]+[eE]-?[0-9]+\Z)(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]+")
+_KINDS = re.compile(r"[A-Z]+|[a-z]+|[0-9]+")
+_DIGITS = re.compile(r"[0-9]+")
+_SEPARATORS = re.compile(r"[+/=_-]")
+_JUDGED = 1000
+
+_PROPERTY = (
+    r"(?:(?:-(?:webkit|moz|ms|o)|align|animation|background|border|box|flex|font|grid|justify|letter|line|list"
+    r"|margin|max|min|mso|object|outline|overflow|padding|page|table|text|transition|vertical|white|word|z)"
+    r"-[a-z-]{1,30}|background|border|clear|color|content|cursor|display|filter|float|font|height|left|margin"
+    r"|opacity|outline|overflow|padding|position|right|top|bottom|transform|visibility|width|zoom)"
+)
+_DECLARATION = rf"{_PROPERTY}\s{{0,5}}:[^;{{}}<>\n]{{1,200}}+"
+_RULE = re.compile(rf"\{{\s{{0,20}}{_DECLARATION}(?:;\s{{0,20}}{_DECLARATION}){{0,100}};?\s{{0,20}}\}}")
+_FINISHED = rf"{_PROPERTY} ?:[^;:{{}}<>\n]{{1,200}}+;"
+_INLINE = re.compile(rf"(?<![A-Za-z-]){_FINISHED}(?:\s?{_FINISHED})+")
+_AT_RULE = re.compile(
+    r"@(?:charset|import)\s[^;{}\n]{1,200};|@(?:media|supports|layer)\b[^;{}\n]{0,200}\{\s*\}|@font-face\s*(?=\{)"
+)
+_ELEMENT = (
+    r"(?:a|article|aside|b|body|button|div|em|footer|form|h[1-6]|header|html|i|iframe|img|input|label|li|main"
+    r"|nav|ol|p|pre|section|select|span|strong|table|tbody|td|textarea|th|thead|tr|ul|video)"
+)
+_SELECTOR = re.compile(rf"(?:{_ELEMENT}|[.#@*:>+~\[]\S*|{_ELEMENT}[.#:>+~\[]\S*),?|{_ELEMENT}?(?:,\S+)+")
+_PART = re.compile(r"[!-:<-z|~]+|\S")
+_LONGEST_SELECTOR = 200
+
+
+def drop_tokens(text: str) -> tuple[str, int]:
+    """Tokens that look like hashes, UUIDs or base64 become blanks: (text, how many)."""
+    times = 0
+
+    def without(match: re.Match[str]) -> str:
+        nonlocal times
+        run = match[0]
+        if _HEXADECIMAL.fullmatch(run) or _looks_like_base64(run[:_JUDGED]):
+            times += 1
+            return " "
+        return run
+
+    return _RUN.sub(without, text), times
+
+
+def _looks_like_base64(run: str) -> bool:
+    """Upper, lower and digits change every other character; paths have separators, identifiers few digits."""
+    size = len(run)
+    return (
+        size >= SHORTEST_BASE64
+        and len(_KINDS.findall(run)) * 3 >= size
+        and len(_DIGITS.findall(run)) * 16 >= size
+        and len(_SEPARATORS.findall(run)) * 10 <= size
+    )
+
+
+def drop_css(text: str) -> tuple[str, int]:
+    """Rules of style sheets and runs of style declarations become blanks: (text, how many).
+
+    A rule is a block in braces that holds nothing but declarations of known properties, with the selectors
+    before it. A lone declaration outside braces stays: it may be a sentence.
+    """
+    times = 0
+    pieces = []
+    end = 0
+    for match in _RULE.finditer(text):
+        begin = _begin_of_selectors(text, max(end, match.start() - _LONGEST_SELECTOR), match.start())
+        if begin == match.start() and ";" not in match[0]:
+            continue  # a dictionary
+        pieces.append(text[end:begin])
+        end = match.end()
+    if pieces:
+        times = len(pieces)
+        text, found = _AT_RULE.subn(" ", " ".join([*pieces, text[end:]]))
+        times += found
+    text, found = _INLINE.subn(" ", text)
+    times += found
+    return text, times
+
+
+def _begin_of_selectors(text: str, earliest: int, end: int) -> int:
+    """Where the selectors begin that end at `end`."""
+    begin = end
+    for part in reversed(list(_PART.finditer(text, earliest, end))):
+        if not _SELECTOR.fullmatch(part[0]):
+            break
+        begin = part.start()
+    return begin

@@ -1,0 +1,155 @@
+"""What occurs in a text, in one pass over its code points, so that only the rules that have work run."""
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# What a survey finds.
+UNWANTED = 1
+INVISIBLE = 2
+LINE_BREAK = 4  # another one than a line feed
+OTHER_BLANK = 8  # another one than a blank or a line feed
+BLANK_RUN = 16
+TOKEN = 32  # that looks like a hash or like base64
+DECLARATION = 64  # `{` or `;`, a name in lower case and a colon, as in style sheets
+# What else it knows of a character.
+_BLANK, _SYMBOL, _IN_TOKEN, _DIGIT, _UPPER, _LOWER, _HEX_LETTER, _NOT_HEX = (1 << k for k in range(7, 15))
+SHORTEST_HEX, SHORTEST_BASE64 = 16, 32
+
+_NONCHARACTERS = "".join(f"{chr(p | 0xFFFE)}{chr(p | 0xFFFF)}" for p in range(0x10000, 0xF0000, 0x10000))
+CLASSES = {
+    UNWANTED: "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\uf8ff\ufdd0-\ufdef\ufff0-\uffff"
+    f"{_NONCHARACTERS}\U000f0000-\U0010ffff",
+    INVISIBLE: "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff",
+    LINE_BREAK: "\r\x0b\f\x85\u2028\u2029",
+    OTHER_BLANK: r"^\S\n ",
+    _BLANK: r"\s",
+    # Punctuation and symbols; not marks, which many scripts need within words.
+    _SYMBOL: "!-/:-@\\[-`{-~"
+    "\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7\u2010-\u2027"
+    "\u2030-\u205e\u20a0-\u20cf\u2100-\u2bff\u3001-\u3004\u3008-\u3020\u3030\ufe10-\ufe1f\ufe30-\ufe6f"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee\U0001f000-\U0001faff",
+    _IN_TOKEN: "A-Za-z0-9+/=_-",
+    _DIGIT: "0-9",
+    _UPPER: "A-Z",
+    _LOWER: "a-z",
+    _HEX_LETTER: "A-Fa-f",
+    _NOT_HEX: "G-Zg-z+/=_",
+}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found in a text (bits), its runs of symbols, and its other characters that are no blanks."""
+
+    found: int
+    symbol_runs: int
+    others: int
+
+    @property
+    def symbol_share(self) -> float:
+        """Runs of symbols among all that is no blank, 0 to 1. A long rule or dot leader is one run."""
+        return self.symbol_runs / max(self.symbol_runs + self.others, 1)
+
+
+def survey(text: str) -> Survey:
+    """Look over a text."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return Survey(*_compiled(_look)(codes, _table()))
+
+
+def squeeze_blanks(text: str) -> tuple[str, int]:
+    """Runs of blanks become one blank, or one line break if they hold one; counts what went."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    out = np.empty_like(codes)
+    size = _compiled(_squeeze)(codes, _table(), out)
+    return out[:size].tobytes().decode("utf-32-le", "surrogatepass"), len(text) - size
+
+
+@functools.cache
+def _table() -> np.ndarray:
+    """The bits of each code point of the first two planes, int32 (131072,)."""
+    table = np.zeros(1 << 17, np.int32)
+    characters = "".join(map(chr, range(len(table))))
+    for bit, members in CLASSES.items():
+        for match in re.finditer(f"[{members}]+", characters):
+            table[match.start() : match.end()] |= bit
+    return table
+
+
+def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
+    found = runs = others = 0
+    blank = symbol = False
+    size = kinds = 0  # of the token so far
+    name = 0  # 1 behind { or ; and 2 within a name there
+    for place in range(len(codes) + 1):
+        code = codes[place] if place < len(codes) else np.uint32(10)
+        if code < len(table):
+            bits = table[code]
+        else:
+            bits = np.int32(UNWANTED if code >= 0xF0000 or code & 0xFFFE == 0xFFFE else 0)
+        if bits & _IN_TOKEN:
+            size += 1
+            kinds |= bits
+        elif size:
+            if size >= SHORTEST_HEX and kinds & _DIGIT:
+                if not kinds & _NOT_HEX:
+                    found |= TOKEN if kinds & _HEX_LETTER else 0
+                elif size >= SHORTEST_BASE64 and kinds & _UPPER and kinds & _LOWER:
+                    found |= TOKEN
+            size = kinds = 0
+        if place == len(codes):
+            break
+        found |= bits
+        if bits & _BLANK:
+            if blank:
+                found |= BLANK_RUN
+            blank = True
+            symbol = False
+            continue
+        blank = False
+        if bits & _SYMBOL:
+            if not symbol:
+                runs += 1
+            symbol = True
+        else:
+            others += 1
+            symbol = False
+        if code == 59 or code == 123:
+            name = 1
+        elif name:
+            if bits & _LOWER or code == 45:
+                name = 2
+            else:
+                if code == 58 and name == 2:
+                    found |= DECLARATION
+                name = 0
+    return found, runs, others
+
+
+def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
+    size = 0
+    owed = 0  # a blank or a line break
+    for code in codes:
+        if code < len(table) and table[code] & _BLANK:
+            if owed != 10:
+                owed = 10 if code == 10 else 32
+            continue
+        if owed and size:
+            out[size] = owed
+            size += 1
+        owed = 0
+        out[size] = code
+        size += 1
+    return size
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    from brimful.compiled import compiled
+
+    return compiled(function)

@@ -1,0 +1,1 @@
+"""Where tasks run, and what happens when one hangs or dies."""

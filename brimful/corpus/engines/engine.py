@@ -1,0 +1,184 @@
+"""Where tasks run: in a pool of processes on this machine, or on a Ray cluster.
+
+A task is a pure function of its arguments that commits its output atomically, so an engine owns no
+correctness: it may run a task twice, in any order, and kill it at any time.
+"""
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+from brimful.console import progress, warn
+from brimful.corpus.engines.outcomes import Died, Done, Failed, Outcome
+from brimful.errors import BrimfulError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Where the work is done; the output does not depend on it."""
+
+    engine: Literal["local", "ray"] = "local"
+    """A pool of processes on this machine, or a Ray cluster that runs already."""
+    workers: int = 0
+    """Tasks at once; 0 means one for each core, with ray for each CPU of the cluster."""
+    ray_address: str | None = None
+    """The Ray cluster, as HOST:PORT; without it the one that runs on this machine, or RAY_ADDRESS."""
+
+
+class Backend(Protocol):
+    """What runs single tasks, known by their numbers."""
+
+    slots: int
+
+    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None: ...
+    def wait(self) -> list[tuple[int, Outcome]]: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Engine:
+    """Runs tasks; a context manager, so that worker processes serve several `run` calls and end with it.
+
+    Tasks always run in processes of their own: one that hangs or dies takes nothing else with it.
+
+    Raises:
+        BrimfulError: settings that cannot be.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.workers < 0:
+            raise BrimfulError(f"workers={config.workers}: workers must be 0 or more")
+        if config.ray_address and config.engine != "ray":
+            raise BrimfulError("ray_address is of use only with engine=ray")
+        self._config = config
+        self._backend: Backend | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def run(
+        self,
+        function: Callable[[T], R],
+        tasks: Sequence[T],
+        title: str,
+        name: Callable[[T], str] = str,
+        explained: Callable[[T], int] = lambda task: 0,
+    ) -> list[R]:
+        """Run `function` on every task and return the results in the order of the tasks.
+
+        A task whose worker process dies is tried again once, alone, in case memory was short. What a task
+        raises is raised here as it is. Either way nothing runs any more when this returns.
+
+        Args:
+            function: importable by name in another process.
+            title: what the progress bar says.
+            name: what to call a task in an error message.
+            explained: how many causes of death a task has found and will avoid from now on. A death that
+                adds to them is no strike against the task: see brimful.corpus.engines.watchdog.
+
+        Raises:
+            BrimfulError: workers died twice on the same task, which the message names; workers cannot start.
+        """
+        if function.__module__ == "__main__":
+            raise BrimfulError(
+                f"{function.__qualname__} is defined in the script that was started, which worker processes "
+                "cannot import; move it to a module"
+            )
+        if not tasks:
+            return []
+        if self._backend is None:
+            self._backend = _backend(self._config)
+        return _Run(self._backend, function, tasks, name, explained).results(title)
+
+
+def _backend(config: EngineConfig) -> Backend:
+    if config.engine == "ray":
+        from brimful.corpus.engines.ray_engine import RayCluster
+
+        return RayCluster(config.ray_address, config.workers)
+    from brimful.corpus.engines.local_pool import LocalPool
+
+    return LocalPool(config.workers or available_cores())
+
+
+@dataclass
+class _Run:
+    """One `Engine.run`: which tasks wait, run and are done."""
+
+    backend: Backend
+    function: Callable[[Any], Any]
+    tasks: Sequence[Any]
+    name: Callable[[Any], str]
+    explained: Callable[[Any], int]
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(range(len(self.tasks)))
+        self.suspects: deque[int] = deque()
+        self.running: set[int] = set()
+        self.done: dict[int, Any] = {}
+        self.deaths: Counter[int] = Counter()
+        self.explanations: dict[int, int] = {}
+
+    def results(self, title: str) -> list[Any]:
+        try:
+            with progress(title, len(self.tasks)) as advance:
+                while len(self.done) < len(self.tasks):
+                    self._fill()
+                    for number, outcome in self.backend.wait():
+                        self.running.discard(number)
+                        match outcome:
+                            case Done(value):
+                                self.done[number] = value
+                                advance(1, self.name(self.tasks[number]))
+                            case Failed(error):
+                                raise error
+                            case Died(how):
+                                self._bury(number, how)
+        finally:
+            if self.running:
+                self.backend.stop()
+        return [self.done[number] for number in range(len(self.tasks))]
+
+    def _fill(self) -> None:
+        """Start what can be started: a task on which a worker died only when nothing else runs."""
+        if self.suspects or any(self.deaths[number] for number in self.running):
+            if not self.running:
+                self._start(self.suspects.popleft())
+            return
+        while self.waiting and len(self.running) < self.backend.slots:
+            self._start(self.waiting.popleft())
+
+    def _start(self, number: int) -> None:
+        self.explanations.setdefault(number, self.explained(self.tasks[number]))
+        self.backend.start(number, self.function, self.tasks[number])
+        self.running.add(number)
+
+    def _bury(self, number: int, how: str) -> None:
+        task = self.tasks[number]
+        if (explained := self.explained(task)) > self.explanations[number]:
+            self.explanations[number] = explained
+            self.waiting.appendleft(number)
+            return
+        self.deaths[number] += 1
+        if self.deaths[number] > 1:
+            raise BrimfulError(
+                f"a worker process {how} while it worked on {self.name(task)}, and so did one before it; run "
+                "again with workers=1 or without that input: what is finished is kept"
+            )
+        warn(f"a worker process {how} while it worked on {self.name(task)}; trying again")
+        self.suspects.append(number)

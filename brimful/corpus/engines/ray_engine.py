@@ -1,0 +1,119 @@
+"""Tasks on an existing Ray cluster. Ray is an optional extra, and is imported only here.
+
+Only task descriptions and small records travel through Ray: the tasks read and write files, so all nodes must
+see the same paths (a shared file system) and have Brimful installed, in the versions of the caller.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from socket import create_connection
+from typing import Any
+
+from brimful.corpus.engines.outcomes import Died, Failed, Outcome, pack, unpack
+from brimful.errors import BrimfulError
+
+
+def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:
+    """`attempt` as on this machine: in a folder, with these places to import from.
+
+    It is a local function so that Ray sends its code: Brimful may be importable there only by these places.
+    """
+
+    def attempt_in(folder: str, places: list[str], packed: bytes) -> bytes:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task is given one core
+        os.chdir(folder)
+        sys.path.extend(place for place in places if place not in sys.path)
+        from brimful.corpus.engines.outcomes import attempt
+
+        return attempt(packed)
+
+    return attempt_in
+
+
+def _check_reachable(address: str) -> None:
+    """Fail at once where Ray would try for minutes."""
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if not port.isdecimal():
+            raise ValueError("not HOST:PORT")
+        create_connection((host, int(port)), timeout=10).close()
+
+
+class RayCluster:
+    """At most `slots` tasks at once on a Ray cluster.
+
+    Args:
+        address: as `ray.init` takes it; None is the cluster that runs on this machine, or RAY_ADDRESS.
+        slots: 0 means one for each CPU of the cluster.
+
+    Raises:
+        BrimfulError: Ray is not installed, or there is no such cluster.
+    """
+
+    def __init__(self, address: str | None, slots: int) -> None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        try:
+            import ray
+        except ImportError as error:
+            raise BrimfulError("engine=ray needs Ray: pip install 'brimful[ray]'") from error
+        self._ray = ray
+        self._joined_here = not ray.is_initialized()
+        if self._joined_here:
+            address = address or os.environ.get("RAY_ADDRESS") or "auto"
+            try:
+                _check_reachable(address)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except (OSError, RuntimeError, ValueError) as error:
+                reason = str(error).partition("\n")[0].partition(". ")[0]
+                raise BrimfulError(
+                    f"cannot join a Ray cluster, ray_address={address} ({reason}); start one with "
+                    "`ray start --head`, or say where it is as HOST:PORT"
+                ) from error
+        self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._attempt = ray.remote(num_cpus=1, max_retries=0)(_remote_attempt())
+        self._running: dict[Any, int] = {}
+
+    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
+        """Hand a task to the cluster, to be run in the working directory of this process."""
+        reference = self._attempt.remote(os.getcwd(), sys.path, pack(function, task))
+        self._running[reference] = number
+
+    def wait(self) -> list[tuple[int, Outcome]]:
+        """Wait until a task has ended; returns (number, outcome) of each that has."""
+        with redirect_stdout(sys.stderr):  # Ray prints about deaths, and stdout is for results
+            ready, _ = self._ray.wait(list(self._running), num_returns=1)
+            return [(self._running.pop(reference), self._outcome(reference)) for reference in ready]
+
+    def _outcome(self, reference: Any) -> Outcome:
+        exceptions = self._ray.exceptions
+        try:
+            return unpack(self._ray.get(reference))
+        except exceptions.RayTaskError as error:  # before the task itself began
+            return Failed(
+                BrimfulError(
+                    f"a Ray worker cannot run tasks ({error.cause}): all nodes need Brimful installed, and "
+                    "the same files at the same paths"
+                )
+            )
+        except exceptions.OutOfMemoryError:
+            return Died("was killed by Ray for lack of memory")
+        except exceptions.RayError as error:
+            return Died(f"of Ray was lost ({type(error).__name__})")
+
+    def stop(self) -> None:
+        """End the tasks that run."""
+        running = list(self._running)
+        self._running.clear()
+        for reference in running:
+            self._ray.cancel(reference, force=True)
+        if running:
+            self._ray.wait(running, num_returns=len(running), timeout=10, fetch_local=False)
+
+    def close(self) -> None:
+        """Leave the cluster, if it was joined here."""
+        self.stop()
+        if self._joined_here:
+            self._ray.shutdown()

@@ -1,0 +1,1 @@
+"""Files -> raw documents: formats, encodings, compressions, spans of large files."""

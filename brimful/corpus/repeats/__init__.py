@@ -1,0 +1,1 @@
+"""Repetitions across a corpus."""

@@ -1,0 +1,81 @@
+"""Words in runs of Han characters, by rjieba, or by jieba where that cannot be imported."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from brimful.corpus.tokenization.cuts import SEPARATOR, WORD, matrix_of_cuts
+from brimful.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from brimful.corpus.tokenization.memo import Values
+
+# What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
+_WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
+
+
+def load_cutter() -> tuple[str, Callable[[str], list[str]]]:
+    """The name of the package that finds Chinese words, and its function text -> words.
+
+    Raises:
+        BrimfulError: neither rjieba nor jieba can be imported.
+    """
+    try:
+        import rjieba
+    except ImportError:
+        try:
+            import jieba
+        except ImportError:
+            raise BrimfulError(
+                "neither rjieba nor jieba can be imported to find Chinese words; pip install rjieba, or set "
+                "the language to en"
+            ) from None
+        jieba.setLogLevel("ERROR")
+        return "jieba", jieba.lcut
+    return "rjieba", rjieba.cut
+
+
+class HanSegmenter:
+    """Cuts runs of Han characters into words; runs seen before come from a memo.
+
+    Args:
+        han: which code points are Han, bool (0x110000,).
+
+    Raises:
+        BrimfulError: neither rjieba nor jieba is installed.
+    """
+
+    def __init__(self, han: np.ndarray) -> None:
+        from brimful.corpus.tokenization.memo import Memo, Rules
+
+        _, self._cut = load_cutter()
+        kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
+        kinds[[ord(character) for character in _WITH_HAN]] = WORD
+        self._memo = Memo(
+            Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0), self._ask
+        )
+
+    def word_begins(self, codes: np.ndarray) -> np.ndarray:
+        """Where words begin, int64 (words,) in order; also words of the Latin letters and digits between Han.
+
+        Args:
+            codes: code points, uint32 (characters,).
+        """
+        _, begins, _ = self._memo(codes, np.zeros(1, np.int64), np.array([len(codes)]))
+        return begins
+
+    def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
+        from brimful.corpus.tokenization.memo import Values
+
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        text_begins = np.cumsum(sizes + 1) - sizes - 1
+        words = self._cut("\n".join(texts))
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        begins = np.cumsum(lengths) - lengths
+        owners = np.searchsorted(text_begins, begins, side="right") - 1
+        places = begins - text_begins[owners]
+        inside = places < sizes[owners]  # the others are the line breaks
+        ends = np.cumsum(np.bincount(owners[inside], minlength=len(texts)))
+        places = places[inside].astype(np.int32)
+        return Values(places.view(np.uint32), places, np.concatenate([[0], ends]))

@@ -1,0 +1,138 @@
+"""Word spans of a text, and which tokens start a word: the unit of whole-word masking.
+
+One segmenter serves every tokenizer. Letters, digits and their marks form words; each punctuation
+mark is a word; runs of Han characters are cut by rjieba; the user's lexicon is laid over the result,
+so that 腾讯控股(00700) or Coca Cola is one word. Token ids come from the raw text alone: a token belongs
+to the word that holds its first character, whatever the tokenizer's own pre-tokens are.
+"""
+
+import importlib.metadata
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from brimful.corpus.code_points import HAN, SPACE, character_classes, code_points
+from brimful.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from brimful.corpus.segmentation.han import HanSegmenter
+
+Language = Literal["auto", "zh", "en"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordsConfig:
+    """What counts as a word."""
+
+    lexicon: str | None = None
+    """File of words that must stay whole, one a line, such as names with blanks, digits or brackets."""
+
+
+class Segmenter:
+    """Cuts a text into words.
+
+    Args:
+        language: `auto` cuts Han runs wherever there are any, `zh` always loads the Chinese segmenter,
+            `en` leaves Han runs whole.
+        lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
+            letters in two (`AI` is not found in `MAIN`).
+    """
+
+    def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
+        self._segment_han = language != "en"
+        self._automaton: Any = None
+        self._han_segmenter = self._load_han_segmenter() if language == "zh" else None
+        if lexicon:
+            import ahocorasick_rs
+
+            self._automaton = ahocorasick_rs.AhoCorasick(
+                lexicon, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
+            )
+
+    def spans(self, text: str) -> np.ndarray:
+        """The words of `text` in order: character begin and end, int64 (words, 2). Blanks are in no word."""
+        if not text:
+            return np.empty((0, 2), np.int64)
+        from brimful.corpus.segmentation.boundaries import spans_from, word_starts_by_class
+
+        codes = code_points(text)
+        starts, classes, marks = word_starts_by_class(codes, character_classes())
+        inside, han = classes != SPACE, classes == HAN
+        if self._segment_han and han.any():
+            self._han_segmenter = self._han_segmenter or self._load_han_segmenter()
+            begins = self._han_segmenter.word_begins(codes)
+            starts[begins[han[begins] & ~marks[begins]]] = True
+        if self._automaton is not None:
+            self._lay_lexicon(text, starts, inside, han)
+        return spans_from(starts, inside)
+
+    @staticmethod
+    def _load_han_segmenter() -> "HanSegmenter":
+        from brimful.corpus.segmentation.han import HanSegmenter
+
+        return HanSegmenter(character_classes() == HAN)
+
+    def _lay_lexicon(self, text: str, starts: np.ndarray, inside: np.ndarray, han: np.ndarray) -> None:
+        found = self._automaton.find_matches_as_indexes(text)
+        if not found:
+            return
+        matches = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found)).reshape(-1, 3)
+        cuttable = np.append(starts | han | ~inside, True)
+        matches = matches[cuttable[matches[:, 1]] & cuttable[matches[:, 2]]]
+        begins, ends = matches[:, 1], matches[:, 2]
+        edges = np.zeros(len(text) + 1, np.int64)
+        edges[begins + 1] += 1
+        edges[ends] -= 1
+        within = np.cumsum(edges)[:-1] > 0  # the match without its first character
+        starts[within] = False
+        inside[within] = True
+        starts[begins] = True
+        after = ends[ends < len(text)]
+        starts[after] |= inside[after]
+
+
+def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Which tokens start a word (or a sentence, given sentence spans).
+
+    Args:
+        begins: each token's first character, int (tokens,), non-decreasing.
+        spans: character spans in order, int64 (words, 2). A blank counts as part of the span after it,
+            since byte-level and SentencePiece tokens carry the blank before their word.
+
+    Returns:
+        bool (tokens,): the token's span differs from that of the token before it.
+    """
+    from brimful.corpus.segmentation.boundaries import changes_of_owner
+
+    return changes_of_owner(begins, spans)
+
+
+def segmenter_name() -> str:
+    """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    from brimful.corpus.segmentation.han import load_cutter
+
+    name, _ = load_cutter()
+    return f"{name} {importlib.metadata.version(name)}"
+
+
+def read_lexicon(path: str | Path) -> list[str]:
+    """The entries of a lexicon file, in order, without repeats.
+
+    Raises:
+        BrimfulError: the file cannot be read or holds no entry.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise BrimfulError(f"cannot read the lexicon {path}: {error.strerror}") from error
+    entries = list(dict.fromkeys(line.strip() for line in text.split("\n") if line.strip()))
+    if not entries:
+        raise BrimfulError(f"the lexicon {path} is empty; write one word a line, or leave it out")
+    return entries

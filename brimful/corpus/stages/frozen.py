@@ -1,0 +1,146 @@
+"""The tokenizer of a corpus folder: given, or trained on a sample of its clean text; frozen from then on."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from brimful.console import say
+from brimful.corpus.repeats.keys import compute_keys
+from brimful.corpus.stages.fates import read_fates
+from brimful.corpus.stages.plan import Plan
+from brimful.corpus.stages.text import TextPart
+from brimful.corpus.tokenization.tokenizer import load, save, tokenizer_hash
+from brimful.corpus.tokenization.training import Han, Model, train, with_nfkc
+from brimful.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SAMPLE_CHARACTERS = 50_000_000
+CALIBRATION_CHARACTERS = 1_000_000
+TRAIN = "train:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerChoice:
+    """What decides the tokenizer of a folder."""
+
+    tokenizer: str
+    model: Model
+    lowercase: bool
+    han: Han
+    nfkc: bool
+
+    def check(self) -> dict[str, Any]:
+        """The settings that bind a folder to its tokenizer, the content of a given one included.
+
+        Raises:
+            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded.
+        """
+        if not self.tokenizer.startswith(TRAIN):
+            return {"content": tokenizer_hash(self._given()), "nfkc": self.nfkc}
+        if not self.tokenizer.removeprefix(TRAIN).isdecimal():
+            raise BrimfulError(f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000")
+        return {name: getattr(self, name) for name in ("tokenizer", "model", "lowercase", "han", "nfkc")}
+
+    def _given(self) -> "Tokenizer":
+        given = load(self.tokenizer, lowercase=self.lowercase)
+        return with_nfkc(given) if self.nfkc else given
+
+    def make(self, texts: Iterator[str]) -> "Tokenizer":
+        """Load it, or train it on these texts."""
+        if not self.tokenizer.startswith(TRAIN):
+            return self._given()
+        size = int(self.tokenizer.removeprefix(TRAIN))
+        made = train(texts, size, model=self.model, lowercase=self.lowercase, han=self.han, nfkc=self.nfkc)
+        if (reached := made.get_vocab_size()) < size:
+            say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
+        return made
+
+
+def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
+    """A folder keeps its tokenizer, on which every model trained from it depends.
+
+    Raises:
+        BrimfulError: its tokenizer was made with other settings, is gone, or is another one now.
+    """
+    if plan.tokenizer is None:
+        return
+    known = plan.tokenizer["settings"]
+    remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
+    for key in sorted(known.keys() | settings.keys()):
+        if known.get(key) != settings.get(key):
+            raise BrimfulError(
+                f"the tokenizer of {plan.directory} is frozen: it was made with {key}={known.get(key)!r}, "
+                f"not {settings.get(key)!r}; {remedy}"
+            )
+    file = plan.directory / "tokenizer.json"
+    if not file.is_file() or tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
+        raise BrimfulError(
+            f"{file} is not the tokenizer that the shards were made with; put it back, or {remedy}"
+        )
+
+
+def freeze(
+    plan: Plan,
+    choice: TokenizerChoice,
+    settings: dict[str, Any],
+    texts: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Make the tokenizer, save it, and note it in the plan.
+
+    Args:
+        texts: the commit records of the text parts.
+
+    Returns:
+        what training took; empty for a given tokenizer. `plan.tokenizer` gets `settings`, `hash` and `ratio`:
+        tokens per token guessed by `compute_keys`.
+    """
+    started = time.monotonic()
+    names = [text["name"] for text in texts]
+    characters = sum(text["characters"] for text in texts)
+    trained = choice.tokenizer.startswith(TRAIN)
+    if trained:
+        say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
+    tokenizer = choice.make(_sample(plan.directory, names, characters, SAMPLE_CHARACTERS))
+    save(tokenizer, plan.directory)
+    ratio = _calibrate(tokenizer, _sample(plan.directory, names, characters, CALIBRATION_CHARACTERS))
+    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer), "ratio": ratio}
+    plan.save()
+    if not trained:
+        return {}
+    return {
+        "characters": min(characters, SAMPLE_CHARACTERS),
+        "seconds": round(time.monotonic() - started, 2),
+        "peak_memory_mb": peak_memory_mb("self"),
+    }
+
+
+def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int) -> Iterator[str]:
+    """Kept texts whose key is below a bound, so that the choice depends on nothing else."""
+    bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
+    for name in names:
+        part = TextPart(directory, name)
+        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_fates(directory, name) == 0)
+        for _, text, _, _ in part.rows(0, chosen):
+            yield text
+
+
+def _calibrate(tokenizer: "Tokenizer", texts: Iterator[str]) -> float:
+    tokens = guessed = 0
+    for text in texts:
+        tokens += len(tokenizer.encode(text, add_special_tokens=False).ids)
+        guessed += int(compute_keys([text], 1).tokens[0])
+    return tokens / guessed if guessed else 1.0
+
+
+def peak_memory_mb(who: Literal["self", "workers"]) -> int:
+    """The most memory that this process, or the largest of its ended child processes, ever held."""
+    usage = resource.getrusage(resource.RUSAGE_SELF if who == "self" else resource.RUSAGE_CHILDREN)
+    return usage.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)

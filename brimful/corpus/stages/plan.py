@@ -1,0 +1,236 @@
+"""What a corpus folder is made of: generations of inputs, their text parts, and the shards cut from them.
+
+A generation is the inputs that were added together. It is open until its first shard is about to be made;
+from then on its inputs are fixed, and files that come later make a new generation. So additions never
+change a finished shard. Parts and shards follow from the inputs and the settings; they are never stored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from brimful.corpus.reading.inputs import Input, Span, is_packed
+from brimful.corpus.reading.read import ReadConfig
+from brimful.corpus.reading.spans import divide
+from brimful.errors import BrimfulError
+from brimful.storage import cannot_write, crc32, read_json, sweep, write_json
+
+Split = Literal["train", "validation"]
+
+# A generation is divided into so many tasks, that many workers have something to do, within these bounds.
+TASKS = 32
+LARGEST_PART = 32 << 20
+SMALLEST_PART = 1 << 20
+LARGEST_SHARD = 16_000_000
+SMALLEST_SHARD = 100_000
+PACKED = 4  # about how much more text a compressed file holds
+FOLDERS = ("text", "dedup", "shards", "ranks")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The unit of cleaning: spans of at most about 32 MB of text together."""
+
+    name: str
+    spans: tuple[Span, ...]
+    inputs: tuple[Input, ...]
+    """The file of each span."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Inputs that were added together, and their parts."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass
+class Plan:
+    """The state of a corpus folder, plan.json.
+
+    Attributes:
+        closed: inputs of the generations that have shards.
+        added: inputs of the open generation.
+        tokenizer: the settings and the hash of the tokenizer, once there is one.
+    """
+
+    directory: Path
+    closed: list[list[Input]]
+    added: list[Input]
+    tokenizer: dict[str, Any] | None
+
+    def generations(self, read: ReadConfig) -> list[Generation]:
+        """All generations with their parts, which are numbered through."""
+        made: list[Generation] = []
+        count = 0
+        for number, inputs in enumerate([*self.closed, self.added]):
+            if inputs:
+                groups = group(inputs, read)
+                parts = tuple(Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(groups))
+                made.append(Generation(f"generation-{number:05d}", tuple(inputs), parts))
+                count += len(parts)
+        return made
+
+    def close(self) -> None:
+        """Fix the inputs of the open generation: shards are about to be made of it."""
+        if self.added:
+            self.closed.append(self.added)
+            self.added = []
+            self.save()
+
+    def save(self) -> None:
+        """Write plan.json."""
+        generations = [[asdict(item) for item in inputs] for inputs in self.closed]
+        write_json(self.directory / "plan.json", {"generations": generations, "tokenizer": self.tokenizer})
+
+
+def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
+    """Group inputs, in order, into parts of about equally much text; large files are divided if they can be.
+
+    Returns:
+        the spans of each part, and the file of each span.
+    """
+    parts: list[list[tuple[Span, Input]]] = []
+    sizes = [item.bytes * (PACKED if is_packed(item.path) else 1) for item in inputs]
+    wanted = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
+    filled = float(wanted)
+    for item, size in zip(inputs, sizes, strict=True):
+        spans = divide(item, read, wanted)
+        for span in spans:
+            if filled >= wanted:
+                parts.append([])
+                filled = 0
+            parts[-1].append((span, item))
+            filled += size / len(spans)
+    return [(tuple(span for span, _ in part), tuple(item for _, item in part)) for part in parts]
+
+
+def open_plan(directory: Path, inputs: Sequence[Input]) -> Plan:
+    """The plan of the corpus at `directory`, with new inputs in the open generation.
+
+    Raises:
+        BrimfulError: the folder holds something else, or inputs of shards that it has changed or are gone.
+    """
+    file = directory / "plan.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            sweep(directory)
+            if any(path.name not in FOLDERS for path in directory.iterdir()):
+                raise BrimfulError(f"{directory} holds other files and no prepared corpus; use a new folder")
+        for name in FOLDERS:
+            (directory / name).mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
+    closed: list[list[Input]] = []
+    tokenizer = None
+    if file.exists():
+        known = read_json(file)
+        try:
+            closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
+            tokenizer = known["tokenizer"]
+        except (KeyError, TypeError) as error:
+            raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
+    return Plan(directory, closed, _new_inputs(directory, closed, inputs), tokenizer)
+
+
+def _new_inputs(directory: Path, closed: list[list[Input]], inputs: Sequence[Input]) -> list[Input]:
+    present = {item.path: item for item in inputs}
+    known = [item for generation in closed for item in generation]
+    for item in known:
+        now = present.pop(item.path, None)
+        if now is None:
+            raise BrimfulError(
+                f"{directory} contains {item.path}, which is not among the inputs now; "
+                "name all earlier inputs again (new ones may join them), or prepare into a new folder"
+            )
+        if now != item and not (now.bytes == item.bytes and _same_content(directory, item)):
+            raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
+    return list(present.values())
+
+
+def _same_content(directory: Path, item: Input) -> bool:
+    """Is a file that was touched what it was? Its text record knows its checksums."""
+    for record in sorted((directory / "text").glob("part-*.json")):
+        for entry in read_json(record)["inputs"]:
+            if entry["path"] == item.path:
+                span = Span(path=item.path, begin=entry["begin"], end=entry["end"])
+                if span_crc32(span) != entry["crc32"]:
+                    return False
+    return True
+
+
+def span_crc32(span: Span) -> int | None:
+    """CRC-32 of a span's bytes; of the whole file for the first span of a table, whose others have none.
+
+    None also if the file cannot be read.
+    """
+    in_bytes = not is_packed(span.path)
+    if not in_bytes and span.begin:
+        return None
+    try:
+        return crc32(span.path, span.begin, span.end) if in_bytes else crc32(span.path)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Documents `begin` to `end` of a text part."""
+
+    part: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """A shard to be: the kept documents of one side of the split among consecutive documents."""
+
+    name: str
+    split: Split
+    pieces: tuple[Piece, ...]
+
+
+def plan_shards(
+    names: Sequence[str],
+    tokens: Sequence[np.ndarray],
+    split: Split,
+    first: int,
+    tokens_a_shard: float | None = None,
+) -> list[ShardPlan]:
+    """Cut the documents of a generation into shards of about equally many tokens.
+
+    Args:
+        names: the generation's text parts.
+        tokens: the tokens expected of each of their documents, 0 for those that are not in this split,
+            integer (documents,) each.
+        first: the number of the first shard.
+        tokens_a_shard: what a shard should hold, in that unit; by default a 32nd of the generation.
+    """
+    ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *tokens]), dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    if total == 0:
+        return []
+    if tokens_a_shard is None:
+        tokens_a_shard = min(max(total / TASKS, SMALLEST_SHARD), LARGEST_SHARD)
+    count = max(1, round(total / tokens_a_shard))
+    cuts = np.searchsorted(ends, np.arange(1, count) * (total / count))
+    bounds = [0, *(cuts + 1).tolist(), len(ends)]
+    offsets = np.cumsum([0, *map(len, tokens)]).tolist()
+    shards: list[ShardPlan] = []
+    for low, high in pairwise(bounds):
+        pieces = [
+            Piece(name, max(low, begin) - begin, min(high, end) - begin)
+            for name, (begin, end) in zip(names, pairwise(offsets), strict=True)
+            if max(low, begin) < min(high, end)
+        ]
+        if pieces:
+            shards.append(ShardPlan(f"{split}-{first + len(shards):05d}", split, tuple(pieces)))
+    return shards

@@ -1,0 +1,1 @@
+"""Tokenizers: training, loading, and encoding with them, exactly and fast."""
