@@ -45,7 +45,8 @@ def _help() -> str:
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
         "brimful VERB --help lists a verb's options. Every verb takes --config FILE.yaml, and its options\n"
-        "again on top; --json prints one JSON object on stdout; --dry-run only checks everything.\n"
+        "again on top; --json prints one JSON object on stdout; verbs that write take --dry-run, which only\n"
+        "checks everything.\n"
     )
 
 

@@ -9,7 +9,9 @@ import numba
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a loop on its first call; the machine code is kept on disk where there is a place to write it.
 
-    numba looks beside the source file, in $NUMBA_CACHE_DIR and in the user's cache folder.
+    numba looks beside the source file, in $NUMBA_CACHE_DIR and in the user's cache folder. It compiles again
+    when that file changes, but not when another does: what other modules of ours define, a loop gets as
+    arguments.
     """
     try:
         return numba.njit(cache=True)(function)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
+from rich.console import Console
 from rich.text import Text
 
 from brimful.config import require_positive, verb
-from brimful.console import console
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.corpus.stages.fates import FATES, read_fates
 from brimful.corpus.stages.text import TextPart
@@ -43,12 +43,13 @@ class InspectConfig:
 
 def show_findings(findings: dict[str, Any]) -> None:
     """Print documents, words apart, and before/after of each rule."""
+    console = Console(highlight=False, soft_wrap=True)
     for document in findings["documents"]:
-        _heading(document["source"])
+        console.print(_heading(document["source"]))
         console.print(Text(" │ ".join(document["words"]) + (" ..." if document["cut"] else "")))
     for rule, examples in findings["examples"].items():
         count = findings["counts"].get(rule)
-        _heading(f"{rule}: {count:,}" if count is not None else rule)
+        console.print(_heading(f"{rule}: {count:,}" if count is not None else rule))
         for example in examples:
             console.print(Text(f"  {example['source']}", style="dim"))
             console.print(Text(f"  - {example['before']!r}", style="red"))
@@ -56,8 +57,8 @@ def show_findings(findings: dict[str, Any]) -> None:
                 console.print(Text(f"  + {example['after']!r}", style="green"))
 
 
-def _heading(title: str) -> None:
-    console.print(Text(f"\n{title}", style="bold"))
+def _heading(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
 
 
 @verb(InspectConfig, show=show_findings)
@@ -130,7 +131,10 @@ def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict
 
 def _repetitions(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
     """The first documents of a text part that were dropped as repetitions."""
-    part, fates = TextPart(directory, text["name"]), read_fates(directory, text["name"])
+    try:
+        part, fates = TextPart(directory, text["name"]), read_fates(directory, text["name"])
+    except FileNotFoundError:  # what lies between the stages may be deleted
+        return {}
     found: dict[str, list[dict[str, str]]] = {}
     for code, fate in enumerate(FATES[1:], start=1):
         numbers = np.flatnonzero(fates == code)[:most]

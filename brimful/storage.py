@@ -12,8 +12,8 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,14 @@ def cannot_write(path: Path, error: OSError) -> BrimfulError:
     return BrimfulError(f"cannot write {path}: {error.strerror or error}; free space or choose another place")
 
 
+def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
+    """Did something else fail while the file was being written, such as reading an input?"""
+    if error.filename is None:
+        return False
+    failed = Path(os.fsdecode(error.filename))
+    return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
+
+
 @contextmanager
 def atomic_file(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
@@ -60,6 +68,8 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
+        if _is_about_another(error, path, temporary):
+            raise
         raise cannot_write(path, error) from error
     finally:
         with suppress(OSError):
@@ -100,9 +110,27 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
+        if _is_about_another(error, path, temporary):
+            raise
         raise cannot_write(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield a temporary path for each of `paths`; on success rename them all, `commit` being next.
+
+    An earlier commit record goes before the first file is replaced: it never describes files of two runs.
+
+    Raises:
+        BrimfulError: a file cannot be written.
+    """
+    with ExitStack() as stack:
+        yield [stack.enter_context(atomic_file(path)) for path in paths]
+        if record.exists():
+            record.unlink()
+            _sync(record.parent)
 
 
 def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
@@ -186,7 +214,7 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
         raise BrimfulError(f"{record} is damaged (CRC differs); remove it and run the command again")
     for name, facts in value["files"].items():
         file = record.parent / name
-        if not file.is_file() or file.stat().st_size != facts["bytes"]:
+        if not file.is_file() or file.stat().st_size != facts.get("bytes"):
             raise BrimfulError(f"{file} is missing or cut short; remove {record} and run the command again")
         if verify and crc32(file) != facts["crc32"]:
             raise BrimfulError(f"{file} is damaged (CRC differs); remove {record} and run the command again")
@@ -202,9 +230,19 @@ def find_commit(record: Path | str, **facts: Any) -> dict[str, Any] | None:
     return known if all(known.get(name) == value for name, value in facts.items()) else None
 
 
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is someone else's
+        return True
+    return True
+
+
 def _may_be_in_use(path: Path, host: str, process: str) -> bool:
     if host == _HOST:
-        return process.isdigit() and Path(f"/proc/{process}").exists()
+        return process.isdigit() and _is_alive(int(process))
     with suppress(OSError):
         return time.time() - path.stat().st_mtime < _STALE_SECONDS
     return False

@@ -9,6 +9,7 @@ import tyro
 
 from brimful.config import verb
 from brimful.console import progress, say
+from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
 from brimful.storage import read_commit, read_json
 
@@ -35,38 +36,45 @@ def verify(config: VerifyConfig) -> dict[str, Any]:
     directory = Path(config.directory)
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder; give one that prepare or a training command wrote")
-    records = list(_records(directory))
-    if not records:
+    found = list(_records(directory))
+    if not found:
         raise BrimfulError(f"no commit records below {directory}: nothing to verify; prepare writes them")
     files = size = 0
     problems: list[str] = []
-    with progress("verify", len(records)) as advance:
-        for path, record in records:
+    with progress("verify", len(found)) as advance:
+        for path in found:
             try:
-                read_commit(path, verify=True)
+                record = read_commit(path, verify=True)
+                _check_shards(path, record)
+                files += len(record["files"])
+                size += sum(facts["bytes"] for facts in record["files"].values())
             except BrimfulError as error:
                 problems.append(str(error))
-            files += len(record["files"])
-            size += sum(facts["bytes"] for facts in record["files"].values())
             advance(1, path.name)
     for problem in problems:
         say(problem)
     if problems:
-        raise BrimfulError(f"{len(problems)} of {len(records)} commit records below {directory} do not hold")
-    return {"records": len(records), "files": files, "bytes": size}
+        raise BrimfulError(f"{len(problems)} of {len(found)} commit records below {directory} do not hold")
+    return {"records": len(found), "files": files, "bytes": size}
 
 
-def _records(directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Files that are commit records, by their content: other JSON files are left alone."""
+def _check_shards(path: Path, record: dict[str, Any]) -> None:
+    """The shards that a manifest names must be there, and be those."""
+    if path.name != MANIFEST:
+        return
+    for shard in record["shards"]:
+        known = path.parent / "shards" / f"{shard['name']}.json"
+        if not known.is_file() or read_json(known).get("crc32") != shard["crc32"]:
+            raise BrimfulError(f"{known} is missing, or not the shard that {path} names; run prepare again")
+
+
+def _records(directory: Path) -> Iterator[Path]:
+    """Files that are commit records, or cannot be read as JSON: they may have been."""
     for path in sorted(directory.rglob("*.json")):
         try:
             value = read_json(path)
         except BrimfulError:
+            yield path
             continue
-        files = value.get("files") if isinstance(value, dict) else None
-        if isinstance(files, dict) and all(_is_fact(facts) for facts in files.values()):
-            yield path, value
-
-
-def _is_fact(facts: Any) -> bool:
-    return isinstance(facts, dict) and {"bytes", "crc32"} <= facts.keys()
+        if isinstance(value, dict) and ("crc32" in value or isinstance(value.get("files"), dict)):
+            yield path

@@ -80,8 +80,9 @@ def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert not err
     assert f"brimful {verb}" in out
-    for flag in ("--config", "--json", "--debug", "--dry-run", *REQUIRED.get(verb, [])):
+    for flag in ("--config", "--json", "--debug", *REQUIRED.get(verb, [])):
         assert f"{flag} " in out
+    assert ("--dry-run " in out) == (verb not in ("inspect", "verify"))
     for flag in REQUIRED.get(verb, []):
         described = out[out.index(f" {flag} STR") :]
         assert "(required)" in described.split("--", 2)[1]
@@ -264,7 +265,7 @@ def test_json_is_one_object_alone(
         figures = json.loads(out)
         assert key in figures
         assert main([*arguments]) == 0
-        assert f"{key}: " in capfd.readouterr().out.replace("documents\n", "documents: ")
+        assert key in capfd.readouterr().out
     assert json.loads((tmp_path / "plan.json").read_text())["capacity"] == 1024
     assert read_yaml(data / "config.yaml")["max_documents"] == 50
     assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0

@@ -166,6 +166,26 @@ def test_long_documents_are_cut_between_sentences() -> None:
     assert clean("a" * 95, max_characters=50, min_characters=46)[1]["short ends of cut documents"] == 1
 
 
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ({"max_characters": 0}, "clean.max_characters is 0: it must be at least 1"),
+        ({"min_characters": 0}, "clean.min_characters is 0: it must be at least 1"),
+        ({"min_characters": 9, "max_characters": 8}, "9: it must be at most clean.max_characters, 8"),
+        ({"max_symbols": 1.1}, "clean.max_symbols is 1.1: it must be from 0 to 1"),
+        ({"max_undecodable": float("nan")}, "clean.max_undecodable is nan: it must be from 0 to 1"),
+        ({"min_stop_words": -1}, "clean.min_stop_words is -1: it must be at least 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(config: dict, error: str) -> None:
+    with pytest.raises(BrimfulError, match=error):
+        CleanConfig(**config)
+
+
+def test_the_shortest_pieces() -> None:
+    assert clean("a b", min_characters=1, max_characters=1)[0] == ["a", "b"]
+
+
 def test_examples_show_the_place() -> None:
     cleaner = Cleaner(CleanConfig())
     for record in range(3):

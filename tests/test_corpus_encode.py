@@ -3,7 +3,6 @@
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from brimful.compiled import compiled
 from brimful.corpus.code_points import code_points
+from brimful.corpus.segmentation import memo
 from brimful.corpus.segmentation.words import Segmenter
-from brimful.corpus.tokenization import memo
 from brimful.corpus.tokenization.encode import TextEncoder
 from brimful.corpus.tokenization.fast_tokenizer import FastTokenizer
 from brimful.corpus.tokenization.pieces import train_pieces
@@ -32,7 +30,7 @@ FRAGMENTS = [
     "the", " cafe\u0301s", "naïve", "don't", "'s", "'ve", "It'S", " ", "  ", "\n", "\r\n", "\t",
     "\u3000", "\xa0", "\u2028", "中国", "语言模型", "，", "。", "らーめん", "ｶﾞ", "한국어",
     "\u1112\u1161\u11ab", "คำ", "हिन्दी", "👨‍👩‍👧", "❤️", "½", "ﬁ", "㈱", "㍿", "①", "…", "¨", "İ", "ß", "Å",
-    "=\u0338", "国\u0301",
+    "=\u0338", "国\u0301", "\u037a", "\u1fc1", "\u037a\xad\U0001d165", "\u1fc1\u0345",
     "\u0301", "\u200b", "\u200d", "\ufffd", "\x00", "\x07", "\xad", "▁", "▁▁", " ▁", "[MASK]", "<s>",
     "##s", "``", "''", "http://a.b/c?d=e!", "3.14", "1,000", "x", "A", "Ω", "ﬃ", "豈", "𠀀", "々", "〇",
     "\U0001f1e8\U0001f1f3", "ൎ", "\u0600", "１", "Ａ", "~", "_", "-",
@@ -214,7 +212,7 @@ def test_known_pipelines_ask_for_a_segment_once(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["BERT uncased", "Han pieces", "byte-level"])
-@pytest.mark.parametrize(("segments", "characters"), [(64, 1 << 12), (1 << 12, 1200)])
+@pytest.mark.parametrize(("segments", "characters"), [(64, 1 << 12), (1 << 12, 1200), (1, 32)])
 def test_a_full_memo_changes_nothing(
     name: str, segments: int, characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,9 +255,3 @@ def test_nothing() -> None:
         assert encoded.batch.lengths.tolist() == [0] * len(texts)
         assert len(encoded.batch.tokens) == len(encoded.batch.word_starts) == 0
         assert encoded.scripts == {}
-
-
-def test_loops_compile_where_nothing_can_be_kept() -> None:
-    scope: dict[str, Any] = {}
-    exec("def double(x):\n    return x + x", scope)  # numba finds no folder for code without a file
-    assert compiled(scope["double"])(21) == 42

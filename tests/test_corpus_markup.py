@@ -22,6 +22,14 @@ def text_of(markup: str) -> str:
         ("<ul><li>one<li>two<ul><li>three</ul></ul>", "one\n\ntwo\n\nthree"),
         ("<a href=/>Home</a><a href=/about>About</a>", "Home About"),
         ("see <a>[1]</a>, <a>[2]</a>.", "see [1], [2]."),
+        ("see <a>[1]</a><a>[2]</a>.", "see [1] [2]."),
+        ("<td><a>首页</a><a>新闻</a><td>位置<br><a>体育</a><a>论坛</a>", "首页 新闻 位置\n体育 论坛"),
+        ("他是<a>中国</a><a>科学家</a>，生于<a>北京</a>。", "他是中国科学家，生于北京。"),
+        ("the<a name=x></a><a>se</a>", "these"),
+        ("<p><button>Yes</button><button>No</button>", "Yes No"),
+        ("<my-row>one</my-row><my-row>two</my-row>", "one two"),
+        ("<ruby>漢<rt>kan</rt>字<rt>ji</rt></ruby>です", "漢字です"),
+        ("<ruby>漢<rp>(<rt>kan<rp>)</ruby>です", "漢です"),
         ("<code><span>x</span><span>.y</span></code>(<i>z</i>)", "x.y(z)"),
         ("<p>run:<pre>def f():\n    return 1\n</pre>done", "run:\n\ndef f():\n    return 1\n\n\ndone"),
         ("a<script>if (a < b) { '</p>' }</script>b<!-- c > d --><![CDATA[x]]>e<!>f<?php x ?>", "abef"),
@@ -32,7 +40,11 @@ def text_of(markup: str) -> str:
             "&lt;b&gt; &amp;amp; &copy; 2020 &copy=1 AT&T &nbsp;&#x4e2d;",
             "<b> &amp; © 2020 &copy=1 AT&T \xa0中",
         ),
-        ("<h2>Title<a class=headerlink href=#t>¶</a></h2>", "Title"),
+        (
+            "<h2>Title<a href=page>¶</a></h2><dt>name<a href='#n'>#</a><dt>x<a class=permalink>¶</a>",
+            "Title\n\nname\n\nx",
+        ),
+        ("<p>C<a href=page#c>#</a> and F<a href=/f>#</a>", "C# and F#"),
         ("中文<b>粗体</b>文字", "中文粗体文字"),
     ],
 )
@@ -47,7 +59,10 @@ def test_text(markup: str, text: str) -> None:
         ("<div role=navigation><div>x</div></div>a", "a"),
         ("a<span style='color:red; display : NONE'>x<span>y</span></span>b", "ab"),
         ("<p hidden>x<b>y<p>a", "a"),
+        ("<p hidden>x <button>y</button> z</p>a", "a"),
+        ("<nav><ul hidden><li>x</ul></nav><main>a<nav><li>x</nav></main>", "a"),
         ("<i aria-hidden=true>icon</i>a<div aria-hidden=true>b</div>", "a\n\nb"),
+        ("<div><p>a <i aria-hidden=true>icon</p><ul><li hidden><p>x</ul></div>", "a"),
         ("<select><option>x</select><svg><text>x</text></svg>a", "a"),
         ("<ul class='docnav top'><li><a>back</a><li><a>next</a></ul><p>a", "a"),
         ("<div class=footer>Some <a>page</a></div>a", "a"),
@@ -76,6 +91,33 @@ def test_content_with_links_stays(markup: str) -> None:
 def test_what_never_ends_is_kept() -> None:
     assert read_page("<p>a<nav>b<p>c") == Page("a\n\nb\n\nc", 0, 0, 0)
     assert text_of("a<b hidden>b <nav>c") == "ab \n\nc".replace(" \n", "\n")
+
+
+@pytest.mark.parametrize("start", ["<nav>", "<div hidden>", "<footer>", "<svg><path>", "<b hidden>"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("<body>", "</body></html>"), ("<main>", "</main>"), ("<section>", "</section></body>"), ("", "")],
+)
+def test_what_only_its_parent_ends_is_kept(start: str, before: str, after: str) -> None:
+    page = read_page(f"<nav>x</nav><p>one</p>{before}{start}<p>two</p>{after}<nav>x</nav>")
+    assert page.text.split() == ["one", "two"]
+    assert (page.boilerplate, page.hidden) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<head><title>x<body><p>a</p></body>", "a"),
+        ("<p>a<iframe src=x><p>b", "a\n\nb"),
+        ("a<style>x{}<p>b</p><style>x{}<p>c<title>x</title>", "a\n\nb\n\nc"),
+        ("a<style>/* <p> */ x</style>b", "ab"),
+        ("a<script>x<p>b</p></body>", "a\n\nb"),
+        ("a<script>write('<p>x</p>", "a"),
+        ("a<!-- x --><!-- x ><p>b <!-- x > c", "a\n\nb c"),
+    ],
+)
+def test_raw_text_without_an_end_costs_little(markup: str, text: str) -> None:
+    assert text_of(markup).rstrip() == text
 
 
 def test_deep_nesting_loses_no_text() -> None:
@@ -147,6 +189,14 @@ HOSTILE = {
     "classes": "<div class='" + "footer " * (SIZE // 7) + "'>",
     "quotes": "<a x='" * (SIZE // 6),
     "scripts": "<script></scrip</" * (SIZE // 17),
+    "scripts without end": "<script><p>" * (SIZE // 11) + "</body>",
+    "styles without end": "<style><p><script><p><title><p><iframe><p>" * (SIZE // 42) + "</body>",
+    "comments without end": "<!-- <p>" * (SIZE // 8),
+    "cut off": "<div><nav>" * (SIZE // 20) + "</div>" * (SIZE // 12),
+    "cut off in turn": "<div><nav><nav></div>" * (SIZE // 21),
+    "readings": "<ruby>x<rt>x" * (SIZE // 12),
+    "self-links": "<a>#</a>" * (SIZE // 8),
+    "elements of its own": f"<{'x-' * (SIZE // 2)}>",
 }
 
 
@@ -155,4 +205,4 @@ HOSTILE = {
 def test_hostile_pages_take_linear_time(name: str) -> None:
     end = read_page(HOSTILE[name])
     assert len(end.text) <= SIZE
-    assert end.text.replace("x", "").strip("< \n") == ""
+    assert end.text.replace("x", "").strip("<># \n") == ""

@@ -121,6 +121,7 @@ def test_end_to_end(tmp_path: Path) -> None:
     kept = summary["documents"]["kept"]
     assert (summary["documents"]["read"], kept) == (240, corpus.documents)
     assert kept + summary["dropped"]["duplicate"] == 240
+    assert summary["documents"]["pieces"] == 0
     assert summary["dropped"]["duplicate"] > 10
     assert (summary["tokens"], summary["vocabulary_size"]) == (corpus.tokens, corpus.vocabulary_size)
     assert summary["tokens"] > summary["words"] > summary["sentences"] > kept
@@ -390,6 +391,16 @@ def clean_slowly(task: CleanTask) -> dict:
         return clean_part(task)
 
 
+def test_every_document_is_accounted_for(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    make_inputs(folder, files=2)
+    (folder / "long.txt").write_text("words that go on and on. " * 200 + "\n" + "=" * 50 + "\nx\n" * 3)
+    summary = run([str(folder)], tmp_path / "out", clean={"max_characters": 500})
+    documents = summary["documents"]
+    assert documents["pieces"] > 5
+    assert documents["read"] + documents["pieces"] == documents["kept"] + sum(summary["dropped"].values())
+
+
 def test_a_document_that_takes_too_long_is_skipped_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +448,9 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     for bad, message in [
         ({"tokenizer": "train:many"}, "write train:SIZE"),
+        ({"tokenizer": "train:99999999999"}, "with a SIZE from 64 to 1,000,000"),
+        ({"tokenizer": "train:300", "model": "bpe"}, "with a SIZE from 320"),
+        ({"document_seconds": float("nan")}, "document_seconds is nan"),
         ({"tokenizer": str(tmp_path / "absent")}, "no tokenizer"),
         ({"words": {"lexicon": "absent"}}, "cannot read the lexicon"),
         ({"read": {"encoding": "utf-88"}}, "unknown encoding"),
@@ -527,19 +541,74 @@ def test_several_ranks_make_the_same_bytes(tmp_path: Path) -> None:
     assert (out / MANIFEST).read_bytes() == (tmp_path / "reference" / MANIFEST).read_bytes()
 
 
-def test_ranks_do_not_wait_for_one_that_failed(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
+def test_ranks_do_not_wait_for_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_inputs(tmp_path / "in")
     out = tmp_path / "out"
-    run(paths[:3], out, tokenizer="train:310")
     waiting = start_rank(tmp_path / "in", out, 1, 2)
     while not (out / "ranks" / "1.started").exists():
         assert waiting.poll() is None
         time.sleep(0.01)
-    with pytest.raises(BrimfulError, match="is frozen"):
+
+    def fail(preparation: pipeline.Preparation) -> None:
+        raise BrimfulError("the roof is on fire")
+
+    monkeypatch.setattr(pipeline.Preparation, "_decide", fail)
+    with pytest.raises(BrimfulError, match="the roof"):
         run([str(tmp_path / "in")], out, rank=0, world=2)
     _, errors = waiting.communicate(timeout=60)
     assert waiting.returncode == 1
-    assert "rank 0 failed (the tokenizer of" in errors
+    assert "rank 0 failed (the roof is on fire); start all ranks again" in errors
+
+
+def test_a_rank_with_other_settings_withdraws_the_corpus(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    out = tmp_path / "out"
+    run(paths, out)
+    lexicon = tmp_path / "lexicon.txt"
+    lexicon.write_text("quick brown\n", encoding="utf-8")
+    options = {"words": {"lexicon": str(lexicon)}}
+    run(paths, out, rank=1, world=2, **options)
+    with pytest.raises(BrimfulError, match="no finished corpus"):
+        Corpus.open(out)
+    run(paths, out, rank=0, world=2, **options)
+    run(paths, tmp_path / "fresh", tokenizer=str(out), **options)
+    assert shard_bytes(out) == shard_bytes(tmp_path / "fresh")
+
+
+def test_ranks_with_other_settings_stop(tmp_path: Path) -> None:
+    make_inputs(tmp_path / "in")
+    out = tmp_path / "out"
+    waiting = start_rank(tmp_path / "in", out, 1, 2)
+    while not (out / "ranks" / "1.started").exists():
+        assert waiting.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.05)
+    with pytest.raises(BrimfulError, match=r"rank 1 (failed \()?(was|rank 0 was) started with other inputs"):
+        run([str(tmp_path / "in")], out, rank=0, world=2, clean={"min_characters": 3})
+    _, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1
+    assert "with other inputs or settings than rank" in errors
+
+
+def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    run(paths, tmp_path / "out", max_documents=50)
+    with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; add --retrain-tokenizer"):
+        run(paths, tmp_path / "out")
+
+
+def test_the_same_size_is_not_the_same_content(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in", files=1)
+    run(paths, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "text")
+    content = Path(paths[0]).read_bytes()
+    Path(paths[0]).write_bytes(content.replace(b"the", b"teh", 1))
+    with pytest.raises(BrimfulError, match=r"0\.txt changed since it was prepared"):
+        run(paths, tmp_path / "out")
+    Path(paths[0]).write_bytes(content)
+    before = shard_bytes(tmp_path / "out")
+    run(paths, tmp_path / "out")
+    assert shard_bytes(tmp_path / "out") == before
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -1,8 +1,10 @@
 """Reading: every format, and every way in which a file can be bad."""
 
+import errno
 import gzip
 import itertools
 import json
+import resource
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,8 +17,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.inputs import Input, Span
 from brimful.corpus.reading.read import ReadConfig, check_encoding, read_documents
+from brimful.corpus.reading.spans import divide
 from brimful.errors import BrimfulError
 
 
@@ -171,6 +174,53 @@ def test_unreadable_and_empty_files(tmp_path: Path) -> None:
         assert read(write(tmp_path / name, b"")) == ([], Counter())
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.html", "a.jsonl", "a.csv", "a.arrow.gz"])
+def test_a_failure_of_the_machine_is_no_issue_of_the_file(tmp_path: Path, name: str) -> None:
+    memory = Path("/proc/self/mem")
+    if not memory.exists():
+        pytest.skip("needs Linux, where reading /proc/self/mem from its start fails with EIO")
+    (tmp_path / name).symlink_to(memory)
+    with pytest.raises(BrimfulError, match=f"cannot read .*{name}: .*error.*; run again when it can be read"):
+        read(tmp_path / name)
+
+
+def test_a_failure_within_a_table_is_none_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    write_table(tmp_path / "a.parquet", pa.table({"text": ["a"]}))
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail)
+    with pytest.raises(BrimfulError, match=r"cannot read .*a\.parquet: Stale file handle; run again"):
+        read(tmp_path / "a.parquet")
+
+
+def test_loops_of_links_and_folders_are_issues(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "b.parquet").mkdir()
+    assert read(tmp_path / "a.txt")[1] == {"cannot be read (Too many levels of symbolic links)": 1}
+    assert read(tmp_path / "b.parquet")[1] == {"cannot be read (Is a directory)": 1}
+
+
+def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.arrow"
+    write_table(file, pa.table({"text": [f"text {n}" for n in range(50_000)]}))
+    packed = write(tmp_path / "b.arrow.gz", gzip.compress(file.read_bytes()))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
+    try:
+        with pytest.raises(
+            BrimfulError, match=r"b\.arrow\.gz into .*: File too large; set TMPDIR to a larger"
+        ):
+            read(packed)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(BrimfulError, match=r"into .*absent: No such file or directory; set TMPDIR"):
+        read(packed)
+
+
 def test_endless_paragraphs_come_in_pieces(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", b"0123456789\n" * 800_000)
     documents, _ = read(file, split="paragraph")
@@ -311,6 +361,15 @@ def test_arrow_files(tmp_path: Path) -> None:
     assert issues["no end mark, perhaps cut short"] == 1
     documents, issues = read(write(tmp_path / "e.arrow", b"no table at all" * 9))
     assert issues["cannot be read (not an Arrow file, or damaged)"] == 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_damaged_names_of_columns(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"a.{suffix}"
+    write_table(file, pa.table({"body": ["a", "b"]}))
+    write(file, file.read_bytes().replace(b"body", b"bo\xe4y"))
+    divide(Input(path=str(file), bytes=1, modified_ns=0), ReadConfig(), 1)
+    assert read(file)[1] == {"cannot be read (names of its columns are damaged)": 1}
 
 
 def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:

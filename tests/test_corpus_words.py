@@ -100,6 +100,81 @@ def test_large_lexicon_and_characters_beyond_the_basic_plane() -> None:
     assert words_of("😀𠀀药品49999号😀", lexicon) == ["😀", "𠀀", "药品49999号", "😀"]
 
 
+@pytest.mark.parametrize(
+    ("text", "lexicon", "expected"),
+    [
+        # A longer or an earlier entry that would cut a word hides no other.
+        ("iPhone 15 Provider", ["iPhone 15", "iPhone 15 Pro"], ["iPhone 15", "Provider"]),
+        ("MAI chip maker", ["AI chip", "chip maker"], ["MAI", "chip maker"]),
+        ("a b c d", ["b c", "a b", "c d", "a b c"], ["a b c", "d"]),
+        ("Yahoo! Inc", ["yahoo! inc", "Ｙahoo! Inc"], ["Yahoo", "!", "Inc"]),  # case and width matter
+        ("国\u0301家", ["国"], ["国\u0301", "家"]),
+        ("的", ["的", "的确"], ["的"]),
+        ("a\0b", ["\0b"], ["a", "\0b"]),
+        ("ab", [""], ["ab"]),
+    ],
+)
+def test_lexicon_words_are_the_longest_that_cut_no_word(
+    text: str, lexicon: list[str], expected: list[str]
+) -> None:
+    assert words_of(text, lexicon) == expected
+
+
+NEAR_LEXICON = "ab .中国\u0301😀\0"
+
+
+def lay_plainly(text: str, lexicon: list[str]) -> list[list[int]]:
+    """The spans that a lexicon gives, by trying every entry at every place."""
+    spans = Segmenter().spans(text).tolist()
+    uncut = {place for begin, end in spans for place in range(begin + 1, end) if text[place] not in "中国"}
+    starts = {begin for begin, _ in spans}
+    inside = {place for begin, end in spans for place in range(begin, end)}
+    begin = 0
+    while begin < len(text):
+        ends = [begin + len(entry) for entry in lexicon if entry and text.startswith(entry, begin)]
+        end = max((end for end in ends if not {begin, end} & uncut), default=begin)
+        if end > begin:
+            starts = (starts - set(range(begin, end))) | {begin}
+            inside |= set(range(begin, end))
+            starts |= {end} & inside
+        begin = max(end, begin + 1)
+    laid = []
+    for begin in sorted(starts):
+        end = begin + 1
+        while end in inside - starts:
+            end += 1
+        laid.append([begin, end])
+    return laid
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.text(NEAR_LEXICON, max_size=16), max_size=12),
+    st.lists(st.text(NEAR_LEXICON, max_size=24), max_size=4),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=6),
+)
+def test_lexicon_words_are_those_of_a_plain_search(
+    lexicon: list[str], parts: list[str], places: list[tuple[int, int]]
+) -> None:
+    text = "".join([*parts, *lexicon, *parts])
+    lexicon += [text[begin : begin + length] for begin, length in places]
+    assert Segmenter("auto", lexicon).spans(text).tolist() == lay_plainly(text, lexicon)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lexicon_with_collisions(seed: int) -> None:
+    """Thousands of entries over few letters, so that slots, filter bits and prefixes are shared."""
+    generator = np.random.default_rng(seed)
+
+    def some(count: int, longest: int) -> list[str]:
+        return [
+            "".join(generator.choice(list("ab 中国"), generator.integers(1, longest))) for _ in range(count)
+        ]
+
+    lexicon, text = some(3000, 30), "".join(some(20, 200))
+    assert Segmenter("auto", lexicon).spans(text).tolist() == lay_plainly(text, lexicon)
+
+
 AROUND_HAN = "中国人民我爱北京天安门的服务态度々〇腾讯无创豈𠀀一a1Z+#&._%- \n\r。,é\u0301\u200dア😀"
 
 

@@ -105,7 +105,7 @@ def test_identities_are_unique(corpus_dir: Path) -> None:
     corpus = Corpus.open(corpus_dir)
     sequences = cut_documents(corpus, np.arange(corpus.documents), 16)
     both = Sequences(
-        np.concatenate([sequences.shard, sequences.shard + np.uint32(1)]),
+        np.concatenate([sequences.shard, sequences.shard + np.uint32(len(corpus.shards))]),
         np.tile(sequences.begin, 2),
         np.tile(sequences.length, 2),
     )

@@ -17,6 +17,7 @@ from brimful.storage import (
     TEMPORARY,
     atomic_directory,
     atomic_file,
+    atomic_files,
     commit,
     crc32,
     read_commit,
@@ -220,6 +221,39 @@ def test_damage_is_found(tmp_path: Path, seed: int) -> None:
     file.unlink()
     with pytest.raises(BrimfulError, match=file.name):
         read_commit(record)
+
+
+def test_a_commit_record_goes_before_the_first_of_its_files_is_replaced(tmp_path: Path) -> None:
+    record, paths = tmp_path / "record.json", [tmp_path / "a", tmp_path / "b"]
+
+    def write(value: str) -> None:
+        with atomic_files(record, paths) as temporaries:
+            for temporary in temporaries:
+                temporary.write_text(value)
+
+    write("1")
+    commit(record, paths)
+    with pytest.raises(BugError), atomic_files(record, paths):
+        raise BugError
+    assert read_commit(record, verify=True)
+    seen: list[bool] = []
+    real = os.replace
+
+    def watch(source: Path, target: Path) -> None:
+        seen.append(record.exists())
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", watch)
+        write("2")
+    assert seen == [False, False]
+    assert [path.read_text() for path in paths] == ["2", "2"]
+
+
+def test_what_fails_beside_the_file_is_not_blamed_on_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="absent"), atomic_file(tmp_path / "out"):
+        (tmp_path / "absent").read_text()
+    assert names(tmp_path) == []
 
 
 def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:

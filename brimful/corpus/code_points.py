@@ -1,4 +1,4 @@
-"""Texts as arrays of code points, and tables of what each code point is to words and to sentences."""
+"""Texts as arrays of code points, and a table of what each code point is to words."""
 
 import functools
 import unicodedata
@@ -7,7 +7,6 @@ import numpy as np
 
 # Classes of characters, as words see them.
 SPACE, WORD, HAN, HIRAGANA, KATAKANA, SINGLE, MARK = range(7)
-ZERO_WIDTH_JOINER = 0x200D
 
 _HAN = [(0x2E80, 0x2FDF), (0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029), (0x3400, 0x4DBF)]
 _HAN += [(0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFD)]
@@ -18,19 +17,6 @@ _UNSPACED = [(0x0E01, 0x0E30), (0x0E32, 0x0E33), (0x0E40, 0x0E46), (0x0E80, 0x0E
 _UNSPACED += [(0x1000, 0x102A), (0x1780, 0x17B3)]
 # The prolonged sound mark, joiners, emoji skin tones and variation selectors stay with what they follow.
 _MARKS = [(0x30FC, 0x30FC), (0xFF70, 0xFF70), (0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0100, 0xE01EF)]
-
-# Traits of characters, as bits.
-TERMINATOR, FULL, CLOSER, BLANK, LOWER, UPPER, DIGIT, EAST_ASIAN, NO_WORD = (1 << bit for bit in range(9))
-_CASED_AND_BLANK = 0x20000
-_CHARACTERS = {
-    TERMINATOR: ".!?。！？；…｡\n",
-    FULL: "。！？；｡",
-    CLOSER: "\"'”’」』）】》〉)]»",
-    EAST_ASIAN: "“‘",
-    NO_WORD: "([\"'“‘",
-}
-_EAST_ASIAN_BLOCKS = [(0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF)]
-_EAST_ASIAN_BLOCKS += [(0x20000, 0x3FFFD)]
 
 
 @functools.cache
@@ -51,25 +37,3 @@ def character_classes() -> np.ndarray:
 def code_points(text: str) -> np.ndarray:
     """The code points of `text`, uint32 (characters,)."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-@functools.cache
-def character_traits() -> np.ndarray:
-    """The traits of every code point, uint16 (0x110000,)."""
-    table = np.zeros(0x110000, np.uint16)
-    for code in range(_CASED_AND_BLANK):
-        character = chr(code)
-        if character.isspace():
-            table[code] = BLANK | NO_WORD
-        elif character.islower():
-            table[code] = LOWER
-        elif character.isupper():
-            table[code] = UPPER
-        elif unicodedata.category(character) == "Nd":
-            table[code] = DIGIT
-    for trait, characters in _CHARACTERS.items():
-        for character in characters:
-            table[ord(character)] |= trait
-    for first, last in _EAST_ASIAN_BLOCKS:
-        table[first : last + 1] |= EAST_ASIAN
-    return table

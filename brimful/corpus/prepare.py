@@ -92,7 +92,7 @@ class PrepareConfig:
         require_positive(self, "world")
         if self.shard_tokens is not None:
             require_positive(self, "shard_tokens")
-        if self.document_seconds <= 0:
+        if not self.document_seconds > 0:
             raise BrimfulError(f"document_seconds is {self.document_seconds}: it must be more than 0")
         if self.workers < 0 or (self.max_documents is not None and self.max_documents < 1):
             raise BrimfulError("workers must be 0 or more, and max_documents 1 or more")
@@ -136,33 +136,42 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         NearKeys()
     inputs = find_inputs(config.paths, config.out)
     settings = _settings(config)
-    settings.tokenizer.check()
     if config.dry_run:
         return _list(inputs)
     plan = open_plan(Path(config.out), inputs)
-    with Ranks(plan.directory, config.rank, config.world) as ranks, Engine(config.engine_config) as engine:
+    purpose = config_hash([settings.given, config.tokenizer, inputs])
+    with (
+        Ranks(plan.directory, config.rank, config.world, purpose) as ranks,
+        Engine(config.engine_config) as engine,
+    ):
+        summary = Preparation(settings, plan, ranks, engine).run()
         if ranks.is_main:
             write_yaml(plan.directory / "config.yaml", config)
-        summary = Preparation(settings, plan, ranks, engine).run()
-    return {**summary, "memory_mb": {"main": peak_memory_mb("self"), "workers": peak_memory_mb("workers")}}
+    memory = {"main": peak_memory_mb("self")}
+    if config.engine == "local":
+        memory["workers"] = peak_memory_mb("workers")
+    return {**summary, "memory_mb": memory}
 
 
 def _settings(config: PrepareConfig) -> Settings:
     lexicon = config.words.lexicon
     lexicon_hash = config_hash(read_lexicon(lexicon)) if lexicon else ""
     given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
+    tokenizer = TokenizerChoice(
+        tokenizer=config.tokenizer,
+        model=config.model,
+        lowercase=config.lowercase,
+        han=config.han,
+        nfkc=config.clean.nfkc,
+        max_documents=config.max_documents,
+    )
     return Settings(
         given={**given, "lexicon content": lexicon_hash, "segmenter": segmenter_name()},
         read=config.read,
         clean=config.clean,
         dedup=config.dedup,
-        tokenizer=TokenizerChoice(
-            tokenizer=config.tokenizer,
-            model=config.model,
-            lowercase=config.lowercase,
-            han=config.han,
-            nfkc=config.clean.nfkc,
-        ),
+        tokenizer=tokenizer,
+        tokenizer_settings=tokenizer.check(),
         retrain_tokenizer=config.retrain_tokenizer,
         language=config.language,
         lexicon=lexicon,

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file, commit, read_commit, read_json
+from brimful.storage import atomic_files, commit, read_commit, read_json
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
@@ -92,11 +92,13 @@ def write_shard(
     histogram = np.zeros(0, np.int64)
     documents = tokens = words = sentences = 0
     paths = {part: directory / f"{name}.{part}" for part in PARTS}
+    record = directory / f"{name}.json"
     with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
-        for part, path in paths.items():
-            temporary = stack.enter_context(atomic_file(path))
-            files[part] = stack.enter_context(open(temporary, "wb"))
+        temporaries = stack.enter_context(atomic_files(record, list(paths.values())))
+        files: dict[str, BinaryIO] = {
+            part: stack.enter_context(open(temporary, "wb"))
+            for part, temporary in zip(paths, temporaries, strict=True)
+        }
         word_bits, sentence_bits = _BitFile(files["word.bits"]), _BitFile(files["sent.bits"])
         files["idx"].write(bytes(8))
         for batch in batches:
@@ -117,7 +119,7 @@ def write_shard(
         sentence_bits.finish()
     lengths = np.flatnonzero(histogram)
     return commit(
-        directory / f"{name}.json",
+        record,
         paths.values(),
         format_version=FORMAT_VERSION,
         split=split,
@@ -151,7 +153,7 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict
         format_version=FORMAT_VERSION,
         totals={key: sum(record[key] for _, record in records) for key in _TOTALS},
         shards=[
-            {"name": name, "split": record["split"], **{key: record[key] for key in _TOTALS}}
+            {"name": name, **{key: record[key] for key in ("split", *_TOTALS, "crc32")}}
             for name, record in records
         ],
         **facts,
@@ -163,7 +165,8 @@ def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
-def _read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
+def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
+    """Bits begin..end of packed ones, eight a byte, the first in the lowest bit; bool (end - begin,)."""
     first = begin // 8
     unpacked = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
@@ -214,11 +217,11 @@ class Shard:
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a word, bool (end - begin,)."""
-        return _read_bits(self.word_bits, begin, end)
+        return read_bits(self.word_bits, begin, end)
 
     def sentence_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
-        return _read_bits(self.sentence_bits, begin, end)
+        return read_bits(self.sentence_bits, begin, end)
 
     def source(self, document: int) -> Source:
         """Where a document was read (see docs/shard-format.md)."""
@@ -261,6 +264,12 @@ class Corpus:
         shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
         if not shards:
             raise BrimfulError(f"{directory} holds no document; prepare more text")
+        for shard, entry in zip(shards, manifest["shards"], strict=True):
+            if shard.record["crc32"] != entry["crc32"]:
+                raise BrimfulError(
+                    f"{directory}: the shard {shard.name} is not the one that {MANIFEST} names; "
+                    "run prepare again to finish it"
+                )
         first = shards[0]
         for shard in shards:
             if shard.record["tokenizer_hash"] != first.record["tokenizer_hash"]:

@@ -19,7 +19,7 @@ from brimful.packing.assign import assign
 from brimful.packing.best_fit import best_fit
 from brimful.packing.histogram import count_lengths, padded_efficiency
 from brimful.randomness import derive_key, hash_words, permutation
-from brimful.storage import TEMPORARY, atomic_file, commit, read_commit
+from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
 
 BLOCK_TOKENS = 64_000_000
 _ARRAYS = ("shard", "begin", "length", "row_offsets", "order")
@@ -167,9 +167,10 @@ class Blocks:
             )
         )
         files = [Path(f"{stem}.{name}.npy") for name in values]
-        for path, value in zip(files, values.values(), strict=True):
-            with atomic_file(path) as temporary, open(temporary, "wb") as file:
-                np.save(file, value)
+        with atomic_files(record_path, files) as temporaries:
+            for temporary, value in zip(temporaries, values.values(), strict=True):
+                with open(temporary, "wb") as file:
+                    np.save(file, value)
         return commit(
             record_path,
             files,

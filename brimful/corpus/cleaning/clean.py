@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from brimful.config import require_positive
 from brimful.corpus.cleaning.characters import (
     blank_surrogates,
     blank_unwanted,
@@ -47,6 +48,7 @@ from brimful.corpus.cleaning.survey import (
     survey,
 )
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
+from brimful.errors import BrimfulError
 
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
@@ -55,7 +57,11 @@ _EXCERPT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What is kept of a raw text."""
+    """What is kept of a raw text.
+
+    Raises:
+        BrimfulError: a number is out of its range.
+    """
 
     html: Literal["auto", "always", "never"] = "auto"
     """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
@@ -91,6 +97,19 @@ class CleanConfig:
     """Drop a document in ASCII letters with fewer English stop words (2 is usual). 0 turns this off."""
     max_characters: int = 32768
     """Cut a document that is longer."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "max_characters", "min_characters", group="clean.")
+        if self.min_characters > self.max_characters:
+            raise BrimfulError(
+                f"clean.min_characters is {self.min_characters}:"
+                f" it must be at most clean.max_characters, {self.max_characters}"
+            )
+        for name in ("max_undecodable", "max_symbols"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be from 0 to 1")
+        if self.min_stop_words < 0:
+            raise BrimfulError(f"clean.min_stop_words is {self.min_stop_words}: it must be at least 0")
 
 
 @dataclass(frozen=True)

@@ -8,296 +8,77 @@ not followed: their tags go, their text stays.
 Import this module inside functions: it needs numba.
 """
 
+from inspect import getsource
+from zlib import crc32
+
 import numpy as np
+from numba import njit
 
 from brimful.compiled import compiled
+from brimful.corpus.cleaning import markup_attributes, markup_names, markup_unread
+from brimful.corpus.cleaning.markup_attributes import points_at_its_place, read_attributes
+from brimful.corpus.cleaning.markup_names import (
+    APART,
+    BLOCK,
+    CELL,
+    DROP,
+    FOOTER,
+    GROUP,
+    HEADING,
+    HIDE,
+    LINE,
+    LINK,
+    LINKS_GO,
+    LISTING,
+    LOOSE,
+    MANY_LINKS_GO,
+    PARAGRAPH,
+    PRE,
+    RAW,
+    RUBY,
+    SECTION,
+    TABLE,
+    VOID,
+    WHOLE,
+    is_blank,
+    is_letter,
+    meaning,
+    read_name,
+)
+from brimful.corpus.cleaning.markup_unread import after_comment, after_raw
 
 DEEPEST = 512
 # What a scan counts.
 BOILERPLATE, HIDDEN, TOO_DEEP = 0, 1, 2
 
-# What the name of an element says.
-BLOCK = 1  # begins and ends a paragraph
-LINE = 2  # ends a line
-CELL = 4  # is set apart by a blank
-VOID = 8  # has no content
-RAW = 16  # holds no markup and no text for readers
-DROP = 32  # holds no text of the page's own
-HIDE = 8192  # is not shown
-LOOSE = 32768  # does not keep a list item open
-LINK = 64
-PRE = 128  # keeps its line breaks
-LISTING = 256  # bounds the elements whose end may be left out
-TABLE = 512
-LINKS_GO = 1024  # boilerplate if it consists of links
-MANY_LINKS_GO = 16384  # boilerplate if it consists of many links
-FOOTER = 2048  # boilerplate if it is small
-WHOLE = 4096  # the page itself, whatever its attributes say
-# Elements whose end tag may be left out end where one of their group begins, in tables also one above.
-PARAGRAPH, ITEM, DEFINITION, SECTION, ROW, DATA = 1, 2, 3, 4, 5, 6
-_GROUP = 16
-
-_NAMES = {
-    BLOCK: (
-        "blockquote center details dialog fieldset figcaption figure form h1 h2 h3 h4"
-        " h5 h6 head hgroup legend optgroup search section summary"
-    ),
-    BLOCK | LOOSE: "address div",
-    BLOCK | WHOLE: "article body html main",
-    BLOCK | VOID: "hr",
-    BLOCK | PRE: "pre listing xmp",
-    BLOCK | LISTING: "dir dl menu ol ul",
-    BLOCK | LISTING | TABLE: "table",
-    BLOCK | MANY_LINKS_GO: "aside header",
-    BLOCK | DROP: "nav footer",
-    BLOCK | PARAGRAPH << _GROUP: "p",
-    BLOCK | ITEM << _GROUP: "li",
-    BLOCK | DEFINITION << _GROUP: "dd dt",
-    BLOCK | TABLE: "caption",
-    BLOCK | TABLE | SECTION << _GROUP: "tbody tfoot thead",
-    BLOCK | TABLE | ROW << _GROUP: "tr",
-    CELL | TABLE | DATA << _GROUP: "td th",
-    CELL: "button label option textarea",
-    LINE | VOID: "br",
-    VOID: "area base basefont bgsound col embed frame img input keygen link meta param source track wbr",
-    RAW: "iframe noembed noframes script style title",
-    DROP: "annotation annotation-xml audio canvas datalist noscript select svg template video",
-    LINK: "a",
-}
-_OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a
-_SLOTS = 1024
-
-
-def _table() -> tuple[np.ndarray, np.ndarray]:
-    """Open-addressed table: hash of a name -> what it says."""
-    keys, values = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.int32)
-    for value, names in _NAMES.items():
-        for name in names.split():
-            key = int(_OFFSET)
-            for byte in name.encode():
-                key = (key ^ byte) * int(_PRIME) % 2**64
-            slot = key % _SLOTS
-            while keys[slot]:
-                slot = (slot + 1) % _SLOTS
-            keys[slot], values[slot] = key, value
-    return keys, values
-
-
-_KEYS, _VALUES = _table()
-
-
-def _word(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), np.uint8)
-
-
-_HIDDEN, _STYLE, _ROLE, _ARIA_HIDDEN, _CLASS, _ID = map(
-    _word, ["hidden", "style", "role", "aria-hidden", "class", "id"]
-)
-_TRUE, _NAVIGATION, _SEARCH, _FOOTER_CLASS = map(_word, ["true", "navigation", "search", "footer"])
-_DISPLAY, _NONE, _VISIBILITY = map(_word, ["display", "none", "visibility"])
-_NAV_CLASSES = tuple(map(_word, ["nav", "menu", "breadcrumb", "sidebar", "pagination", "page-links"]))
-
-_LT, _GT, _SLASH, _EQUALS, _BANG, _DASH, _LF = 60, 62, 47, 61, 33, 45, 10
+_STACKED = BLOCK | CELL | DROP | HIDE | RUBY
+_LT, _SLASH, _BANG, _QUESTION, _DASH, _LF = 60, 47, 33, 63, 45, 10
 _SMALL_FOOTER = 2000
 _FEW_LINKS, _MANY_LINKS = 2, 5
+# So many elements that are left out may turn out to have no end; then all of the page is kept.
+_MOST_ENDLESS = 8
 
 
-@compiled
-def _is_blank(byte):
-    return byte == 32 or 9 <= byte <= 13 or byte == 0
-
-
-@compiled
-def _is_letter(byte):
-    return 97 <= byte | 32 <= 122
-
-
-@compiled
-def _starts(data, begin, end, word):
-    """Does data[begin:end] start with `word`, in any case?"""
-    if end - begin < len(word):
-        return False
-    for k in range(len(word)):
-        byte = data[begin + k]
-        if (byte | 32 if 65 <= byte <= 90 else byte) != word[k]:
-            return False
-    return True
-
-
-@compiled
-def _equals(data, begin, end, word):
-    return end - begin == len(word) and _starts(data, begin, end, word)
-
-
-@compiled
-def _contains(data, begin, end, word):
-    for k in range(begin, end - len(word) + 1):  # noqa: SIM110  (numba compiles no generators)
-        if _starts(data, k, end, word):
-            return True
-    return False
-
-
-@compiled
-def _declares(data, begin, end, name, value):
-    """Does a style attribute hold `name: value`?"""
-    for k in range(begin, end - len(name) + 1):
-        if _starts(data, k, end, name):
-            after = k + len(name)
-            while after < end and (_is_blank(data[after]) or data[after] == 58):
-                after += 1
-            if _starts(data, after, end, value):
-                return True
-    return False
-
-
-@compiled
-def _has_token(data, begin, end, word):
-    """Is `word` one of the words of a class attribute?"""
-    for k in range(begin, end - len(word) + 1):
-        after = k + len(word)
-        if (
-            (k == begin or _is_blank(data[k - 1]))
-            and (after == end or _is_blank(data[after]))
-            and _starts(data, k, after, word)
-        ):
-            return True
-    return False
-
-
-@compiled
-def _meaning(key):
-    slot = key % np.uint64(_SLOTS)
-    while _KEYS[slot] != 0:
-        if _KEYS[slot] == key:
-            return _VALUES[slot]
-        slot = (slot + np.uint64(1)) % np.uint64(_SLOTS)
-    return np.int32(0)
-
-
-@compiled
-def _said(data, name, name_end, begin, end, kind):
-    """What an attribute adds to the kind of its element: HIDE, DROP, LINKS_GO, FOOTER or nothing."""
-    if _equals(data, name, name_end, _HIDDEN):
-        return HIDE
-    if _equals(data, name, name_end, _STYLE):
-        if _declares(data, begin, end, _DISPLAY, _NONE) or _declares(data, begin, end, _VISIBILITY, _HIDDEN):
-            return HIDE
-    elif _equals(data, name, name_end, _ROLE):
-        if _equals(data, begin, end, _NAVIGATION) or _equals(data, begin, end, _SEARCH):
-            return DROP
-    elif _equals(data, name, name_end, _ARIA_HIDDEN):
-        # On a block it may only mean that a dialog was open over the page; inline it is decoration or a copy.
-        if not kind & BLOCK and _equals(data, begin, end, _TRUE):
-            return HIDE
-    elif kind & BLOCK and (_equals(data, name, name_end, _CLASS) or _equals(data, name, name_end, _ID)):
-        if _has_token(data, begin, end, _FOOTER_CLASS):
-            return FOOTER
-        for word in _NAV_CLASSES:
-            if _contains(data, begin, end, word):
-                return LINKS_GO
-    return 0
-
-
-@compiled
-def _read_attributes(data, i, kind):
-    """Read the rest of a tag: (place after it, kind with what its attributes say, is it self-closing?)."""
-    n = len(data)
-    slash = False
-    while i < n and data[i] != _GT:
-        if _is_blank(data[i]) or data[i] == _SLASH:
-            slash = data[i] == _SLASH or slash
-            i += 1
-            continue
-        slash = False
-        name = i
-        i += 1
-        while i < n and not (_is_blank(data[i]) or data[i] == _SLASH or data[i] == _GT or data[i] == _EQUALS):
-            i += 1
-        name_end = i
-        while i < n and _is_blank(data[i]):
-            i += 1
-        begin = end = i
-        if i < n and data[i] == _EQUALS:
-            i += 1
-            while i < n and _is_blank(data[i]):
-                i += 1
-            begin = i
-            if i < n and (data[i] == 34 or data[i] == 39):
-                begin = i + 1
-                i += 1
-                while i < n and data[i] != data[begin - 1]:
-                    i += 1
-                end = i
-                i += 1
-            else:
-                while i < n and not (_is_blank(data[i]) or data[i] == _GT):
-                    i += 1
-                end = i
-        if not kind & WHOLE and name_end - name <= 11:
-            kind |= _said(data, name, name_end, begin, end, kind)
-    return i + 1, kind, slash
-
-
-@compiled
-def _after_comment(data, i):
-    """The place after a comment, declaration or processing instruction that starts with the `<` at `i`."""
-    n = len(data)
-    if i + 3 < n and data[i + 1] == _BANG and data[i + 2] == _DASH and data[i + 3] == _DASH:
-        dashes = 2
-        i += 4
-        while i < n:
-            if data[i] == _GT and dashes >= 2:
-                return i + 1
-            if data[i] == _DASH:
-                dashes += 1
-            elif data[i] != _BANG or dashes < 2:
-                dashes = 0
-            i += 1
-        return n
-    while i < n and data[i] != _GT:
-        i += 1
-    return i + 1
-
-
-@compiled
-def _after_raw(data, i, key):
-    """The place of the end tag of the raw element named by `key`, or the end of the data."""
-    n = len(data)
-    while i < n:
-        if data[i] == _LT and i + 1 < n and data[i + 1] == _SLASH:
-            end, found = _read_name(data, i + 2)
-            if found == key:
-                return i
-            i = end
-        else:
-            i += 1
-    return n
-
-
-@compiled
-def _read_name(data, i):
-    """(place after a tag's name, hash of the name in lower case)."""
-    key = _OFFSET
-    while i < len(data):
-        byte = data[i]
-        if _is_blank(byte) or byte in (_SLASH, _GT, _LT):
-            break
-        key = (key ^ np.uint64(byte | 32 if 65 <= byte <= 90 else byte)) * _PRIME
-        i += 1
-    return i, key
-
-
-@compiled
+@njit
 def _is_pilcrow(out, begin, end):
-    """Is this the text of a link that only points at its own heading?"""
-    while begin < end and _is_blank(out[begin]):
+    """Is the text of a link a sign that may stand for its own heading, # or ¶?"""
+    while begin < end and is_blank(out[begin]):
         begin += 1
     if end - begin == 1:
         return out[begin] == 35
     return end - begin == 2 and out[begin] == 0xC2 and out[begin + 1] == 0xB6
 
 
-@compiled
+@njit
+def _is_custom(data, begin, end):
+    """Is this the name of a custom element? They have a hyphen, and no meaning that is known."""
+    for k in range(begin, end):  # noqa: SIM110  (numba compiles no generators)
+        if data[k] == _DASH:
+            return True
+    return False
+
+
+@njit
 def _below_closed(keys, kinds, height, key, kind):
     """The height of the stack without what an end tag closes."""
     for k in range(height - 1, -1, -1):
@@ -309,13 +90,13 @@ def _below_closed(keys, kinds, height, key, kind):
     return height
 
 
-@compiled
+@njit
 def _below_implied(kinds, height, kind):
     """The height of the stack without the elements whose end a start tag implies."""
-    group = kind >> _GROUP
+    group = kind >> GROUP
     lowest = height
     for k in range(height - 1, -1, -1):
-        other = kinds[k] >> _GROUP
+        other = kinds[k] >> GROUP
         if group <= PARAGRAPH:
             if other == PARAGRAPH:
                 return k
@@ -328,12 +109,21 @@ def _below_implied(kinds, height, kind):
                 lowest = k
         elif other == group:
             return k
-        elif kinds[k] & (BLOCK | CELL | DROP) and not kinds[k] & LOOSE and other != PARAGRAPH:
+        elif kinds[k] & (BLOCK | CELL | DROP | RUBY) and not kinds[k] & LOOSE and other != PARAGRAPH:
             break
     return lowest
 
 
-@compiled
+@njit
+def _is_cut_off(kinds, keys, skip, rest, has_blocks):
+    """Does the end tag that leaves a stack of `rest` elements end one around the skipped one, by mistake?
+
+    Paragraphs and items may end so, and a few words.
+    """
+    by_mistake = kinds[rest] & WHOLE or (has_blocks and not kinds[skip] >> GROUP)
+    return keys[rest] != keys[skip] and by_mistake
+
+
 def scan(data, out, counts, keep_all):
     """Write the text of a page to `out`; returns its size.
 
@@ -355,24 +145,32 @@ def scan(data, out, counts, keep_all):
     gap = 0  # owed before the next text: 1 a blank, 2 a line break, 3 two
     links = linked = 0
     link = link_end = -1  # where the open link began, where the last one ended
+    tag = tag_end = 0  # the attributes of the open link
+    in_menu = False  # did the last link begin a block, or follow one that did?
     # The element whose content is left out, and where to go on if it never ends.
     skip, resume, resume_pre = -1, 0, 0
+    has_blocks = is_cut_off = False
+    endless = 0
+    no_comment_ends = no_raw_ends = n  # from there on
     while True:
-        if i >= n:
+        if i >= n or is_cut_off:
             if skip < 0:
                 return size
             counts[HIDDEN if kinds[skip] & HIDE else BOILERPLATE] -= 1
-            i, height, over, pre, skip, keep_all = resume, skip + 1, 0, resume_pre, -1, True
+            i, height, over, pre, skip = resume, skip + 1, 0, resume_pre, -1
+            is_cut_off = False
+            endless += 1
+            keep_all = keep_all or endless == _MOST_ENDLESS
             continue
 
         byte = data[i]
         follower = data[i + 1] if byte == _LT and i + 1 < n else np.uint8(32)
         closing = follower == _SLASH and i + 2 < n
-        if not (closing or _is_letter(follower) or follower == _BANG or follower == 63):
+        if not (closing or is_letter(follower) or follower in (_BANG, _QUESTION)):
             i += 1
             if skip >= 0:
                 continue
-            if _is_blank(byte) and (pre == 0 or byte == 0):
+            if is_blank(byte) and (pre == 0 or byte == 0):
                 gap = max(gap, 1)
                 continue
             if gap and size:
@@ -383,45 +181,63 @@ def scan(data, out, counts, keep_all):
             out[size] = byte
             size += 1
             continue
-        if not _is_letter(data[i + 1 + closing]):
-            i = _after_comment(data, i)
+        if not is_letter(data[i + 1 + closing]):
+            i, no_comment_ends = after_comment(data, i, no_comment_ends)
             continue
 
-        i, key = _read_name(data, i + 1 + closing)
-        kind = _meaning(key)
+        name = i + 1 + closing
+        i, key = read_name(data, name)
+        name_end = i
+        kind = meaning(key)
+        if kind == 0 and skip < 0 and _is_custom(data, name, name_end):
+            kind = np.int32(APART)
         if closing or skip >= 0:
-            i, _, empty = _read_attributes(data, i, np.int32(WHOLE))
+            i, _, empty = read_attributes(data, i, np.int32(WHOLE))
         else:
-            i, kind, empty = _read_attributes(data, i, kind)
+            i, kind, empty = read_attributes(data, i, kind)
         if i > n:
             continue
         empty = empty or kind & VOID
         if kind & RAW:
             if not (closing or empty):
-                i = _after_raw(data, i, key)
+                i, no_raw_ends = after_raw(data, i, key, kind, no_raw_ends)
             continue
 
         if kind & LINK and skip < 0:
             if link >= 0:
-                if closing and _is_pilcrow(out, link, size):
+                in_heading = height and kinds[height - 1] & HEADING
+                if (
+                    closing
+                    and _is_pilcrow(out, link, size)
+                    and (in_heading or points_at_its_place(data, tag, tag_end))
+                ):
                     size = link
                 linked += size - link
+                if size > link:
+                    link_end = size
                 link = -1
-                link_end = size
             if not (closing or empty):
-                if link_end == size and size:
-                    gap = max(gap, 1)
+                if gap >= 2 or size == (begins[height - 1, 0] if height else 0):
+                    in_menu = True
+                elif size != link_end:
+                    in_menu = False
+                elif in_menu or out[size - 1] < 128:  # Chinese goes on without a blank
+                    gap = 1
                 links += 1
                 link = size
+                tag, tag_end = name_end, i
 
-        stacked = skip >= 0 or kind & (BLOCK | CELL | DROP | HIDE)
+        stacked = skip >= 0 or kind & _STACKED
         rest = height
         if closing and stacked and not empty:
             if over:
                 over -= 1
             else:
                 rest = _below_closed(keys, kinds, height, key, kind)
-        elif not closing and kind & (BLOCK | CELL):
+                if skip >= rest and _is_cut_off(kinds, keys, skip, rest, has_blocks):
+                    is_cut_off = True
+                    continue
+        elif not closing and (kind & BLOCK or kind >> GROUP):
             rest = _below_implied(kinds, height, kind)
         while height > rest:
             height -= 1
@@ -445,7 +261,7 @@ def scan(data, out, counts, keep_all):
                 gap = 3
             elif kind & LINE:
                 gap = 3 if gap >= 2 else 2
-            elif kind & CELL:
+            elif kind & (CELL | APART):
                 gap = max(gap, 1)
         if closing or empty or not stacked:
             continue
@@ -458,6 +274,16 @@ def scan(data, out, counts, keep_all):
         if skip < 0 and kind & (DROP | HIDE) and not keep_all:
             counts[HIDDEN if kind & HIDE else BOILERPLATE] += 1
             skip, resume, resume_pre = height, i, pre
+            has_blocks = False
+        if kind & BLOCK:
+            has_blocks = True
         if kind & PRE:
             pre += 1
         height += 1
+
+
+# Code and constants of the other files are compiled in, but numba's cache on disk watches only this one:
+# a name that changes with them makes it compile again.
+_OTHERS = "".join(map(getsource, (markup_names, markup_attributes, markup_unread)))
+scan.__qualname__ = f"scan_{crc32(_OTHERS.encode()):x}"
+scan = compiled(scan)

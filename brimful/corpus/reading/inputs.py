@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from brimful.corpus.reading.failures import check_machine
 from brimful.errors import BrimfulError
 
 FORMATS = {
@@ -104,7 +105,8 @@ def _stored_files(folder: str) -> list[str] | None:
     file = os.path.join(folder, "state.json")
     try:
         names = [entry["filename"] for entry in json.loads(Path(file).read_bytes())["_data_files"]]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        check_machine(error, file)
         return None
     for name in names:
         if not os.path.exists(os.path.join(folder, name)):
@@ -143,7 +145,8 @@ def _state(path: str) -> Input | None:
     """None for what is no file: a socket, a pipe, a device."""
     try:
         state = os.stat(path)
-    except OSError:
+    except OSError as error:
+        check_machine(error, path)
         return Input(path=path, bytes=0, modified_ns=0)
     if not stat.S_ISREG(state.st_mode):
         return None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import IO, TypeVar
+from typing import IO
 
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
 from brimful.corpus.reading.inputs import Span, split_suffix
@@ -74,17 +74,6 @@ def has_byte_lines(encoding: str) -> bool:
 
 def _canonical(encoding: str) -> str:
     return codecs.lookup(encoding).name.removesuffix("-sig")
-
-
-Item = TypeVar("Item")
-
-
-def reporting(items: Iterable[Item], issues: Counter[str]) -> Iterator[Item]:
-    """The items, up to where reading fails; then that is counted."""
-    try:
-        yield from items
-    except OSError as error:
-        issues[f"cannot be read ({error.strerror or error})"] += 1
 
 
 def read_runs(

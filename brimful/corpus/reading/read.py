@@ -13,7 +13,8 @@ suffix                  documents                                         divide
 ======================  ================================================  ===============================
 
 Each may end in .gz or .zst, and is then not divided. Only what the user can put right stops the run: a
-field that is not there. A damaged file yields what could be read before the damage.
+field that is not there, a disk that is full or fails. A damaged file yields what could be read before the
+damage.
 """
 
 import csv
@@ -26,6 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.lines import (
     BLANK_LINE,
@@ -33,7 +35,6 @@ from brimful.corpus.reading.lines import (
     Boundary,
     count_nul,
     read_runs,
-    reporting,
     without_surrogates,
 )
 from brimful.corpus.reading.lines import check_encoding as check_encoding
@@ -71,7 +72,7 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
     The text may hold U+0000 and U+FFFD, but no lone surrogates.
 
     Raises:
-        BrimfulError: the file's records lack the field that holds the text.
+        BrimfulError: the file's records lack the field that holds the text, or this machine failed.
     """
     kind = format_of(span.path)
     if kind == "text":
@@ -99,7 +100,7 @@ def _pieces(
         longest=LONGEST_PIECE,
         too_long="line longer than 4 MB, cut",
     )
-    for text in reporting(runs, issues):
+    for text in reporting(runs, span.path, issues):
         count_nul(text, issues)
         yield text.removesuffix("\n")
 
@@ -158,7 +159,7 @@ def _lines(
         longest=LONGEST_RECORD,
         too_long="line longer than 16 MB, skipped",
     )
-    for text in reporting(runs, issues):
+    for text in reporting(runs, span.path, issues):
         lines: list[str | None] = [*text.split("\n")]
         rest = lines.pop()
         if within_long and lines:
@@ -282,7 +283,7 @@ def _next_good_row(lines: Iterator[Any], width: int, issues: Counter[str]) -> li
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    return reporting(read_column(span, format_of(span.path), config.field, issues), issues)
+    return reporting(read_column(span, format_of(span.path), config.field, issues), span.path, issues)
 
 
 _RECORDS = {"jsonl": _jsonl, "csv": _csv, "tsv": _tsv, "parquet": _column, "arrow": _column}

@@ -33,21 +33,22 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
 
 
 def _by_row_groups(path: str, field: str, size: int) -> list[Span]:
-    """None if the footer cannot be read: the reader reports it."""
+    """No spans if the footer cannot be read: the reader reports it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError):
+        sizes = [column_bytes(footer.row_group(group), field) for group in range(footer.num_row_groups)]
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return []
     spans = []
     begin = filled = 0
-    for group in range(footer.num_row_groups):
-        filled += column_bytes(footer.row_group(group), field)
+    for group, size_of_group in enumerate(sizes):
+        filled += size_of_group
         if filled >= size:
             spans.append(Span(path=path, begin=begin, end=group + 1))
             begin, filled = group + 1, 0
-    if begin < footer.num_row_groups:
+    if begin < len(sizes):
         spans.append(Span(path=path, begin=begin))
     return spans

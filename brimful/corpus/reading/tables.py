@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.failures import check_machine
 from brimful.corpus.reading.inputs import Span, split_suffix
 from brimful.errors import BrimfulError, nearest
 
@@ -33,10 +34,14 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
 
     Raises:
         BrimfulError: there is no such column, or it holds no text.
+            Or this machine failed, not the file.
         OSError: the file cannot be read at all.
     """
     with _plain_file(span.path, issues) as file:
-        yield from (_parquet if kind == "parquet" else _arrow)(file, span, field, issues)
+        try:
+            yield from (_parquet if kind == "parquet" else _arrow)(file, span, field, issues)
+        except UnicodeDecodeError as error:
+            raise OSError(0, "names of its columns are damaged") from error
 
 
 @contextmanager
@@ -47,11 +52,26 @@ def _plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
     if not split_suffix(path)[1]:
         yield path
         return
-    with tempfile.NamedTemporaryFile() as unpacked:
+    with _unpacking(path):
+        unpacked = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115
+    with unpacked:
         for chunk in read_chunks(path, issues):
-            unpacked.write(chunk)
-        unpacked.flush()
+            with _unpacking(path):
+                while chunk:
+                    chunk = chunk[unpacked.write(chunk) :]
         yield unpacked.name
+
+
+@contextmanager
+def _unpacking(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = tempfile.tempdir or "a temporary folder"  # None: no place was found
+        raise BrimfulError(
+            f"cannot unpack {path} into {place}: {error.strerror};"
+            " set TMPDIR to a larger place, or decompress it first"
+        ) from error
 
 
 def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
@@ -61,6 +81,7 @@ def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterato
     try:
         table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
     except (pa.ArrowException, OSError) as error:
+        check_machine(error, span.path)
         raise OSError(0, "not a Parquet file, or damaged") from error
     with table:
         _check_column(table.schema_arrow, field, span.path)
@@ -75,7 +96,8 @@ def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterato
                     for part in _parts(batch.column(0)):
                         yield from _texts(part, at, issues)
                         at += len(part)
-            except (pa.ArrowException, OSError):
+            except (pa.ArrowException, OSError) as error:
+                check_machine(error, span.path)
                 issues["row group damaged, its rest lost"] += 1
             begin += group.num_rows
 
@@ -103,6 +125,7 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
     try:
         reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError) as error:
+        check_machine(error, span.path)
         raise OSError(0, "not an Arrow file, or damaged") from error
     index = _check_column(reader.schema, field, span.path)
     begin = held = 0
@@ -118,7 +141,8 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
                     held = 0
     except StopIteration:
         return
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
+        check_machine(error, span.path)
         issues["file damaged, its rest lost"] += 1
 
 

@@ -8,7 +8,7 @@ Near duplicates are found by MinHash (Broder, 1997) with banding (Leskovec et al
 do with probability 1 - (1 - s^8)^14; that is one half near s = 0.72.
 """
 
-import tempfile
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from brimful.errors import BrimfulError
+from brimful.storage import temporary_path
 
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
@@ -63,8 +64,11 @@ def by_key(
         if records:
             yield _sorted(np.concatenate(records))
         return
-    with tempfile.TemporaryDirectory(dir=scratch, prefix=".tmp-") as folder, ExitStack() as stack:
-        paths = [Path(folder, str(number)) for number in range(1 << bits)]
+    folder = temporary_path(scratch / "partitions")
+    folder.mkdir()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        paths = [folder / str(number) for number in range(1 << bits)]
         files = [stack.enter_context(open(path, "wb")) for path in paths]
         for part in parts:
             bucket = part["key"] >> np.uint64(64 - bits)

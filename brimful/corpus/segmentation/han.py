@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.corpus.tokenization.cuts import SEPARATOR, WORD, matrix_of_cuts
+from brimful.corpus.segmentation.cut_kinds import SEPARATOR, WORD, matrix_of_cuts
 from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
-    from brimful.corpus.tokenization.memo import Values
+    from brimful.corpus.segmentation.memo import Values
 
 # What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
@@ -47,7 +47,8 @@ class HanSegmenter:
     """
 
     def __init__(self, han: np.ndarray) -> None:
-        from brimful.corpus.tokenization.memo import Memo, Rules
+        from brimful.corpus.segmentation.memo import Memo
+        from brimful.corpus.segmentation.segments import Rules
 
         _, self._cut = load_cutter()
         kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
@@ -66,7 +67,7 @@ class HanSegmenter:
         return begins
 
     def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
-        from brimful.corpus.tokenization.memo import Values
+        from brimful.corpus.segmentation.memo import Values
 
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1

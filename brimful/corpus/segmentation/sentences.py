@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from brimful.corpus.code_points import character_traits, code_points
+from brimful.corpus.code_points import code_points
 
 # What a full stop may follow without ending a sentence, beside initials.
 _ABBREVIATIONS = (
@@ -38,6 +38,6 @@ def sentence_spans(text: str) -> np.ndarray:
 
     A line break ends a sentence. Blanks between sentences belong to none.
     """
-    from brimful.corpus.segmentation.boundaries import cut_sentences
+    from brimful.corpus.segmentation.sentence_cuts import character_traits, cut_sentences
 
     return cut_sentences(code_points(text), character_traits(), packed_abbreviations())

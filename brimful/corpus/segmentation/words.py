@@ -8,17 +8,17 @@ to the word that holds its first character, whatever the tokenizer's own pre-tok
 
 import importlib.metadata
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from brimful.corpus.code_points import HAN, SPACE, character_classes, code_points
+from brimful.corpus.code_points import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
     from brimful.corpus.segmentation.han import HanSegmenter
+    from brimful.corpus.segmentation.lexicon import Lexicon
 
 Language = Literal["auto", "zh", "en"]
 
@@ -38,19 +38,13 @@ class Segmenter:
         language: `auto` cuts Han runs wherever there are any, `zh` always loads the Chinese segmenter,
             `en` leaves Han runs whole.
         lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
-            letters in two (`AI` is not found in `MAIN`).
+            letters in two (`AI` is not found in `MAIN`); of those, the longest from the left.
     """
 
     def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
         self._segment_han = language != "en"
-        self._automaton: Any = None
         self._han_segmenter = self._load_han_segmenter() if language == "zh" else None
-        if lexicon:
-            import ahocorasick_rs
-
-            self._automaton = ahocorasick_rs.AhoCorasick(
-                lexicon, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
-            )
+        self._lexicon = self._load_lexicon(lexicon) if lexicon else None
 
     def spans(self, text: str) -> np.ndarray:
         """The words of `text` in order: character begin and end, int64 (words, 2). Blanks are in no word."""
@@ -59,14 +53,14 @@ class Segmenter:
         from brimful.corpus.segmentation.boundaries import spans_from, word_starts_by_class
 
         codes = code_points(text)
-        starts, classes, marks = word_starts_by_class(codes, character_classes())
-        inside, han = classes != SPACE, classes == HAN
+        starts, classes, marks = word_starts_by_class(codes, character_classes(), SPACE, SINGLE, MARK)
+        inside, han = classes != SPACE, (classes == HAN) & ~marks
         if self._segment_han and han.any():
             self._han_segmenter = self._han_segmenter or self._load_han_segmenter()
             begins = self._han_segmenter.word_begins(codes)
-            starts[begins[han[begins] & ~marks[begins]]] = True
-        if self._automaton is not None:
-            self._lay_lexicon(text, starts, inside, han)
+            starts[begins[han[begins]]] = True
+        if self._lexicon:
+            self._lexicon.lay(codes, starts, inside, han)
         return spans_from(starts, inside)
 
     @staticmethod
@@ -75,23 +69,11 @@ class Segmenter:
 
         return HanSegmenter(character_classes() == HAN)
 
-    def _lay_lexicon(self, text: str, starts: np.ndarray, inside: np.ndarray, han: np.ndarray) -> None:
-        found = self._automaton.find_matches_as_indexes(text)
-        if not found:
-            return
-        matches = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found)).reshape(-1, 3)
-        cuttable = np.append(starts | han | ~inside, True)
-        matches = matches[cuttable[matches[:, 1]] & cuttable[matches[:, 2]]]
-        begins, ends = matches[:, 1], matches[:, 2]
-        edges = np.zeros(len(text) + 1, np.int64)
-        edges[begins + 1] += 1
-        edges[ends] -= 1
-        within = np.cumsum(edges)[:-1] > 0  # the match without its first character
-        starts[within] = False
-        inside[within] = True
-        starts[begins] = True
-        after = ends[ends < len(text)]
-        starts[after] |= inside[after]
+    @staticmethod
+    def _load_lexicon(entries: list[str]) -> "Lexicon":
+        from brimful.corpus.segmentation.lexicon import Lexicon
+
+        return Lexicon(entries)
 
 
 def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:

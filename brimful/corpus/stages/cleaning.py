@@ -16,6 +16,10 @@ from brimful.corpus.stages.plan import Part, span_crc32
 from brimful.corpus.stages.text import Row, TextWriter, text_path
 from brimful.storage import find_commit
 
+# Raised with every change of what is read or cleaned, so that what an earlier version made is made anew.
+RULES = 1
+WATCH = ".watch-"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleanTask:
@@ -44,12 +48,12 @@ class CleanTask:
         """Names the settings and the input files that the clean text depends on."""
         lines = self.dedup.line_bytes if self.dedup.lines else None
         settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
-        return config_hash([settings, asdict(self.part)])
+        return config_hash([RULES, settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:
         """Where the state of the watchdog over this task lies."""
-        return self.directory / "text" / f".watch-{self.name}"
+        return self.directory / "text" / f"{WATCH}{self.name}"
 
 
 def cleaned(task: CleanTask) -> dict[str, Any] | None:

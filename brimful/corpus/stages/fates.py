@@ -16,12 +16,14 @@ import numpy as np
 
 from brimful.config import config_hash
 from brimful.corpus.repeats.dedup import RECORD, DedupConfig, mark_recurring, mark_repeats
-from brimful.corpus.shards import map_file
+from brimful.corpus.shards import map_file, read_bits
 from brimful.corpus.stages.plan import Generation
 from brimful.corpus.stages.text import TextPart
-from brimful.storage import atomic_file, commit, find_commit
+from brimful.storage import atomic_files, cannot_write, commit, find_commit
 
 FATES = ("kept", "duplicate", "near duplicate")
+# Raised with every change of what is decided, so that what an earlier version decided is decided anew.
+RULES = 1
 
 
 def _record_path(directory: Path, generation: Generation) -> Path:
@@ -40,7 +42,7 @@ def decided(
 
 
 def _hash(texts: Sequence[dict[str, Any]], config: DedupConfig) -> str:
-    return config_hash({"dedup": asdict(config), "texts": [text["files"] for text in texts]})
+    return config_hash({"rules": RULES, "dedup": asdict(config), "texts": [text["files"] for text in texts]})
 
 
 def decide(
@@ -50,11 +52,18 @@ def decide(
     config: DedupConfig,
     missing: Sequence[int],
 ) -> dict[int, dict[str, Any]]:
-    """Decide for the whole corpus and commit the generations `missing`; returns their records."""
+    """Decide for the whole corpus and commit the generations `missing`; returns their records.
+
+    Raises:
+        BrimfulError: the folder cannot be written.
+    """
     names = [part.name for generation in generations for part in generation.parts]
     corpus = _Corpus(directory, [TextPart(directory, name) for name in names])
-    fates = corpus.decide_documents(config)
-    dropped = corpus.decide_lines(config, fates)
+    try:
+        fates = corpus.decide_documents(config)
+        dropped = corpus.decide_lines(config, fates)
+    except OSError as error:  # numpy's have no file name, and no errno for a full disk
+        raise cannot_write(directory / "dedup", error) from error
     return {
         number: corpus.write(
             generations[number], fates, dropped, _hash(texts[: _parts(generations, number)], config)
@@ -127,23 +136,21 @@ class _Corpus:
     ) -> dict[str, Any]:
         """Commit what was decided about a generation's parts."""
         own = {part.name for part in generation.parts}
-        paths = []
+        contents: dict[Path, np.ndarray] = {}
         line = 0
         for begin, part in zip(self._begins.tolist(), self._parts, strict=False):
             end = begin + len(part.documents)
             lines = int(part.documents["lines"].sum())
             if part.name in own:
-                paths.append(self._write(part.name, "fates", fates[begin:end]))
+                contents[self._scratch / f"{part.name}.fates"] = fates[begin:end]
                 bits = np.packbits(dropped[line : line + lines], bitorder="little")
-                paths.append(self._write(part.name, "dropped", bits))
+                contents[self._scratch / f"{part.name}.dropped"] = bits
             line += lines
-        return commit(_record_path(self._directory, generation), paths, config_hash=hash)
-
-    def _write(self, name: str, suffix: str, values: np.ndarray) -> Path:
-        path = self._directory / "dedup" / f"{name}.{suffix}"
-        with atomic_file(path) as temporary:
-            temporary.write_bytes(values.tobytes())
-        return path
+        record = _record_path(self._directory, generation)
+        with atomic_files(record, list(contents)) as temporaries:
+            for temporary, values in zip(temporaries, contents.values(), strict=True):
+                temporary.write_bytes(values.tobytes())
+        return commit(record, contents, config_hash=hash)
 
 
 def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -157,7 +164,6 @@ def read_fates(directory: Path, name: str) -> np.ndarray:
     return map_file(directory / "dedup" / f"{name}.fates", np.uint8)
 
 
-def read_dropped(directory: Path, name: str) -> np.ndarray:
-    """Which lines of a text part are dropped, bool (at least lines,)."""
-    bits = map_file(directory / "dedup" / f"{name}.dropped", np.uint8)
-    return np.unpackbits(bits, bitorder="little").view(bool)
+def read_dropped(directory: Path, name: str, begin: int, end: int) -> np.ndarray:
+    """Which of the lines begin..end of a text part are dropped, bool (end - begin,)."""
+    return read_bits(map_file(directory / "dedup" / f"{name}.dropped", np.uint8), begin, end)

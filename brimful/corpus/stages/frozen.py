@@ -4,26 +4,26 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from brimful.console import say
-from brimful.corpus.repeats.keys import compute_keys
 from brimful.corpus.stages.fates import read_fates
 from brimful.corpus.stages.plan import Plan
 from brimful.corpus.stages.text import TextPart
 from brimful.corpus.tokenization.tokenizer import load, save, tokenizer_hash
-from brimful.corpus.tokenization.training import Han, Model, train, with_nfkc
+from brimful.corpus.tokenization.training import Han, Model, smallest_vocabulary, train, with_nfkc
 from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SAMPLE_CHARACTERS = 50_000_000
-CALIBRATION_CHARACTERS = 1_000_000
+LARGEST_VOCABULARY = 1_000_000
+CALIBRATION_PARTS, CALIBRATION_DOCUMENTS = 8, 20
 TRAIN = "train:"
 
 
@@ -36,6 +36,7 @@ class TokenizerChoice:
     lowercase: bool
     han: Han
     nfkc: bool
+    max_documents: int | None
 
     def check(self) -> dict[str, Any]:
         """The settings that bind a folder to its tokenizer, the content of a given one included.
@@ -45,9 +46,14 @@ class TokenizerChoice:
         """
         if not self.tokenizer.startswith(TRAIN):
             return {"content": tokenizer_hash(self._given()), "nfkc": self.nfkc}
-        if not self.tokenizer.removeprefix(TRAIN).isdecimal():
-            raise BrimfulError(f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000")
-        return {name: getattr(self, name) for name in ("tokenizer", "model", "lowercase", "han", "nfkc")}
+        size = self.tokenizer.removeprefix(TRAIN)
+        smallest = smallest_vocabulary(self.model)
+        if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
+            raise BrimfulError(
+                f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000, "
+                f"with a SIZE from {smallest} to {LARGEST_VOCABULARY:,}"
+            )
+        return asdict(self)
 
     def _given(self) -> "Tokenizer":
         given = load(self.tokenizer, lowercase=self.lowercase)
@@ -74,6 +80,8 @@ def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
         return
     known = plan.tokenizer["settings"]
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
+    if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
+        raise BrimfulError(f"the tokenizer of {plan.directory} is frozen, and is another one; {remedy}")
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
@@ -99,8 +107,7 @@ def freeze(
         texts: the commit records of the text parts.
 
     Returns:
-        what training took; empty for a given tokenizer. `plan.tokenizer` gets `settings`, `hash` and `ratio`:
-        tokens per token guessed by `compute_keys`.
+        what training took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and `hash`.
     """
     started = time.monotonic()
     names = [text["name"] for text in texts]
@@ -110,8 +117,7 @@ def freeze(
         say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
     tokenizer = choice.make(_sample(plan.directory, names, characters, SAMPLE_CHARACTERS))
     save(tokenizer, plan.directory)
-    ratio = _calibrate(tokenizer, _sample(plan.directory, names, characters, CALIBRATION_CHARACTERS))
-    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer), "ratio": ratio}
+    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
     plan.save()
     if not trained:
         return {}
@@ -132,12 +138,18 @@ def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int)
             yield text
 
 
-def _calibrate(tokenizer: "Tokenizer", texts: Iterator[str]) -> float:
+def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
+    """Tokens per token guessed by `compute_keys`, of the first texts of a few parts."""
+    tokenizer = load(directory / "tokenizer.json")
     tokens = guessed = 0
-    for text in texts:
-        tokens += len(tokenizer.encode(text, add_special_tokens=False).ids)
-        guessed += int(compute_keys([text], 1).tokens[0])
-    return tokens / guessed if guessed else 1.0
+    for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
+        part = TextPart(directory, name)
+        few = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)
+        tokens += sum(
+            len(tokenizer.encode(row[1], add_special_tokens=False).ids) for row in part.rows(0, few)
+        )
+        guessed += int(part.documents["tokens"][: len(few)].sum())
+    return tokens / guessed if guessed and tokens else 1.0
 
 
 def peak_memory_mb(who: Literal["self", "workers"]) -> int:

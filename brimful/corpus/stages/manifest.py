@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
-from brimful.console import console, warn
+from brimful.console import warn
 from brimful.corpus.stages.fates import FATES
 from brimful.corpus.tokenization.vocabulary_fit import quality
 from brimful.errors import BrimfulError
@@ -43,6 +44,12 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     for record in counts:
         total.update(record)
     return dict(sorted(total.items()))
+
+
+def _pieces(texts: Sequence[dict[str, Any]]) -> int:
+    """Documents that came of cutting long ones: read + pieces = kept + dropped."""
+    dropped = sum(_dropped(text["counts"] for text in texts).values())
+    return sum(text["documents"] - text["read"] for text in texts) + dropped
 
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
@@ -81,6 +88,7 @@ def summarise(
     return {
         "documents": {
             "read": sum(text["read"] for text in texts),
+            "pieces": _pieces(texts),
             "kept": sum(shard["documents"] for shard in shards),
             "validation": sum(shard["documents"] for shard in shards if shard["split"] == "validation"),
         },
@@ -130,11 +138,14 @@ def show_summary(summary: dict[str, Any]) -> None:
             if not isinstance(value, list):
                 print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
         return
+    console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     documents = summary["documents"]
     _section(table, "documents", {"read": documents["read"]})
+    if documents["pieces"]:
+        _section(table, "", {"more by cutting long ones": documents["pieces"]})
     _section(table, "", {f"dropped: {reason}": -count for reason, count in summary["dropped"].items()})
     _section(table, "", {"kept": documents["kept"], "of them for validation": documents["validation"]})
     _section(table, "changed while cleaning", summary["cleaned"])

@@ -8,6 +8,7 @@ With several ranks, rank 0 alone does the two in the middle; the others wait for
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from brimful.config import config_hash
@@ -18,16 +19,16 @@ from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.repeats.dedup import DedupConfig
 from brimful.corpus.segmentation.words import Language
 from brimful.corpus.shards import MANIFEST, write_manifest
-from brimful.corpus.stages.cleaning import CleanTask, clean_part, cleaned
+from brimful.corpus.stages.cleaning import WATCH, CleanTask, clean_part, cleaned
 from brimful.corpus.stages.fates import decide, decided, read_fates
-from brimful.corpus.stages.frozen import TokenizerChoice, freeze, require_unchanged
+from brimful.corpus.stages.frozen import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
 from brimful.corpus.stages.manifest import length_histogram, require_some, show_warnings, summarise
-from brimful.corpus.stages.plan import FOLDERS, Generation, Plan, ShardPlan, Split, plan_shards
+from brimful.corpus.stages.plan import FOLDERS, PLAN, Generation, Plan, ShardPlan, Split, plan_shards
 from brimful.corpus.stages.ranks import Ranks
 from brimful.corpus.stages.text import TextPart
 from brimful.corpus.stages.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
 from brimful.errors import BrimfulError
-from brimful.storage import read_json, sweep
+from brimful.storage import TEMPORARY, find_commit, sweep
 
 Record = dict[str, Any]
 
@@ -45,6 +46,7 @@ class Settings:
     clean: CleanConfig
     dedup: DedupConfig
     tokenizer: TokenizerChoice
+    tokenizer_settings: Record
     retrain_tokenizer: bool
     language: Language
     lexicon: str | None
@@ -62,7 +64,7 @@ class Preparation:
     def __init__(self, settings: Settings, plan: Plan, ranks: Ranks, engine: Engine) -> None:
         self.settings, self.plan, self.ranks, self.engine = settings, plan, ranks, engine
         self.out = plan.directory
-        self.bound = settings.tokenizer.check()
+        self.bound = settings.tokenizer_settings
         self.generations: list[Generation] = []
         self.texts: list[Record] = []
         self.seconds: dict[str, float] = {}
@@ -70,8 +72,7 @@ class Preparation:
     def run(self) -> Record:
         """Do it; returns the summary (of a rank other than 0: its share of the work)."""
         started = time.monotonic()
-        if self.ranks.is_main:
-            self._begin()
+        self._begin()
         self._timed("clean", self._clean)
         trained: Record = {}
         if self.ranks.is_main:
@@ -82,7 +83,7 @@ class Preparation:
         tasks = self._plan_shards()
         if self.ranks.is_main:
             self._retire([task.name for task in tasks])
-            self.plan.close()
+            self.plan.close([entry for text in self.texts for entry in text["inputs"]])
         done = self._timed("tokenize", self._tokenize, tasks)
         if not self.ranks.is_main:
             return {"rank": self.ranks.rank, "world": self.ranks.world, "shards": done}
@@ -101,10 +102,11 @@ class Preparation:
         if self.settings.retrain_tokenizer:
             self.plan.tokenizer = None
         require_unchanged(self.plan, self.bound)
-        manifest = self.out / MANIFEST
-        same = manifest.exists() and read_json(manifest).get("settings") == self.settings.given
-        if not same or self.settings.retrain_tokenizer:
-            manifest.unlink(missing_ok=True)
+        manifest = find_commit(self.out / MANIFEST)
+        if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
+            (self.out / MANIFEST).unlink(missing_ok=True)
+        if not self.ranks.is_main:
+            return
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
         self.plan.save()
@@ -181,7 +183,8 @@ class Preparation:
         require_unchanged(self.plan, self.bound)
 
     def _known_tokenizer(self) -> Record | None:
-        return read_json(self.out / "plan.json")["tokenizer"]
+        plan = find_commit(self.out / PLAN)
+        return plan and plan["tokenizer"]
 
     # Tokenize
 
@@ -206,10 +209,15 @@ class Preparation:
             chosen = in_split(documents, split, self.settings.validation_share)
             chosen &= read_fates(self.out, name) == 0
             expected.append(documents["tokens"] * chosen)
-        wanted = self.settings.shard_tokens
-        if wanted is not None:
-            wanted = wanted / self._tokenizer["ratio"]
-        return plan_shards(names, expected, split, first, wanted)
+        return plan_shards(names, expected, split, first, self._guesses_a_shard)
+
+    @cached_property
+    def _guesses_a_shard(self) -> float | None:
+        """How many of the tokens guessed before there was a tokenizer a shard should hold."""
+        if self.settings.shard_tokens is None:
+            return None
+        first = [part.name for part in self.generations[0].parts]
+        return self.settings.shard_tokens / tokens_a_guess(self.out, first)
 
     @property
     def _tokenizer(self) -> Record:
@@ -248,9 +256,9 @@ class Preparation:
         generations = {generation.name for generation in self.generations}
         planned = {"shards": set(shards), "text": parts, "dedup": parts | generations}
         for folder, names in planned.items():
-            files = [file for file in (self.out / folder).iterdir() if not file.name.startswith(".")]
-            for file in sorted(files, key=lambda file: file.suffix != ".json"):
-                if file.name.partition(".")[0] not in names:
+            for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
+                name = file.name.removeprefix(WATCH).partition(".")[0]
+                if name not in names and not file.name.startswith(TEMPORARY):
                     file.unlink()
 
     def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:

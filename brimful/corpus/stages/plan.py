@@ -17,7 +17,7 @@ from brimful.corpus.reading.inputs import Input, Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 from brimful.errors import BrimfulError
-from brimful.storage import cannot_write, crc32, read_json, sweep, write_json
+from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, sweep
 
 Split = Literal["train", "validation"]
 
@@ -28,6 +28,7 @@ SMALLEST_PART = 1 << 20
 LARGEST_SHARD = 16_000_000
 SMALLEST_SHARD = 100_000
 PACKED = 4  # about how much more text a compressed file holds
+PLAN = "plan.json"
 FOLDERS = ("text", "dedup", "shards", "ranks")
 
 
@@ -56,12 +57,14 @@ class Plan:
 
     Attributes:
         closed: inputs of the generations that have shards.
+        checksums: begin, end and CRC-32 of the spans of their files, by path.
         added: inputs of the open generation.
         tokenizer: the settings and the hash of the tokenizer, once there is one.
     """
 
     directory: Path
     closed: list[list[Input]]
+    checksums: dict[str, list[list[Any]]]
     added: list[Input]
     tokenizer: dict[str, Any] | None
 
@@ -77,17 +80,32 @@ class Plan:
                 count += len(parts)
         return made
 
-    def close(self) -> None:
-        """Fix the inputs of the open generation: shards are about to be made of it."""
+    def close(self, read: Sequence[dict[str, Any]]) -> None:
+        """Fix the inputs of the open generation: shards are about to be made of it.
+
+        Args:
+            read: path, begin, end and crc32 of each span of all inputs.
+        """
         if self.added:
+            added = {item.path for item in self.added}
+            for span in read:
+                if span["path"] in added:
+                    known = self.checksums.setdefault(span["path"], [])
+                    known.append([span["begin"], span["end"], span["crc32"]])
             self.closed.append(self.added)
             self.added = []
             self.save()
 
     def save(self) -> None:
-        """Write plan.json."""
+        """Write plan.json, a commit record of its own content."""
         generations = [[asdict(item) for item in inputs] for inputs in self.closed]
-        write_json(self.directory / "plan.json", {"generations": generations, "tokenizer": self.tokenizer})
+        commit(
+            self.directory / PLAN,
+            [],
+            generations=generations,
+            checksums=self.checksums,
+            tokenizer=self.tokenizer,
+        )
 
 
 def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
@@ -117,53 +135,51 @@ def open_plan(directory: Path, inputs: Sequence[Input]) -> Plan:
     Raises:
         BrimfulError: the folder holds something else, or inputs of shards that it has changed or are gone.
     """
-    file = directory / "plan.json"
+    file = directory / PLAN
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not file.exists():
             sweep(directory)
-            if any(path.name not in FOLDERS for path in directory.iterdir()):
+            names = (path.name for path in directory.iterdir())
+            if any(name not in FOLDERS and not name.startswith(TEMPORARY) for name in names):
                 raise BrimfulError(f"{directory} holds other files and no prepared corpus; use a new folder")
         for name in FOLDERS:
             (directory / name).mkdir(exist_ok=True)
     except OSError as error:
         raise cannot_write(directory, error) from error
-    closed: list[list[Input]] = []
-    tokenizer = None
+    plan = Plan(directory, [], {}, [], None)
     if file.exists():
-        known = read_json(file)
+        known = read_commit(file, verify=True)
         try:
-            closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
-            tokenizer = known["tokenizer"]
+            plan.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
+            plan.checksums, plan.tokenizer = known["checksums"], known["tokenizer"]
         except (KeyError, TypeError) as error:
             raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
-    return Plan(directory, closed, _new_inputs(directory, closed, inputs), tokenizer)
+    plan.added = _new_inputs(plan, inputs)
+    return plan
 
 
-def _new_inputs(directory: Path, closed: list[list[Input]], inputs: Sequence[Input]) -> list[Input]:
+def _new_inputs(plan: Plan, inputs: Sequence[Input]) -> list[Input]:
     present = {item.path: item for item in inputs}
-    known = [item for generation in closed for item in generation]
+    known = [item for generation in plan.closed for item in generation]
     for item in known:
         now = present.pop(item.path, None)
         if now is None:
             raise BrimfulError(
-                f"{directory} contains {item.path}, which is not among the inputs now; "
+                f"{plan.directory} contains {item.path}, which is not among the inputs now; "
                 "name all earlier inputs again (new ones may join them), or prepare into a new folder"
             )
-        if now != item and not (now.bytes == item.bytes and _same_content(directory, item)):
+        if now != item and not (now.bytes == item.bytes and _same_content(plan.checksums, item)):
             raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
     return list(present.values())
 
 
-def _same_content(directory: Path, item: Input) -> bool:
-    """Is a file that was touched what it was? Its text record knows its checksums."""
-    for record in sorted((directory / "text").glob("part-*.json")):
-        for entry in read_json(record)["inputs"]:
-            if entry["path"] == item.path:
-                span = Span(path=item.path, begin=entry["begin"], end=entry["end"])
-                if span_crc32(span) != entry["crc32"]:
-                    return False
-    return True
+def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
+    """Is a file that was touched what it was?"""
+    return all(
+        span_crc32(Span(path=item.path, begin=begin, end=end)) == known
+        for begin, end, known in checksums.get(item.path, [[0, None, -1]])
+    )
 
 
 def span_crc32(span: Span) -> int | None:

@@ -22,11 +22,16 @@ SECONDS_BETWEEN_MESSAGES = 30.0
 
 
 class Ranks:
-    """This process among those that prepare a corpus together: `rank` of 0 to `world` - 1."""
+    """This process among those that prepare a corpus together: `rank` of 0 to `world` - 1.
 
-    def __init__(self, directory: Path, rank: int, world: int) -> None:
+    Args:
+        purpose: names the inputs and settings, which must be the same for all ranks.
+    """
+
+    def __init__(self, directory: Path, rank: int, world: int, purpose: str) -> None:
         self.rank, self.world = rank, world
         self._folder = directory / "ranks"
+        self._purpose = purpose
         self._started = 0.0
 
     @property
@@ -45,7 +50,7 @@ class Ranks:
         if self.world > 1:
             self._note(self.rank, "failed").unlink(missing_ok=True)
             with atomic_file(self._note(self.rank, "started")) as temporary:
-                temporary.touch()
+                temporary.write_text(self._purpose)
             self._started = self._note(self.rank, "started").stat().st_mtime
         return self
 
@@ -60,7 +65,7 @@ class Ranks:
         """Return when all tasks are done, by whichever rank; at once if there is only one.
 
         Raises:
-            BrimfulError: another rank has failed since this one started.
+            BrimfulError: another rank has failed, or was started with other settings, since this one started.
         """
         pending = list(enumerate(tasks)) if self.world > 1 else []
         shown = time.monotonic()
@@ -68,15 +73,32 @@ class Ranks:
             self._stop_if_another_failed()
             if time.monotonic() - shown > SECONDS_BETWEEN_MESSAGES:
                 shown = time.monotonic()
-                owners = ", ".join(map(str, sorted({number % self.world for number, _ in pending})))
-                say(f"waiting for {len(pending)} of {len(tasks)} {what}, of ranks {owners}")
+                owners = ", ".join(self._name(rank) for rank in sorted({n % self.world for n, _ in pending}))
+                say(f"waiting for {len(pending)} of {len(tasks)} {what}, of rank {owners}")
             time.sleep(POLL_SECONDS)
+
+    def _name(self, rank: int) -> str:
+        return f"{rank} (failed before: start it again)" if self._note(rank, "failed").exists() else str(rank)
+
+    def _recent(self, rank: int, kind: str) -> str | None:
+        """What another rank noted since this one started."""
+        try:
+            note = self._note(rank, kind)
+            return note.read_text(encoding="utf-8") if note.stat().st_mtime >= self._started else None
+        except FileNotFoundError:
+            return None
 
     def _stop_if_another_failed(self) -> None:
         for rank in range(self.world):
-            note = self._note(rank, "failed")
-            if rank != self.rank and note.exists() and note.stat().st_mtime >= self._started:
-                reason = note.read_text(encoding="utf-8").strip()
+            if rank == self.rank:
+                continue
+            if self._recent(rank, "started") not in (None, self._purpose):
                 raise BrimfulError(
-                    f"rank {rank} failed ({reason}); start all ranks again: what is finished is kept"
+                    f"rank {rank} was started with other inputs or settings than rank {self.rank}; start all "
+                    "ranks with the same command"
+                )
+            reason = self._recent(rank, "failed")
+            if reason is not None:
+                raise BrimfulError(
+                    f"rank {rank} failed ({reason.strip()}); start all ranks again: what is finished is kept"
                 )

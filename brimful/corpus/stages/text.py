@@ -20,7 +20,7 @@ import numpy as np
 from brimful.corpus.repeats.dedup import BANDS, DedupConfig, NearKeys
 from brimful.corpus.repeats.keys import compute_keys
 from brimful.corpus.shards import map_file
-from brimful.storage import atomic_file, commit
+from brimful.storage import atomic_files, commit
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
@@ -65,7 +65,8 @@ class TextWriter:
 
         self._schema = pa.schema([("text", pa.string()), ("input", pa.uint32()), ("record", pa.uint64())])
         with ExitStack() as stack:
-            parquet, *others = (stack.enter_context(atomic_file(path)) for path in self._paths)
+            record = self._path.with_suffix(".json")
+            parquet, *others = stack.enter_context(atomic_files(record, self._paths))
             self._parquet = stack.enter_context(pq.ParquetWriter(parquet, self._schema, compression="zstd"))
             for path, temporary in zip(self._paths[1:], others, strict=True):
                 self._files[path.suffix] = stack.enter_context(open(temporary, "wb"))

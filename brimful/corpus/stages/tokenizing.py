@@ -21,6 +21,8 @@ from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, uniform
 from brimful.storage import find_commit
 
+# Raised with every change of tokens or bits, so that what an earlier version made is made anew.
+RULES = 1
 BATCH_CHARACTERS = 1 << 19
 EXAMPLES = 3
 EXCERPT = 200
@@ -57,6 +59,7 @@ class TokenizeTask:
         """Names everything but the tokenizer that the shard depends on."""
         return config_hash(
             [
+                RULES,
                 asdict(self.plan),
                 self.validation_share,
                 self.language,
@@ -87,7 +90,10 @@ def _encoder(
     if tokenizer_hash(tokenizer) != expected_hash:
         raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
     tokenizer.encode_special_tokens = True  # a text that spells [MASK] or <s> must not inject that token
-    return TextEncoder(tokenizer, Segmenter(language, read_lexicon(lexicon) if lexicon else None))
+    words = read_lexicon(lexicon) if lexicon else None
+    if words is not None and config_hash(words) != lexicon_hash:
+        raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
+    return TextEncoder(tokenizer, Segmenter(language, words))
 
 
 class _Counts:
@@ -148,33 +154,33 @@ def _piece_rows(task: TokenizeTask, piece: Piece, seen: _Counts) -> Iterator[tup
     documents = part.documents[piece.begin : piece.end]
     chosen = in_split(documents, task.plan.split, task.validation_share)
     chosen &= read_fates(task.directory, piece.part)[piece.begin : piece.end] == 0
-    cutter = _LineCutter(part.documents, read_dropped(task.directory, piece.part), seen)
+    cut = _LineCutter(task.directory, piece, part.documents, seen)
     for document, text, number, record in part.rows(piece.begin, chosen):
-        text = cutter(document, text)
+        text = cut(document - piece.begin, text)
         if text:
             yield text, number, record
 
 
 class _LineCutter:
-    """Takes the recurring lines out of documents."""
+    """Takes the recurring lines out of the documents of a piece."""
 
-    def __init__(self, documents: np.ndarray, dropped: np.ndarray, seen: _Counts) -> None:
-        ends = np.cumsum(documents["lines"], dtype=np.int64)
-        self._dropped = dropped
-        self._begins = ends - documents["lines"]
-        self._ends = ends
-        # How many lines were dropped before each line; none at all where recurring lines stay.
-        self._before = np.concatenate([[0], np.cumsum(dropped)]) if dropped.any() else None
+    def __init__(self, directory: Path, piece: Piece, documents: np.ndarray, seen: _Counts) -> None:
+        counts = documents["lines"]
+        first = int(counts[: piece.begin].sum(dtype=np.int64))
+        self._ends = np.cumsum(counts[piece.begin : piece.end], dtype=np.int64)
+        last = first + (int(self._ends[-1]) if len(self._ends) else 0)
+        self._dropped = read_dropped(directory, piece.part, first, last)
+        self._any = bool(self._dropped.any())
         self._seen = seen
 
     def __call__(self, document: int, text: str) -> str:
-        if self._before is None:
+        if not self._any:
             return text
-        begin, end = int(self._begins[document]), int(self._ends[document])
-        count = int(self._before[end] - self._before[begin])
+        begin = int(self._ends[document - 1]) if document else 0
+        flags = self._dropped[begin : int(self._ends[document])].tolist()
+        count = sum(flags)
         if count == 0:
             return text
-        flags = self._dropped[begin:end].tolist()
         lines = text.split("\n")
         rule = "recurring lines dropped"
         self._seen.counts[rule] += count

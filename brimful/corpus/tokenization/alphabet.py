@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.corpus.segmentation.words import SPACE, character_classes, code_points
+from brimful.corpus.code_points import SPACE, character_classes, code_points
 
 # The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
 ALPHABET_COVERAGE = 0.9998

@@ -1,9 +1,9 @@
 """Where a text may be cut so that its parts, tokenized alone, give the tokens of the whole.
 
 Normalizers and pre-tokenizers look at a character and, at times, at its neighbours. For the pipelines known
-here, a table says of every character what it joins, and a matrix of these kinds says between which
-neighbours neither side looks at the other. The table is filled by asking the tokenizer about each character
-that turns up, so that no difference between two Unicode versions can matter.
+here, a table says of every character what it joins, and a matrix of these kinds (see `cut_kinds`) says
+between which neighbours neither side looks at the other. The table is filled by asking the tokenizer about
+each character that turns up, so that no difference between two Unicode versions can matter.
 """
 
 import json
@@ -15,11 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brimful.corpus.segmentation.cut_kinds import (
+    ALONE,
+    BLANK,
+    HAN,
+    NUMBER,
+    PLAIN_HAN,
+    SEPARATOR,
+    SOLID,
+    SYMBOL,
+    UNASKED,
+    UNSURE,
+    WORD,
+    matrix_of_cuts,
+)
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Kinds of characters. No cut is beside UNSURE. After SOLID, only a blank is cut off.
-UNASKED, UNSURE, SEPARATOR, BLANK, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 # What characters are put between to see which of these they join.
 _PROBES = {"a": WORD, "1": NUMBER, ",": SYMBOL, "中": HAN}
 _NEGATION = "\u0338"
@@ -35,18 +48,6 @@ _METASPACE = [*_WORDS_BY_BLANKS, ("Metaspace", "Han", "punctuation")]
 _HAN_RUNS = re.compile(r"\\p\{Han\}\{1,(\d+)\}")
 _UNKNOWN = re.compile(r"\[\^(?:\\.|[^\\\[\]&])+\]", re.DOTALL)
 _PUNCTUATION = r"▁?[\p{P}\p{S}&&[^▁]]"
-
-
-def matrix_of_cuts() -> np.ndarray:
-    """May a text be cut between a character of kind i and one of kind j after it? bool (kinds, kinds)."""
-    cuts = np.zeros((PLAIN_HAN + 1, PLAIN_HAN + 1), bool)
-    cuts[ALONE:, ALONE:] = True
-    for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
-        cuts[kind, kind] = False
-    cuts[HAN, PLAIN_HAN] = cuts[PLAIN_HAN, HAN] = False
-    cuts[SOLID:, BLANK] = True
-    cuts[SEPARATOR] = cuts[:, SEPARATOR] = True
-    return cuts
 
 
 @dataclass
@@ -181,6 +182,9 @@ class _Classifier:
         probe = self._probe
         around = probe.parts(f"a{character}a")
         if around == self._blank:
+            # A few become a blank and a mark, which may change places with marks after it.
+            if any(unicodedata.category(c)[0] == "M" for c in unicodedata.normalize("NFKD", character)):
+                return UNSURE
             return SEPARATOR if around == ["a", "a"] else BLANK
         joined = self._joins(character)
         category = unicodedata.category(character)

@@ -1,8 +1,8 @@
 """Token ids and offsets of texts, exactly those of a `tokenizers` tokenizer, mostly from memory.
 
 Texts are cut where the tokenizer provably looks neither left nor right (see `cuts`), segments seen before are
-looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts are not known
-gets its texts whole: slower, and equally exact.
+looked up (see `segmentation.memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
+are not known gets its texts whole: slower, and equally exact.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brimful.corpus.code_points import code_points
-from brimful.corpus.tokenization.cuts import PLAIN_HAN, Cuts, safe_cuts
+from brimful.corpus.segmentation.cut_kinds import PLAIN_HAN
+from brimful.corpus.tokenization.cuts import Cuts, safe_cuts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.corpus.tokenization.memo import Memo, Values
+    from brimful.corpus.segmentation.memo import Memo, Values
 
 ASKED_CHARACTERS = 1 << 15
 
@@ -58,7 +59,8 @@ class FastTokenizer:
         return self._memo(codes, begins, ends)
 
     def _make_memo(self, cuts: Cuts) -> "Memo":
-        from brimful.corpus.tokenization.memo import INSIDE, Memo, Rules
+        from brimful.corpus.segmentation.memo import Memo
+        from brimful.corpus.segmentation.segments import INSIDE, Rules
 
         def ask(texts: list[str], kinds: list[int]) -> "Values":
             contexts = [
@@ -73,7 +75,7 @@ class FastTokenizer:
 
     def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> "Values":
         """What the tokenizer says of texts that stand after some context, the context's tokens left out."""
-        from brimful.corpus.tokenization.memo import Values
+        from brimful.corpus.segmentation.memo import Values
 
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))

@@ -113,8 +113,8 @@ def _file(path: Path) -> Path:
         )
     if file is None:
         looked = ", ".join(candidate.name for candidate in candidates)
-        where = f"in {path}" if path.is_dir() else f"at {path.parent}"
-        raise BrimfulError(f"no tokenizer {where} (looked for {looked}); give train:8000, a folder or a file")
+        where = f"in {path} (looked for {looked})" if path.is_dir() else f"at {path}"
+        raise BrimfulError(f"no tokenizer {where}; give train:8000, a folder or a file")
     return file
 
 

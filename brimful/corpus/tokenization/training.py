@@ -45,6 +45,11 @@ MOST_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
 BYTES = 256
 
 
+def smallest_vocabulary(model: Model) -> int:
+    """The fewest entries that a trained vocabulary may have."""
+    return SMALLEST_VOCABULARY + (BYTES if model == "bpe" else 0)
+
+
 def train(
     texts: Iterable[str],
     size: int,
@@ -70,7 +75,7 @@ def train(
     Raises:
         BrimfulError: `size` is too small, or the texts hold no character.
     """
-    smallest = SMALLEST_VOCABULARY + (BYTES if model == "bpe" else 0)
+    smallest = smallest_vocabulary(model)
     if size < smallest:
         raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
     if nfkc:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.corpus.segmentation.words import HAN, character_classes, code_points
+from brimful.corpus.code_points import HAN, character_classes, code_points
 
 LONGEST_LATIN = 16
 SEEDS_PER_ENTRY = 20

@@ -39,6 +39,6 @@ def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
         if rate > LIMITS.get(name, LIMITS["other"]):
             warnings.append(
                 f"{rate:.2f} tokens per {name} character: the tokenizer spells {name} text out; "
-                "train one on this text, or take a larger one"
+                "take a larger vocabulary, or one trained on such text"
             )
     return warnings
