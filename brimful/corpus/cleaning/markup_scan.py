@@ -15,8 +15,9 @@ import numpy as np
 from numba import njit
 
 from brimful.compiled import compiled
-from brimful.corpus.cleaning import markup_attributes, markup_names, markup_unread
+from brimful.corpus.cleaning import markup_attributes, markup_breaks, markup_names, markup_unread
 from brimful.corpus.cleaning.markup_attributes import points_at_its_place, read_attributes
+from brimful.corpus.cleaning.markup_breaks import joins
 from brimful.corpus.cleaning.markup_names import (
     APART,
     BLOCK,
@@ -127,7 +128,8 @@ def _is_cut_off(kinds, keys, skip, rest, has_blocks):
 def scan(data, out, counts, keep_all):
     """Write the text of a page to `out`; returns its size.
 
-    Blocks are set apart by two line breaks, lines by one, cells by a blank; entities stay as they are.
+    Blocks are set apart by two line breaks, lines by one, cells by a blank; entities stay as they are. White
+    space becomes one blank, or nothing where it breaks a line between two Chinese characters.
 
     Args:
         data: the page in UTF-8, uint8 (N,).
@@ -142,7 +144,8 @@ def scan(data, out, counts, keep_all):
     begins = np.empty((DEEPEST, 3), np.int64)
     height = over = 0
     i = size = pre = 0
-    gap = 0  # owed before the next text: 1 a blank, 2 a line break, 3 two
+    gap = 0  # owed before the next text: 1 white space, 2 a blank, 3 a line break, 4 two
+    is_broken = False  # is a line break in the white space?
     links = linked = 0
     link = link_end = -1  # where the open link began, where the last one ended
     tag = tag_end = 0  # the attributes of the open link
@@ -172,12 +175,15 @@ def scan(data, out, counts, keep_all):
                 continue
             if is_blank(byte) and (pre == 0 or byte == 0):
                 gap = max(gap, 1)
+                is_broken = is_broken or byte == _LF
                 continue
-            if gap and size:
-                out[size] = 32 if gap == 1 else _LF
-                out[size + 1] = _LF
-                size += max(gap - 1, 1)
-            gap = 0
+            if gap:
+                if size and not (gap == 1 and is_broken and joins(out, size, data, i - 1)):
+                    out[size] = 32 if gap <= 2 else _LF
+                    out[size + 1] = _LF
+                    size += max(gap - 2, 1)
+                gap = 0
+                is_broken = False
             out[size] = byte
             size += 1
             continue
@@ -217,12 +223,12 @@ def scan(data, out, counts, keep_all):
                     link_end = size
                 link = -1
             if not (closing or empty):
-                if gap >= 2 or size == (begins[height - 1, 0] if height else 0):
+                if gap >= 3 or size == (begins[height - 1, 0] if height else 0):
                     in_menu = True
                 elif size != link_end:
                     in_menu = False
-                elif in_menu or out[size - 1] < 128:  # Chinese goes on without a blank
-                    gap = 1
+                elif in_menu or gap or out[size - 1] < 128:  # Chinese goes on without a blank
+                    gap = 2
                 links += 1
                 link = size
                 tag, tag_end = name_end, i
@@ -258,11 +264,11 @@ def scan(data, out, counts, keep_all):
 
         if skip < 0:
             if kind & BLOCK:
-                gap = 3
+                gap = 4
             elif kind & LINE:
-                gap = 3 if gap >= 2 else 2
+                gap = 4 if gap >= 3 else 3
             elif kind & (CELL | APART):
-                gap = max(gap, 1)
+                gap = max(gap, 2)
         if closing or empty or not stacked:
             continue
         if height == DEEPEST:
@@ -284,6 +290,6 @@ def scan(data, out, counts, keep_all):
 
 # Code and constants of the other files are compiled in, but numba's cache on disk watches only this one:
 # a name that changes with them makes it compile again.
-_OTHERS = "".join(map(getsource, (markup_names, markup_attributes, markup_unread)))
+_OTHERS = "".join(map(getsource, (markup_names, markup_attributes, markup_unread, markup_breaks)))
 scan.__qualname__ = f"scan_{crc32(_OTHERS.encode()):x}"
 scan = compiled(scan)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from brimful.errors import BrimfulError, nearest
 
 _LETTERS = re.compile(r"[^\W\d_]")
+_HAN_OR_KANA = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]+")
 _WORD = re.compile(r"[A-Za-z]+")
 _STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 _JUDGED_CHARACTERS = 1000
 _FEWEST_LETTERS = 20
+_PART = 0.1
 
 
 def stop_words(text: str) -> int:
@@ -26,7 +28,9 @@ def is_mostly_ascii(text: str) -> bool:
 def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
     """The rule that says whether a text is in one of `languages`, by py3langid on its first 1,000 characters.
 
-    Texts of fewer than 20 letters are too short to judge, and pass.
+    Texts of fewer than 20 letters are too short to judge, and pass. What py3langid takes for another language
+    may be a mix of two that are wanted: it is judged again in two parts, what is in Han characters and kana
+    and what is not, and passes if each part of 20 letters and a tenth of all is in a wanted language.
 
     Args:
         languages: ISO 639-1 codes such as "en" and "zh".
@@ -46,6 +50,14 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
 
     def is_wanted(text: str) -> bool:
         head = text[:_JUDGED_CHARACTERS]
-        return len(_LETTERS.findall(head)) < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted
+        letters = len(_LETTERS.findall(head))
+        if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted:
+            return True
+        parts = ["".join(_HAN_OR_KANA.findall(head)), _HAN_OR_KANA.sub(" ", head)]
+        if not parts[0]:
+            return False
+        fewest = max(_FEWEST_LETTERS, _PART * letters)
+        judged = [part for part in parts if len(_LETTERS.findall(part)) >= fewest]
+        return all(py3langid.classify(part)[0] in wanted for part in judged)
 
     return is_wanted
