@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+import typing
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -44,7 +45,8 @@ def _help() -> str:
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
-        "brimful VERB --help lists a verb's options. Every verb takes --config FILE.yaml, and its options\n"
+        "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no other\n"
+        "option has that name. Every verb takes --config FILE.yaml, and its options\n"
         "again on top; --json prints one JSON object on stdout; verbs that write take --dry-run, which only\n"
         "checks everything.\n"
     )
@@ -62,6 +64,25 @@ class Common:
     """Show the traceback of an error."""
 
 
+def _in_full(arguments: Sequence[str], schema: type) -> list[str]:
+    """The arguments with `--encoding` written as `--read.encoding`, where only one group has that option."""
+    fields = typing.get_type_hints(schema)
+    groups: dict[str, list[str]] = {}
+    for group, annotation in fields.items():
+        if dataclasses.is_dataclass(annotation):
+            for field in dataclasses.fields(annotation):
+                groups.setdefault(field.name, []).append(group)
+    known = fields.keys() | typing.get_type_hints(Common).keys()
+    written = []
+    for argument in arguments:
+        option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        name = option if option in groups else option.removeprefix("no_")
+        if argument.startswith("--") and option not in known and len(groups.get(name, ())) == 1:
+            argument = f"--{groups[name][0]}.{argument.removeprefix('--')}"
+        written.append(argument)
+    return written
+
+
 def _parse(name: str, arguments: Sequence[str]) -> tuple[Any, Any, Common]:
     """The verb, its configuration, and the common options."""
     import tyro
@@ -69,6 +90,7 @@ def _parse(name: str, arguments: Sequence[str]) -> tuple[Any, Any, Common]:
     from brimful.config import build, read_yaml
 
     verb = load_verb(name)
+    arguments = _in_full(arguments, verb.schema)
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--config")
     path = early.parse_known_args(arguments)[0].config

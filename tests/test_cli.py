@@ -272,6 +272,25 @@ def test_json_is_one_object_alone(
     assert json.loads(capfd.readouterr().out)["documents"]["read"] == 50
 
 
+def test_an_option_of_a_group_may_go_without_it(raw_texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = [
+        "--split",
+        "line",
+        "--encoding=gb18030",
+        "--no-garbage",
+        "--lines",
+        "3",
+        "--tokenizer",
+        "train:400",
+    ]
+    assert main(["prepare", str(raw_texts), "--out", str(out), *flags, "--max-undecodable", "1"]) == 0
+    config = read_yaml(out / "config.yaml")
+    assert (config["read"]["split"], config["read"]["encoding"]) == ("line", "gb18030")
+    assert (config["clean"]["garbage"], config["dedup"]["lines"]) == (False, 3)
+    assert main(["prepare", str(raw_texts), "--out", str(out), "--chars", "3"]) == 2
+
+
 def test_a_dry_run_writes_nothing(raw_texts: Path, tmp_path: Path, corpus_dir: Path) -> None:
     out = ["--out", str(tmp_path / "out"), "--dry-run"]
     assert main(["prepare", str(raw_texts), *out]) == 0

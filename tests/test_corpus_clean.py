@@ -137,6 +137,14 @@ def test_languages() -> None:
     assert clean(english, languages=("zh",)) == ([], {"dropped: language": 1})
     assert clean(chinese, languages=("zh",)) == ([chinese], {})
     assert clean("Too short", languages=("zh",)) == (["Too short"], {})
+    mixed = (
+        "净利润同比增长百分之五，大家好，欢迎使用本软件，请先阅读说明。董事会批准了分红方案。"
+        "cent approved in a net by five The per quarter, company profit the rose dividend."
+    )
+    french = "Le conseil a approuvé un dividende pour les actionnaires de la société cette année."
+    assert clean(mixed, languages=("en", "zh")) == ([mixed], {})
+    assert clean(mixed, languages=("zh", "ja"))[0] == clean(mixed, languages=("en", "ja"))[0] == []
+    assert clean(french * 5 + chinese, languages=("en", "zh")) == ([], {"dropped: language": 1})
     with pytest.raises(BrimfulError, match=r"clean\.languages: unknown 'english'"):
         Cleaner(CleanConfig(languages=("english",)))
 

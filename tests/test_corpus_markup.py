@@ -46,6 +46,11 @@ def text_of(markup: str) -> str:
         ),
         ("<p>C<a href=page#c>#</a> and F<a href=/f>#</a>", "C# and F#"),
         ("中文<b>粗体</b>文字", "中文粗体文字"),
+        ("<p>无\n创检测 \r\n\t净利，\n润“\n增”\n长", "无创检测净利，润“增”长"),
+        ("カ\nナ𠀀\n一<b>\n丁 </b>\n七<!-- \n -->。\n（八", "カナ𠀀一丁七。（八"),
+        ("中\nword\n文 中　文\n7\n한국\n어 é\né “a”\n“b”", "中 word 文 中　文 7 한국 어 é é “a” “b”"),
+        ("<pre>中\n文</pre><td>中\n<td>\n文<p>中<br>\n文", "中\n文\n\n中 文\n\n中\n文"),
+        ("<p><a>首页</a>\n<a>新闻</a>", "首页 新闻"),
     ],
 )
 def test_text(markup: str, text: str) -> None:

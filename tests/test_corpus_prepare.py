@@ -250,7 +250,7 @@ def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
     lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
     run(paths, out)
     text = {path.name: path.stat().st_mtime_ns for path in (out / "text").glob("part-*")}
-    options = {"words": {"lexicon": str(lexicon)}}
+    options = {"lexicon": str(lexicon)}
     words = run(paths, out, **options)["words"]
     assert {path.name: path.stat().st_mtime_ns for path in (out / "text").glob("part-*")} == text
     run(paths, tmp_path / "fresh", tokenizer=str(out), **options)
@@ -306,7 +306,7 @@ def test_a_lexicon_and_a_given_tokenizer(tmp_path: Path) -> None:
     run(paths, tmp_path / "first")
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
-    run(paths, tmp_path / "second", tokenizer=str(tmp_path / "first"), words={"lexicon": str(lexicon)})
+    run(paths, tmp_path / "second", tokenizer=str(tmp_path / "first"), lexicon=str(lexicon))
     first, second = (Corpus.open(tmp_path / name) for name in ("first", "second"))
     assert first.tokens == second.tokens
     words = [sum(shard.record["words"] for shard in corpus.shards) for corpus in (first, second)]
@@ -452,7 +452,7 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
         ({"tokenizer": "train:300", "model": "bpe"}, "with a SIZE from 320"),
         ({"document_seconds": float("nan")}, "document_seconds is nan"),
         ({"tokenizer": str(tmp_path / "absent")}, "no tokenizer"),
-        ({"words": {"lexicon": "absent"}}, "cannot read the lexicon"),
+        ({"lexicon": "absent"}, "cannot read the lexicon"),
         ({"read": {"encoding": "utf-88"}}, "unknown encoding"),
         ({"workers": -1}, "workers must be"),
         ({"validation_share": 1.0}, "validation_share is 1.0"),
@@ -566,7 +566,7 @@ def test_a_rank_with_other_settings_withdraws_the_corpus(tmp_path: Path) -> None
     run(paths, out)
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("quick brown\n", encoding="utf-8")
-    options = {"words": {"lexicon": str(lexicon)}}
+    options = {"lexicon": str(lexicon)}
     run(paths, out, rank=1, world=2, **options)
     with pytest.raises(BrimfulError, match="no finished corpus"):
         Corpus.open(out)

@@ -239,7 +239,72 @@ def test_an_overlong_record_is_skipped_once_and_what_follows_is_read(tmp_path: P
     lines = b"a line, a line, and a line\n" * 1_000_000
     documents, issues = read(write(tmp_path / "b.csv", b'n,text\n1,a\n2,"%s"\n3,b\n' % lines))
     assert [text for _, text in documents] == ["a", "b"]
-    assert issues["field longer than 16 million characters, its row skipped"] == 1
+    assert issues.pop("quote not closed within 16 MB, its line skipped") == 1
+    assert issues == {
+        "quote never closed, its line skipped": 1,
+        "lines skipped after a quote that is never closed": 999_999,
+    }
+
+
+UNCLOSED = "quote never closed, its line skipped"
+
+
+@pytest.mark.parametrize(
+    ("lines", "texts", "lost"),
+    [
+        (["1,a", '2,"b', "3,c", "4,d"], ["a", "c", "d"], 1),
+        (["1,a", '2,"b'], ["a"], 1),
+        (['1,"b', '2,"c"', '3,"d"'], ["c", "d"], 1),
+        (['1,"b', '2,"c', '3,"d"', "4,e"], ["d", "e"], 2),
+        (['1,"b', '2,"c', 'c, c"', "3,d"], ["c\nc, c", "d"], 1),
+        (['"1,b', "2,c", "", "3,d"], ["c", "d"], 1),
+        (['1,"a "b" c"', '2,"a"b', '3,a "b"', '4,""'], ['a b" c"', "ab", 'a "b"', ""], 0),
+    ],
+)
+def test_a_quote_never_closed_costs_its_line(
+    tmp_path: Path, lines: list[str], texts: list[str], lost: int
+) -> None:
+    documents, issues = read(write(tmp_path / "a.csv", "\n".join(["n,text", *lines]).encode()))
+    assert [text for _, text in documents] == texts
+    assert issues == Counter({UNCLOSED: lost} if lost else {})
+
+
+def test_a_quote_never_closed_early_in_a_long_file(tmp_path: Path) -> None:
+    rows = "".join(f"{n},this is the text of row {n}\n" for n in range(500_000))
+    documents, issues = read(write(tmp_path / "a.csv", f'n,text\n0,"bad\n{rows}'.encode()))
+    assert documents == [(n + 1, f"this is the text of row {n}") for n in range(500_000)]
+    assert issues == {"quote not closed within 16 MB, its line skipped": 1}
+
+
+def test_a_quote_never_closed_in_the_header(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match="no text in a field 'text'"):
+        read(write(tmp_path / "a.csv", b'n,"text\n1,a\n2,b\n'))
+
+
+def test_every_lost_line_of_hopeless_csv_is_counted(tmp_path: Path) -> None:
+    # A quote opens at the end of each line, whether one was open before or not.
+    documents, issues = read(write(tmp_path / "a.csv", b"n,text\n" + b'",x","\n' * 300_000))
+    assert documents == []
+    assert issues.total() == 300_000
+
+
+@given(st.lists(st.text(st.sampled_from('ab", \n中')).map("x".__add__), min_size=1), st.data())
+def test_csv_around_a_quote_never_closed(texts: list[str], data: st.DataObject) -> None:
+    quoted = ['"{}","{}"\n'.format(f"r{n}", text.replace('"', '""')) for n, text in enumerate(texts)]
+    at = data.draw(st.none() | st.integers(0, len(quoted)))
+    if at is not None:
+        quoted.insert(at, 'n,"stray\n')
+    with tempfile.TemporaryDirectory() as folder:
+        documents, issues = read(write(Path(folder, "a.csv"), "".join(["n,text\n", *quoted]).encode()))
+    assert [text for _, text in documents] == texts
+    assert issues == Counter({} if at is None else {UNCLOSED: 1})
+
+
+@given(st.text(st.sampled_from('a",\r\n')))
+def test_anything_is_csv(rows: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        documents, _ = read(write(Path(folder, "a.csv"), b"n,text\n1,a\n" + rows.encode()))
+    assert documents[0] == (0, "a")
 
 
 def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:

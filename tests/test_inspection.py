@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer="train:120",
         validation_share=0.0,
         dedup={"lines": 1},
-        words={"lexicon": str(lexicon)},
+        lexicon=str(lexicon),
     )
     return place / "out"
 

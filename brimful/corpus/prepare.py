@@ -20,7 +20,7 @@ from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.reading.inputs import Input, find_inputs
 from brimful.corpus.reading.read import ReadConfig, check_encoding
 from brimful.corpus.repeats.dedup import DedupConfig, NearKeys
-from brimful.corpus.segmentation.words import Language, WordsConfig, read_lexicon, segmenter_name
+from brimful.corpus.segmentation.words import Language, read_lexicon, segmenter_name
 from brimful.corpus.stages.frozen import TokenizerChoice, peak_memory_mb
 from brimful.corpus.stages.manifest import show_summary
 from brimful.corpus.stages.pipeline import Preparation, Settings
@@ -63,6 +63,8 @@ class PrepareConfig:
     """Train the tokenizer again on all the text, and tokenize everything again."""
     language: Language = "auto"
     """Chinese word segmentation: wherever there are Han characters (auto, zh), or not at all (en)."""
+    lexicon: str | None = None
+    """File of words that must stay whole, one a line: names with blanks, digits or brackets in them."""
     shard_tokens: int | None = None
     """About how many tokens a shard holds; by default a 32nd of what is added, at most 16 million."""
     validation_share: float = 0.01
@@ -86,7 +88,6 @@ class PrepareConfig:
     read: ReadConfig = field(default_factory=ReadConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
     dedup: DedupConfig = field(default_factory=DedupConfig)
-    words: WordsConfig = field(default_factory=WordsConfig)
 
     def __post_init__(self) -> None:
         require_positive(self, "world")
@@ -154,7 +155,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _settings(config: PrepareConfig) -> Settings:
-    lexicon = config.words.lexicon
+    lexicon = config.lexicon
     lexicon_hash = config_hash(read_lexicon(lexicon)) if lexicon else ""
     given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
     tokenizer = TokenizerChoice(

@@ -92,7 +92,7 @@ class CleanConfig:
     max_symbols: float = 0.7
     """Drop a document if a larger share of it is symbols, a run of them counting as one. 1 turns this off."""
     languages: tuple[str, ...] = ()
-    """Keep documents in these languages, such as en and zh, or in two of them (needs py3langid). Empty: all."""
+    """Keep documents in these languages, such as en and zh, or mixed of two (needs py3langid). Empty: all."""
     min_stop_words: int = 0
     """Drop a document in ASCII letters with fewer English stop words (2 is usual). 0 turns this off."""
     max_characters: int = 32768

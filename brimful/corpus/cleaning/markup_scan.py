@@ -177,15 +177,18 @@ def scan(data, out, counts, keep_all):
                 gap = max(gap, 1)
                 is_broken = is_broken or byte == _LF
                 continue
-            if gap:
-                if size and not (gap == 1 and is_broken and joins(out, size, data, i - 1)):
-                    out[size] = 32 if gap <= 2 else _LF
-                    out[size + 1] = _LF
-                    size += max(gap - 2, 1)
-                gap = 0
-                is_broken = False
+            if gap and size and not (gap == 1 and is_broken and joins(out, size, data, i - 1)):
+                out[size] = 32 if gap <= 2 else _LF
+                out[size + 1] = _LF
+                size += max(gap - 2, 1)
+            gap = 0
+            is_broken = False
             out[size] = byte
             size += 1
+            while i < n and data[i] > 32 and data[i] != _LT:  # the rest of the word, faster
+                out[size] = data[i]
+                size += 1
+                i += 1
             continue
         if not is_letter(data[i + 1 + closing]):
             i, no_comment_ends = after_comment(data, i, no_comment_ends)

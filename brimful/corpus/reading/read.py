@@ -17,7 +17,6 @@ field that is not there, a disk that is full or fails. A damaged file yields wha
 damage.
 """
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from brimful.corpus.reading.csv_rows import CsvRows
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.lines import (
@@ -234,9 +234,9 @@ def _column_of(header: list[str], span: Span, config: ReadConfig) -> int:
 
 
 def _csv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    rows = _csv_rows(_lines(span, config, issues, None), issues)
-    header = next(rows, None)
-    if not header:
+    rows = iter(CsvRows(_lines(span, config, issues, None), issues))
+    header = next(filter(None, rows), None)
+    if header is None:
         return
     column = _column_of(header, span, config)
     for number, row in enumerate(rows):
@@ -244,42 +244,6 @@ def _csv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
             yield number, row[column]
         elif row:
             issues["rows cut short"] += 1
-
-
-def _csv_rows(lines: Iterable[str | None], issues: Counter[str]) -> Iterator[list[str]]:
-    """Rows; an empty line gives an empty one, and so does a row that was lost."""
-    csv.field_size_limit(LONGEST_RECORD)
-    # A line that is None makes the reader fail and drop the row that it is in.
-    ended: Iterator[Any] = chain.from_iterable(
-        [None] if line is None else [f"{part}\n" for part in line.split("\r")] for line in lines
-    )
-    rows = csv.reader(ended)
-    width = 0
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            if "limit" in str(error):
-                issues["field longer than 16 million characters, its row skipped"] += 1
-            yield []
-            row = _next_good_row(ended, width, issues)
-        if row is None:
-            return
-        width = width or len(row)
-        yield row
-
-
-def _next_good_row(lines: Iterator[Any], width: int, issues: Counter[str]) -> list[str] | None:
-    """The next line that is a row by itself. Those before it may lie within the lost one, or end it."""
-    for line in lines:
-        try:
-            row = next(csv.reader([line], strict=True), [])
-        except csv.Error:
-            row = []
-        if len(row) == width:
-            return row
-        issues["lines skipped after an over-long field"] += 1
-    return None
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:

@@ -7,7 +7,6 @@ to the word that holds its first character, whatever the tokenizer's own pre-tok
 """
 
 import importlib.metadata
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from brimful.corpus.segmentation.lexicon import Lexicon
 
 Language = Literal["auto", "zh", "en"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WordsConfig:
-    """What counts as a word."""
-
-    lexicon: str | None = None
-    """File of words that must stay whole, one a line, such as names with blanks, digits or brackets."""
 
 
 class Segmenter:
