@@ -45,10 +45,9 @@ def _help() -> str:
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
-        "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no other\n"
-        "option has that name. Every verb takes --config FILE.yaml, and its options\n"
-        "again on top; --json prints one JSON object on stdout; verbs that write take --dry-run, which only\n"
-        "checks everything.\n"
+        "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no\n"
+        "other option has that name. Every verb takes --config FILE.yaml, and its options again on top;\n"
+        "--json prints one JSON object on stdout; verbs that write take --dry-run, which only checks.\n"
     )
 
 

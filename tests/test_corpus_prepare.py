@@ -377,6 +377,30 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))
 
 
+def clean_badly(task: CleanTask) -> dict:
+    """Clean a part; a text that says `fail` meets a fault."""
+    real = cleaning.Cleaner.__call__
+
+    def bad(cleaner: cleaning.Cleaner, raw: str, *arguments: Any, **keywords: Any) -> list[str]:
+        if raw == "fail":
+            raise IndexError("out of range")
+        return real(cleaner, raw, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning.Cleaner, "__call__", bad)
+        return clean_part(task)
+
+
+def test_a_fault_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("a text\nfail\nanother text\n")
+    monkeypatch.setattr(pipeline, "clean_part", clean_badly)
+    summary = run([str(path)], tmp_path / "out", validation_share=0.0)
+    assert (summary["documents"]["kept"], summary["dropped"]) == (2, {"failed": 1})
+    issue = "documents skipped on which cleaning failed (IndexError)"
+    assert summary["warnings"][0] == f"{path}: {issue}: 1"
+
+
 def clean_slowly(task: CleanTask) -> dict:
     """Clean a part; a text that says `hang` keeps the interpreter's lock for ever."""
     real = cleaning.Cleaner.__call__

@@ -98,3 +98,11 @@ def test_only_blanks_and_hyphens_change(text: str) -> None:
     joined, times = join_wrapped_lines(text)
     assert joined.count("\n") == text.count("\n") - times
     assert "".join(joined.split()).replace("-", "") == "".join(text.split()).replace("-", "")
+
+
+@pytest.mark.parametrize("blank", [" ", "   ", "\u3000", " " * 60])
+def test_a_line_of_blanks_ends_a_paragraph(blank: str) -> None:
+    wrapped = textwrap.fill(ENGLISH, 60)
+    text, times = join_wrapped_lines(f"{wrapped}\n{blank}\n{wrapped}\n{blank}")
+    assert text == f"{ENGLISH}\n{blank}\n{ENGLISH}\n{blank}"
+    assert times == 2 * wrapped.count("\n")

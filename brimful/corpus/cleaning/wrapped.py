@@ -46,7 +46,7 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
     if (breaks < 2 and text.endswith("\n")) or breaks == 2 * text.count("\n\n"):
         return text, 0
     lines = text.split("\n")
-    widths = [len(line) if line.isascii() else _width(line) for line in lines]
+    widths = [0 if line.isspace() else len(line) if line.isascii() else _width(line) for line in lines]
     if not (_GOING_ON.search(text) or any(_wrapped_paragraphs(widths))):
         return text, 0
     limit = _common_width(lines, widths)

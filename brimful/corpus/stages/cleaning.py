@@ -106,7 +106,15 @@ def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Se
                 issues[f"documents skipped that took over {task.seconds:g} s to clean"] += 1
                 cleaner.counts["dropped: hostile"] += 1
                 continue
-            texts = cleaner(raw, (number, record), is_html=is_html)
-            watchdog.end()
+            try:
+                texts = cleaner(raw, (number, record), is_html=is_html)
+            except MemoryError:
+                raise
+            except Exception as error:  # a fault of ours, at which no corpus of millions shall stop
+                issues[f"documents skipped on which cleaning failed ({type(error).__name__})"] += 1
+                cleaner.counts["dropped: failed"] += 1
+                continue
+            finally:
+                watchdog.end()
             if texts:
                 yield [Row(text, number, record, piece == 0) for piece, text in enumerate(texts)]
