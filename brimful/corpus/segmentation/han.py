@@ -1,5 +1,7 @@
 """Words in runs of Han characters, by rjieba, or by jieba where that cannot be imported."""
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,25 +17,25 @@ if TYPE_CHECKING:
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
 
 
-def load_cutter() -> tuple[str, Callable[[str], list[str]]]:
-    """The name of the package that finds Chinese words, and its function text -> words.
+def cutter_name() -> str:
+    """The package that finds Chinese words here, rjieba or else jieba; it is not imported.
 
     Raises:
-        BrimfulError: neither rjieba nor jieba can be imported.
+        BrimfulError: neither is installed.
     """
-    try:
-        import rjieba
-    except ImportError:
-        try:
-            import jieba
-        except ImportError:
-            raise BrimfulError(
-                "neither rjieba nor jieba can be imported to find Chinese words; pip install rjieba, or set "
-                "the language to en"
-            ) from None
-        jieba.setLogLevel("ERROR")
-        return "jieba", jieba.lcut
-    return "rjieba", rjieba.cut
+    for name in ("rjieba", "jieba"):
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise BrimfulError("neither rjieba nor jieba is installed to find Chinese words; pip install rjieba")
+
+
+def load_cutter() -> Callable[[str], list[str]]:
+    """Its function text -> words."""
+    module = importlib.import_module(cutter_name())
+    if module.__name__ == "rjieba":
+        return module.cut
+    module.setLogLevel("ERROR")
+    return module.lcut
 
 
 class HanSegmenter:
@@ -50,7 +52,7 @@ class HanSegmenter:
         from brimful.corpus.segmentation.memo import Memo
         from brimful.corpus.segmentation.segments import Rules
 
-        _, self._cut = load_cutter()
+        self._cut = load_cutter()
         kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
         kinds[[ord(character) for character in _WITH_HAN]] = WORD
         self._memo = Memo(

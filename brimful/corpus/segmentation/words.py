@@ -89,9 +89,9 @@ def segmenter_name() -> str:
     Raises:
         BrimfulError: there is none.
     """
-    from brimful.corpus.segmentation.han import load_cutter
+    from brimful.corpus.segmentation.han import cutter_name
 
-    name, _ = load_cutter()
+    name = cutter_name()
     return f"{name} {importlib.metadata.version(name)}"
 
 
