@@ -79,7 +79,8 @@ class _Worker:
             self.tie.send_bytes(packed)
 
     def lives(self) -> bool:
-        return self._process.poll() is None
+        """Of an idle worker, which says nothing: what can be read from it is its end."""
+        return self._process.poll() is None and not self.tie.poll()
 
     def answer(self) -> Outcome | None:
         """What came over the tie: None if only that the worker is ready."""
