@@ -553,6 +553,15 @@ def start_rank(inputs: Path, out: Path, rank: int, world: int) -> subprocess.Pop
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+def start_waiting_rank(inputs: Path, out: Path) -> subprocess.Popen:
+    """Rank 1 of 2, which has started."""
+    waiting = start_rank(inputs, out, 1, 2)
+    while not (out / "ranks" / "1.started").exists():
+        assert waiting.poll() is None
+        time.sleep(0.01)
+    return waiting
+
+
 def test_several_ranks_make_the_same_bytes(tmp_path: Path) -> None:
     make_inputs(tmp_path / "in")
     run([str(tmp_path / "in")], tmp_path / "reference")
@@ -568,10 +577,7 @@ def test_several_ranks_make_the_same_bytes(tmp_path: Path) -> None:
 def test_ranks_do_not_wait_for_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_inputs(tmp_path / "in")
     out = tmp_path / "out"
-    waiting = start_rank(tmp_path / "in", out, 1, 2)
-    while not (out / "ranks" / "1.started").exists():
-        assert waiting.poll() is None
-        time.sleep(0.01)
+    waiting = start_waiting_rank(tmp_path / "in", out)
 
     def fail(preparation: pipeline.Preparation) -> None:
         raise BrimfulError("the roof is on fire")
@@ -602,10 +608,7 @@ def test_a_rank_with_other_settings_withdraws_the_corpus(tmp_path: Path) -> None
 def test_ranks_with_other_settings_stop(tmp_path: Path) -> None:
     make_inputs(tmp_path / "in")
     out = tmp_path / "out"
-    waiting = start_rank(tmp_path / "in", out, 1, 2)
-    while not (out / "ranks" / "1.started").exists():
-        assert waiting.poll() is None
-        time.sleep(0.01)
+    waiting = start_waiting_rank(tmp_path / "in", out)
     time.sleep(0.05)
     with pytest.raises(BrimfulError, match=r"rank 1 (failed \()?(was|rank 0 was) started with other inputs"):
         run([str(tmp_path / "in")], out, rank=0, world=2, clean={"min_characters": 3})

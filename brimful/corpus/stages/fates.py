@@ -51,8 +51,8 @@ def decide(
     texts: Sequence[dict[str, Any]],
     config: DedupConfig,
     missing: Sequence[int],
-) -> dict[int, dict[str, Any]]:
-    """Decide for the whole corpus and commit the generations `missing`; returns their records.
+) -> None:
+    """Decide for the whole corpus and commit the generations `missing`.
 
     Raises:
         BrimfulError: the folder cannot be written.
@@ -64,12 +64,9 @@ def decide(
         dropped = corpus.decide_lines(config, fates)
     except OSError as error:  # numpy's have no file name, and no errno for a full disk
         raise cannot_write(directory / "dedup", error) from error
-    return {
-        number: corpus.write(
-            generations[number], fates, dropped, _hash(texts[: _parts(generations, number)], config)
-        )
-        for number in missing
-    }
+    for number in missing:
+        hash = _hash(texts[: _parts(generations, number)], config)
+        corpus.write(generations[number], fates, dropped, hash)
 
 
 def _parts(generations: Sequence[Generation], number: int) -> int:
@@ -131,9 +128,7 @@ class _Corpus:
             yield _records(part.lines[chosen], begin + chosen)
             begin += len(part.lines)
 
-    def write(
-        self, generation: Generation, fates: np.ndarray, dropped: np.ndarray, hash: str
-    ) -> dict[str, Any]:
+    def write(self, generation: Generation, fates: np.ndarray, dropped: np.ndarray, hash: str) -> None:
         """Commit what was decided about a generation's parts."""
         own = {part.name for part in generation.parts}
         contents: dict[Path, np.ndarray] = {}
@@ -150,7 +145,7 @@ class _Corpus:
         with atomic_files(record, list(contents)) as temporaries:
             for temporary, values in zip(temporaries, contents.values(), strict=True):
                 temporary.write_bytes(values.tobytes())
-        return commit(record, contents, config_hash=hash)
+        commit(record, contents, config_hash=hash)
 
 
 def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
