@@ -64,7 +64,6 @@ class Preparation:
     def __init__(self, settings: Settings, plan: Plan, ranks: Ranks, engine: Engine) -> None:
         self.settings, self.plan, self.ranks, self.engine = settings, plan, ranks, engine
         self.out = plan.directory
-        self.bound = settings.tokenizer_settings
         self.generations: list[Generation] = []
         self.texts: list[Record] = []
         self.seconds: dict[str, float] = {}
@@ -101,7 +100,7 @@ class Preparation:
         """Refuse another tokenizer; withdraw the corpus if its shards will change; sweep."""
         if self.settings.retrain_tokenizer:
             self.plan.tokenizer = None
-        require_unchanged(self.plan, self.bound)
+        require_unchanged(self.plan, self.settings.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST)
         if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
@@ -173,14 +172,14 @@ class Preparation:
         if self.plan.tokenizer is not None:
             return {}
         require_some(self.texts)
-        return freeze(self.plan, self.settings.tokenizer, self.bound, self.texts)
+        return freeze(self.plan, self.settings.tokenizer, self.settings.tokenizer_settings, self.texts)
 
     def _wait_for_main(self) -> None:
         numbers = range(len(self.generations))
         self.ranks.wait(numbers, lambda number: self._fates(number) is not None, "decisions on repetitions")
         self.ranks.wait([0], lambda _: self._known_tokenizer() is not None, "tokenizer")
         self.plan.tokenizer = self._known_tokenizer()
-        require_unchanged(self.plan, self.bound)
+        require_unchanged(self.plan, self.settings.tokenizer_settings)
 
     def _known_tokenizer(self) -> Record | None:
         plan = find_commit(self.out / PLAN)

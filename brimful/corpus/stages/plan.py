@@ -47,7 +47,6 @@ class Generation:
     """Inputs that were added together, and their parts."""
 
     name: str
-    inputs: tuple[Input, ...]
     parts: tuple[Part, ...]
 
 
@@ -76,7 +75,7 @@ class Plan:
             if inputs:
                 groups = group(inputs, read)
                 parts = tuple(Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(groups))
-                made.append(Generation(f"generation-{number:05d}", tuple(inputs), parts))
+                made.append(Generation(f"generation-{number:05d}", parts))
                 count += len(parts)
         return made
 
