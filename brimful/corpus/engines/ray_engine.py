@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from socket import create_connection
 from typing import Any
 
@@ -45,6 +45,8 @@ def _check_reachable(address: str) -> None:
 class RayCluster:
     """At most `slots` tasks at once on a Ray cluster.
 
+    Between joining a cluster and leaving it, what this process prints to stdout goes to stderr.
+
     Args:
         address: as `ray.init` takes it; None is the cluster that runs on this machine, or RAY_ADDRESS.
         slots: 0 means one for each CPU of the cluster.
@@ -60,8 +62,8 @@ class RayCluster:
         except ImportError as error:
             raise BrimfulError("engine=ray needs Ray: pip install 'brimful[ray]'") from error
         self._ray = ray
-        self._joined_here = not ray.is_initialized()
-        if self._joined_here:
+        self._left = ExitStack()
+        if not ray.is_initialized():
             address = address or os.environ.get("RAY_ADDRESS") or "auto"
             try:
                 _check_reachable(address)
@@ -72,6 +74,9 @@ class RayCluster:
                     f"cannot join a Ray cluster, ray_address={address} ({reason}); start one with "
                     "`ray start --head`, or say where it is as HOST:PORT"
                 ) from error
+            # A thread of Ray prints about deaths, whenever it hears of them, and stdout is for results.
+            self._left.enter_context(redirect_stdout(sys.stderr))
+            self._left.callback(ray.shutdown)
         self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._attempt = ray.remote(num_cpus=1, max_retries=0)(_remote_attempt())
         self._running: dict[Any, int] = {}
@@ -83,9 +88,8 @@ class RayCluster:
 
     def wait(self) -> list[tuple[int, Outcome]]:
         """Wait until a task has ended; returns (number, outcome) of each that has."""
-        with redirect_stdout(sys.stderr):  # Ray prints about deaths, and stdout is for results
-            ready, _ = self._ray.wait(list(self._running), num_returns=1)
-            return [(self._running.pop(reference), self._outcome(reference)) for reference in ready]
+        ready, _ = self._ray.wait(list(self._running), num_returns=1)
+        return [(self._running.pop(reference), self._outcome(reference)) for reference in ready]
 
     def _outcome(self, reference: Any) -> Outcome:
         exceptions = self._ray.exceptions
@@ -115,5 +119,4 @@ class RayCluster:
     def close(self) -> None:
         """Leave the cluster, if it was joined here."""
         self.stop()
-        if self._joined_here:
-            self._ray.shutdown()
+        self._left.close()
