@@ -16,8 +16,8 @@ from brimful.corpus.shards import Corpus
 from brimful.data.sequences import Sequences, cut_documents
 from brimful.errors import BrimfulError
 from brimful.packing.assign import assign
-from brimful.packing.best_fit import best_fit
 from brimful.packing.histogram import count_lengths, padded_efficiency
+from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, hash_words, permutation
 from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
 

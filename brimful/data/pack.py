@@ -13,8 +13,9 @@ from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.sequences import cut_documents
 from brimful.errors import BrimfulError
-from brimful.packing.best_fit import best_fit
-from brimful.packing.histogram import count_lengths, lower_bound, padded_efficiency
+from brimful.packing.bounds import lower_bound
+from brimful.packing.histogram import count_lengths, padded_efficiency
+from brimful.packing.pack_first import best_fit
 from brimful.storage import read_json, write_json
 
 
@@ -67,7 +68,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
     plan = best_fit(counts, config.packing.capacity, config.packing.depth)
     seconds = time.perf_counter() - started
     if config.out:
-        rows = [{"lengths": p, "rows": n} for p, n in zip(plan.patterns, plan.repeats, strict=True)]
+        rows = [{"lengths": p, "rows": n} for p, n in zip(plan.patterns, plan.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": plan.capacity, "patterns": rows})
     return {
         "sequences": plan.sequences,

@@ -27,7 +27,8 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     """
     lengths = np.asarray(lengths)
     places = [
-        np.tile(np.array(p, dtype=np.int64), n) for p, n in zip(plan.patterns, plan.repeats, strict=True)
+        np.tile(np.array(p, dtype=np.int64), n)
+        for p, n in zip(plan.patterns, plan.repeats.tolist(), strict=True)
     ]
     place_lengths = np.concatenate(places) if places else np.empty(0, dtype=np.int64)
     sizes = np.repeat([len(pattern) for pattern in plan.patterns], plan.repeats).astype(np.int64)

@@ -1,0 +1,35 @@
+"""Rows that no packing can do without, from sums over the histogram alone.
+
+The bound of the linear program is tighter, and dearer: `cutting_stock` proves it.
+"""
+
+import numpy as np
+
+from brimful.packing.histogram import checked_counts
+
+
+def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
+    """The largest of: all tokens over the capacity; L2 of Martello and Toth (1990, section 8.3.2); all
+    sequences over `max_sequences`.
+
+    L2, for any a up to half the capacity: sequences longer than half a row need a row each, and of those of
+    at least a tokens up to half a row, what doesn't fit into the space left beside the ones of at most
+    capacity - a needs more rows.
+
+    Args:
+        counts: int (longest + 1,), number of sequences of each length.
+
+    Raises:
+        BrimfulError: see `checked_counts`.
+    """
+    counts = checked_counts(counts, capacity, max_sequences)
+    sequences = np.concatenate([[0], np.cumsum(counts)])  # [i]: of less than i tokens
+    tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])
+    half = capacity // 2
+    a = np.arange(half + 1)
+    beside = sequences[capacity - a + 1] - sequences[half + 1]
+    space = beside * capacity - (tokens[capacity - a + 1] - tokens[half + 1])
+    overflow = np.maximum(tokens[half + 1] - tokens[a] - space, 0)
+    l2 = int(sequences[-1] - sequences[half + 1]) + int(-(-overflow // capacity).max())
+    by_depth = -(-int(sequences[-1]) // max_sequences) if max_sequences else 0
+    return max(-(-int(tokens[-1]) // capacity), l2, by_depth)
