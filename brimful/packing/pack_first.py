@@ -20,7 +20,7 @@ _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
 
 @compiled
 def _open(groups, used, top, busy, space, depth, rows, parent, length, times):
-    """Add a group: `parent`'s pattern and `times` more of `length`; open if it takes more. Returns how many there are."""
+    """Add a group, `parent` and `times` more of `length`, open if it takes more; how many there are then."""
     group = groups[used]
     group[_ROWS] = rows
     group[_SIZE] = times + (groups[parent, _SIZE] if parent >= 0 else 0)
