@@ -13,7 +13,7 @@ _HOME = {
     "prepare": "brimful.corpus.prepare",
     "inspect": "brimful.inspection",
     "verify": "brimful.verification",
-    "pack": "brimful.data.pack",
+    "pack": "brimful.planning.verb",
     "pretrain": "brimful.objectives.pretrain",
     "finetune": "brimful.objectives.finetune",
     "distil": "brimful.objectives.distil",
@@ -43,7 +43,6 @@ __all__ = [  # noqa: RUF022 (in the order of the pipeline)
 
 if TYPE_CHECKING:
     from brimful.corpus.prepare import prepare
-    from brimful.data.pack import pack
     from brimful.demonstration.verb import demo
     from brimful.errors import BrimfulError
     from brimful.exporting import export
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from brimful.objectives.finetune import finetune
     from brimful.objectives.predict import predict
     from brimful.objectives.pretrain import pretrain
+    from brimful.planning.verb import pack
     from brimful.reporting.verb import report
     from brimful.verification import verify
 

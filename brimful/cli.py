@@ -21,7 +21,7 @@ VERBS = {
     "prepare": ("brimful.corpus.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
     "inspect": ("brimful.inspection:inspect", "sample documents, word by word; what was dropped and why"),
     "verify": ("brimful.verification:verify", "every byte of a folder against its checksums"),
-    "pack": ("brimful.data.pack:pack", "how full rows get, and how close that is to the limit"),
+    "pack": ("brimful.planning.verb:pack", "how full rows get, and how close that is to the limit"),
     "pretrain": ("brimful.objectives.pretrain:pretrain", "shards -> encoder"),
     "finetune": ("brimful.objectives.finetune:finetune", "encoder + labelled table -> task model"),
     "distil": ("brimful.objectives.distil:distil", "task model -> smaller, faster student"),

@@ -3,7 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import numba
+try:
+    import numba
+except ImportError:
+    numba = None
+
+HAVE_NUMBA = numba is not None
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -11,8 +16,10 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     numba looks beside the source file, in $NUMBA_CACHE_DIR and in the user's cache folder. It compiles again
     when that file changes, but not when another does: what other modules of ours define, a loop gets as
-    arguments.
+    arguments. Without numba the loop stays Python: slow, but right.
     """
+    if not HAVE_NUMBA:
+        return function
     try:
         return numba.njit(cache=True)(function)
     except RuntimeError:

@@ -21,6 +21,16 @@ SECONDS_BETWEEN_LINES = 10.0
 console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # the command line knows what to do; rich would exit with 1
+
+
+def output_console() -> Console:
+    """A console on stdout, for what a verb prints for a person."""
+    return _Output(highlight=False, soft_wrap=True)
+
+
 def say(message: str) -> None:
     """Print one line for the user. The text is shown as it is: it may come from a corpus."""
     console.print(message, markup=False)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.text import Text
 
 from brimful.config import require_positive, verb
+from brimful.console import output_console
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.corpus.stages.fates import FATES, read_fates
 from brimful.corpus.stages.text import TextPart
@@ -43,7 +43,7 @@ class InspectConfig:
 
 def show_findings(findings: dict[str, Any]) -> None:
     """Print documents, words apart, and before/after of each rule."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     for document in findings["documents"]:
         console.print(_heading(document["source"]))
         console.print(Text(" │ ".join(document["words"]) + (" ..." if document["cut"] else "")))

@@ -26,7 +26,7 @@ LAYERS = [
     ["train", "infer"],
     ["tasks"],
     ["objectives"],
-    ["exporting", "reporting", "inspection", "verification"],
+    ["exporting", "reporting", "inspection", "planning", "verification"],
     ["demonstration"],
     ["cli"],
 ]

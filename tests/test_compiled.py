@@ -1,6 +1,9 @@
 """Compiled loops: kept machine code can never be older than what it was made of."""
 
 import ast
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,3 +110,47 @@ def test_loops_compile_where_nothing_can_be_kept() -> None:
     scope: dict[str, Any] = {}
     exec("def double(x):\n    return x + x", scope)  # numba finds no folder for code without a file
     assert compiled(scope["double"])(21) == 42
+
+
+PACK = """
+import importlib, json, pkgutil, sys
+if sys.argv[1] == "without numba":
+    sys.modules["numba"] = None
+import numpy as np
+import brimful.packing
+from brimful.compiled import HAVE_NUMBA
+
+names = [module.name for module in pkgutil.iter_modules(brimful.packing.__path__)]
+homes = [importlib.import_module(f"brimful.packing.{name}") for name in names]
+found = {name: value for home in homes for name, value in vars(home).items() if callable(value)}
+
+lengths = np.random.default_rng(int(sys.argv[2])).integers(1, 25, 150)
+counts = np.bincount(lengths)
+results = {"numba": HAVE_NUMBA}
+for name in ("spfhp", "lpfhp", "nnlshp", "cutting_stock", "pack_stream"):
+    if name in found:
+        plan = found[name](lengths if name == "pack_stream" else counts, 24, 3)
+        row_offsets, order = found["assign"](plan, lengths, np.uint64(7))
+        costs = found["row_costs"](row_offsets, order, lengths)
+        dealt, rest = found["deal"](costs, 2, 3, np.uint64(7))
+        results[name] = [plan.patterns, plan.repeats.tolist(), order.tolist(), dealt.tolist(), rest.tolist()]
+print(json.dumps(results))
+"""
+
+
+def test_packing_without_numba_gives_the_same(seed: int) -> None:
+    with_numba, without = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", PACK, how, str(seed)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for how in ("with numba", "without numba")
+    )
+    assert with_numba.pop("numba")
+    assert not without.pop("numba")
+    assert {"spfhp", "lpfhp"} <= with_numba.keys()
+    assert with_numba == without

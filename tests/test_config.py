@@ -157,7 +157,7 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 
 SCHEMAS = {
     "brimful.corpus.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
-    "brimful.data.pack:PackConfig": {"data": "yes"},
+    "brimful.planning.verb:PackConfig": {"data": "yes"},
     "brimful.objectives.pretrain:PretrainConfig": {"data": "null", "out": "12"},
     "brimful.objectives.finetune:FinetuneConfig": {
         "encoder": "e: f",

@@ -15,9 +15,9 @@ from brimful.config import config_hash
 from brimful.corpus.shards import Corpus
 from brimful.data.sequences import Sequences, cut_documents
 from brimful.errors import BrimfulError
-from brimful.packing.assign import assign
+from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths, padded_efficiency
-from brimful.packing.pack_first import best_fit
+from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, hash_words, permutation
 from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
 
@@ -89,6 +89,11 @@ class Block:
         """Number of rows."""
         return len(self.row_offsets) - 1
 
+    @property
+    def packing_factor(self) -> float:
+        """Sequences in a row on average."""
+        return len(self.order) / max(1, self.rows)
+
     def row(self, index: int) -> np.ndarray:
         """int64: the sequences of one row."""
         return self.order[self.row_offsets[index] : self.row_offsets[index + 1]]
@@ -157,7 +162,7 @@ class Blocks:
         documents = self.documents[self._block_of_document == block]
         sequences = cut_documents(self.corpus, documents, self.config.max_length)
         counts = count_lengths(sequences.length)
-        plan = best_fit(counts, self.config.capacity, self.config.depth)
+        plan = cutting_stock(counts, self.config.capacity, self.config.depth)
         row_offsets, order = assign(plan, sequences.length, derive_key(self.seed, "assign", epoch, block))
         values = dict(
             zip(

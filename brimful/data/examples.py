@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.rows import Cursor
-from brimful.packing.assign import assign
+from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation

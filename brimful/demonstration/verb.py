@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from brimful.config import build, read_yaml, verb
-from brimful.console import console, say
+from brimful.console import console, output_console, say
 from brimful.corpus.prepare import prepare
 from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
@@ -245,7 +244,7 @@ def show_result(summary: dict[str, Any]) -> None:
     """The table at the end, for a person."""
     if summary.get("dry_run"):
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     accuracy, models = summary["accuracy"], summary["models"]
     table = RichTable(title=f"{summary['test']['n']:,} test reviews, {summary['data']['labelled']:,} labels")
     for column in ("model", "accuracy", "params", "size", "latency", "tokens/s"):

@@ -25,6 +25,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
+from brimful.packing.hyperparameters import Keep, suggest
 from brimful.precision.policy import Precision, resolve, widen
 from brimful.storage import sweep
 from brimful.train.objective import Runtime
@@ -52,6 +53,11 @@ class PretrainConfig:
     """Rows that one update sees, over all ranks."""
     rows_per_micro_batch: int = 1
     """Rows that one forward and backward pass takes."""
+    unpacked_batch_size: int | None = None
+    """Sequences in an update of a recipe without packing that is to be followed (see unpacked_keep)."""
+    unpacked_keep: Keep = "sequences"
+    """Follow it with as many sequences an update: this sets rows_per_update; or with as many rows: this sets
+    rows_per_update to the batch size, and AdamW's betas to their power of the sequences in a row."""
     precision: Precision = "auto"
     """Number format of the computation; auto is the fastest that needs no loss scaling."""
     validation_tokens: int = 100_000
@@ -66,6 +72,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "rows_per_update", "rows_per_micro_batch")
+        if self.unpacked_batch_size is not None:
+            require_positive(self, "unpacked_batch_size")
         if self.rows_per_update % self.rows_per_micro_batch:
             raise BrimfulError(
                 f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
@@ -165,6 +173,26 @@ def _describe(config: PretrainConfig, corpus: Corpus, encoder: Encoder, blocks: 
     )
 
 
+def follow_unpacked(config: PretrainConfig, packing_factor: float) -> PretrainConfig:
+    """The configuration that follows the recipe of `unpacked_batch_size`, if there is one."""
+    if config.unpacked_batch_size is None:
+        return config
+    optimizer = config.optimizer
+    found = suggest(
+        packing_factor,
+        config.unpacked_batch_size,
+        (optimizer.beta1, optimizer.beta2),
+        keep=config.unpacked_keep,
+        multiple_of=config.rows_per_micro_batch,
+    )
+    beta1, beta2 = found.betas
+    return replace(
+        config,
+        rows_per_update=found.rows_per_update,
+        optimizer=replace(optimizer, beta1=beta1, beta2=beta2),
+    )
+
+
 @verb(PretrainConfig)
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """Train an encoder by masked language modelling on packed rows.
@@ -203,14 +231,16 @@ def _train(
     if not len(split.validation):
         warn("the corpus holds no validation documents (see prepare's validation_share): no validation loss")
     blocks = Blocks(corpus, split.training, config.packing, config.seed, directory / "blocks")
-    if ranks.is_main:
-        _describe(config, corpus, encoder, blocks)
     if dry_run:
+        _describe(config, corpus, encoder, blocks)
         return {"dry_run": True, "documents": corpus.documents, "tokens": corpus.tokens}
     if ranks.is_main and not resuming:
         start_run(directory, config)
     ranks.barrier()
-
+    first = blocks.open(0, int(blocks.order(0)[0]))
+    config = follow_unpacked(config, first.packing_factor)
+    if ranks.is_main:
+        _describe(config, corpus, encoder, blocks)
     reader = SequenceReader(corpus, special, config.masking, config.packing.max_length, config.seed)
     stream = RowStream(
         reader,
@@ -239,7 +269,6 @@ def _train(
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
-    first = blocks.open(0, int(blocks.order(0)[0]))
     figures = trainer.run("pretrain")
     dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
@@ -255,6 +284,8 @@ def _train(
         "packing": {
             "efficiency": first.efficiency,
             "padded_efficiency": first.padded_efficiency,
+            "packing_factor": first.packing_factor,
+            "rows_per_update": config.rows_per_update,
             "capacity": config.packing.capacity,
             "max_length": config.packing.max_length,
             "dropped_predictions": dropped / max(1.0, dropped + predictions),

@@ -1,0 +1,60 @@
+"""Which sequences share a row: a library of its own, for any lengths (numpy and scipy; numba makes it fast).
+
+    counts = packing.count_lengths(lengths)
+    plan = packing.cutting_stock(counts, capacity=512)
+    row_offsets, order = packing.assign(plan, lengths, key)
+
+Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`. Names are resolved when first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "Plan": "histogram",
+    "count_lengths": "histogram",
+    "lower_bound": "bounds",
+    "cutting_stock": "rounding",
+    "best_fit": "pack_first",
+    "spfhp": "pack_first",
+    "lpfhp": "pack_first",
+    "nnlshp": "least_squares",
+    "assign": "assignment",
+    "OnlinePacker": "online",
+    "pack_stream": "online",
+    "deal": "dealing",
+    "suggest": "hyperparameters",
+}
+
+__all__ = [  # noqa: RUF022 (in the order of use)
+    "Plan",
+    "count_lengths",
+    "lower_bound",
+    "cutting_stock",
+    "best_fit",
+    "spfhp",
+    "lpfhp",
+    "nnlshp",
+    "assign",
+    "OnlinePacker",
+    "pack_stream",
+    "deal",
+    "suggest",
+]
+
+if TYPE_CHECKING:
+    from brimful.packing.assignment import assign
+    from brimful.packing.bounds import lower_bound
+    from brimful.packing.dealing import deal
+    from brimful.packing.histogram import Plan, count_lengths
+    from brimful.packing.hyperparameters import suggest
+    from brimful.packing.least_squares import nnlshp
+    from brimful.packing.online import OnlinePacker, pack_stream
+    from brimful.packing.pack_first import best_fit, lpfhp, spfhp
+    from brimful.packing.rounding import cutting_stock
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"brimful.packing.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'brimful.packing' has no attribute {name!r}")

@@ -30,6 +30,7 @@ def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = N
     beside = sequences[capacity - a + 1] - sequences[half + 1]
     space = beside * capacity - (tokens[capacity - a + 1] - tokens[half + 1])
     overflow = np.maximum(tokens[half + 1] - tokens[a] - space, 0)
-    l2 = int(sequences[-1] - sequences[half + 1]) + int(-(-overflow // capacity).max())
+    more = -(-overflow // capacity)
+    l2 = int(sequences[-1] - sequences[half + 1] + more.max())
     by_depth = -(-int(sequences[-1]) // max_sequences) if max_sequences else 0
     return max(-(-int(tokens[-1]) // capacity), l2, by_depth)

@@ -68,6 +68,17 @@ def test_the_saved_configuration_is_a_valid_one(chained, pretrained, tmp_path, c
     assert first == [line["loss.mlm"] for line in steps_and_losses(pretrained)[:1]]
 
 
+@pytest.mark.parametrize("keep", ["sequences", "rows"])
+def test_a_recipe_without_packing_is_followed(chained, tmp_path, call: Call, keep: str):
+    settings = ("--unpacked-batch-size", 24, "--unpacked-keep", keep, "--trainer.steps", 2)
+    packing = call(
+        "pretrain", "--data", chained, "--out", tmp_path / "run", "--seed", 3, *SMALL, *settings
+    ).value["packing"]
+    factor, rows = packing["packing_factor"], packing["rows_per_update"]
+    assert factor > 1.5
+    assert rows == 24 if keep == "rows" else abs(rows * factor - 24) <= factor / 2
+
+
 def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
     out = tmp_path / "run"
     process = start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL))

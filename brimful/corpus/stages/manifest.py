@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from brimful.console import warn
+from brimful.console import output_console, warn
 from brimful.corpus.stages.fates import FATES
 from brimful.corpus.tokenization.vocabulary_fit import quality
 from brimful.errors import BrimfulError
@@ -138,7 +137,7 @@ def show_summary(summary: dict[str, Any]) -> None:
             if not isinstance(value, list):
                 print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")

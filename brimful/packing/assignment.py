@@ -1,0 +1,117 @@
+"""From a plan on the histogram to sequence indices: which sequence takes which place in which row.
+
+Within a length, sequences take the places in a keyed random order, so a row's neighbours are strangers
+and differ each epoch, while the plan, which sees lengths alone, stays as good as it was.
+"""
+
+import numpy as np
+
+from brimful.compiled import HAVE_NUMBA, compiled
+from brimful.packing.histogram import Plan
+from brimful.randomness import hash_words, shuffle_bits, shuffle_words, shuffled_index
+
+_PART = 1 << 20  # lengths counted at a time: bincount widens them to int64
+
+
+@compiled
+def _group(lengths, starts, grouped):
+    """Fill `grouped`: the sequences of each length from `starts[length]` on, in order."""
+    following = starts.copy()
+    for sequence in range(len(lengths)):
+        length = lengths[sequence]
+        grouped[following[length]] = sequence
+        following[length] += 1
+
+
+@compiled
+def _shuffle(grouped, starts, bits, words, shuffled):
+    """Put the k-th sequence of a length where `shuffled_index` puts k."""
+    one = np.uint64(1)
+    for length in range(len(starts) - 1):
+        start, rounds = starts[length], words[length]
+        size, mask = np.uint64(starts[length + 1] - start), (one << bits[length]) - one
+        half = (bits[length] + one) >> one
+        for k in range(start, starts[length + 1]):
+            x = np.uint64(k - start)
+            while True:
+                for i in range(0, len(rounds), 2):
+                    x = (x * rounds[i] + rounds[i + 1]) & mask
+                    x ^= x >> half
+                if x < size:
+                    break
+            shuffled[start + np.int64(x)] = grouped[k]
+
+
+@compiled
+def _fill(lengths, offsets, repeats, starts, shuffled, order):
+    """Give each place of the rows, one after the other, the next sequence of its length."""
+    following = starts.copy()
+    place = 0
+    for pattern in range(len(repeats)):
+        for _ in range(repeats[pattern]):
+            for i in range(offsets[pattern], offsets[pattern + 1]):
+                order[place] = shuffled[following[lengths[i]]]
+                following[lengths[i]] += 1
+                place += 1
+
+
+def _order_by_loops(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    index = np.uint32 if len(lengths) < 2**32 else np.int64
+    grouped, shuffled = np.empty(len(lengths), dtype=index), np.empty(len(lengths), dtype=index)
+    _group(lengths, starts, grouped)
+    bits = np.array([shuffle_bits(size) for size in np.diff(starts).tolist()], dtype=np.uint64)
+    _shuffle(grouped, starts, bits, shuffle_words(keys), shuffled)
+    del grouped
+    order = np.empty(len(lengths), dtype=np.int64)
+    _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)
+    return order
+
+
+def _order_by_arrays(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The same order without numba."""
+    small = np.min_scalar_type(len(starts))  # numpy sorts 16 bits by radix
+    shuffled = np.argsort(lengths.astype(small), kind="stable")
+    for length in np.flatnonzero(np.diff(starts) > 1):
+        bucket = shuffled[starts[length] : starts[length + 1]]
+        bucket[shuffled_index(keys[length], np.arange(len(bucket)), len(bucket))] = bucket.copy()
+    patterns = np.split(plan.lengths.astype(small), plan.offsets[1:])  # and an empty one at the end
+    rows = [np.tile(pattern, times) for pattern, times in zip(patterns, [*plan.repeats, 1], strict=True)]
+    order = np.empty(len(lengths), dtype=np.int64)
+    order[np.argsort(np.concatenate(rows), kind="stable")] = shuffled
+    return order
+
+
+def _counted(lengths: np.ndarray, size: int) -> np.ndarray:
+    """int64 (size,): how many of `lengths` equal each index; those outside range(size) are left out."""
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(lengths), _PART):
+        part = lengths[start : start + _PART]
+        counts += np.bincount(part[(part >= 0) & (part < size)].astype(np.int64), minlength=size)
+    return counts
+
+
+def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+    """Give every sequence its place.
+
+    Args:
+        plan: a plan made from the histogram of exactly these `lengths`.
+        lengths: int (n,), tokens of each sequence.
+        key: decides the order within equal lengths.
+
+    Returns:
+        row_offsets int64 (rows + 1,) and order int64 (n,): row r holds the sequences
+        `order[row_offsets[r]:row_offsets[r + 1]]`. Rows, and the lengths in a row, come in the plan's order.
+        Every sequence appears exactly once.
+
+    Raises:
+        ValueError: the plan is for other lengths.
+    """
+    lengths = np.asarray(lengths)
+    counts = plan.counts()
+    if len(lengths) != counts.sum() or not np.array_equal(_counted(lengths, len(counts)), counts):
+        raise ValueError("the plan was made for other lengths")
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    keys = hash_words(key, np.arange(len(counts)))
+    order = (_order_by_loops if HAVE_NUMBA else _order_by_arrays)(plan, lengths, starts, keys)
+    row_offsets = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
+    return np.cumsum(row_offsets, out=row_offsets), order

@@ -1,0 +1,176 @@
+"""Packing a stream whose histogram nobody knows yet: a bounded buffer, and one rule for each row.
+
+Whenever the buffer is full, the sequence that has waited longest goes into the row. As long as the row has
+plenty of space, that is all. Near its end it is filled up: by one, two or three waiting sequences that take
+exactly the space left if there are such, else by the longest that fits, and so on.
+
+Of several pairs that take the space exactly, the most alike are best: very short sequences are what fills the
+rows of very long ones, so they should not be used up where others do. Where more than half of the waiting are
+longer than half a row, each of these needs a row of its own and few are left to fill it, so then the longest
+that fits comes first. As every row starts with the oldest, none starves.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.packing.bounds import lower_bound
+from brimful.packing.histogram import Plan, checked_counts, count_lengths
+from brimful.packing.waiting import INDEX, LENGTH, NEWER, OLDEST, OPEN, SPACE, WAITING, advance, empty_buffer
+
+
+class Rows(NamedTuple):
+    """Row r holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`.
+
+    Attributes:
+        row_offsets: int64 (rows + 1,), from 0.
+        order: int64 (sequences,), sequences by their running number in order of arrival.
+    """
+
+    row_offsets: np.ndarray
+    order: np.ndarray
+
+
+class OnlinePacker:
+    """Packs sequences as they come, looking at no more than `buffer` of them, beside the row it fills.
+
+    The rows depend on the stream alone, not on how it is cut into calls of `add`.
+
+    Waiting is bounded: of the rows that begin after a sequence arrived, it is in one of the first `buffer`,
+    or, where the stream ends before, in a row of `flush`.
+
+    Args:
+        capacity: token slots of a row.
+        buffer: sequences that may wait. More of them fill rows a little better.
+        max_sequences: the most sequences in a row (packing depth); None = no limit.
+
+    Raises:
+        BrimfulError: an argument is below 1.
+    """
+
+    def __init__(self, capacity: int, *, buffer: int = 1024, max_sequences: int | None = None) -> None:
+        checked_counts(np.empty(0), capacity, max_sequences)
+        if buffer < 1:
+            raise BrimfulError(f"buffer is {buffer}: it must be at least 1")
+        self.capacity = int(capacity)
+        self.buffer = int(buffer)
+        self.max_sequences = max_sequences
+        self._arrived = 0
+        self._open = np.empty(0, dtype=np.int64)
+        self._waiting = empty_buffer(self.buffer, self.capacity)
+
+    def add(self, lengths: np.ndarray) -> Rows:
+        """Take in the stream's next sequences.
+
+        Args:
+            lengths: int (n,), tokens of each.
+
+        Returns:
+            The rows that are complete since the last call.
+
+        Raises:
+            BrimfulError: a sequence is empty or longer than `capacity`; none of `lengths` is taken in then.
+        """
+        return self._advance(self._checked(lengths), self.buffer)
+
+    def flush(self) -> Rows:
+        """The end of the stream: all the rest, in rows. Should more come, its running numbers go on."""
+        rows = self._advance(np.empty(0, dtype=np.int64), 1)
+        if not len(self._open):
+            return rows
+        rest = self._open
+        self._open = np.empty(0, dtype=np.int64)
+        self._waiting.counters[[OPEN, SPACE]] = 0, self.capacity
+        order = np.concatenate([rows.order, rest])
+        return Rows(np.append(rows.row_offsets, len(order)), order)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the rows to come depend on, as JSON values; about `buffer` pairs of numbers."""
+        slots, counters = self._waiting.slots, self._waiting.counters
+        waiting = []
+        slot = counters[OLDEST]
+        while slot >= 0:
+            waiting.append(slots[slot, [INDEX, LENGTH]].tolist())
+            slot = slots[slot, NEWER]
+        return {
+            "capacity": self.capacity,
+            "buffer": self.buffer,
+            "max_sequences": self.max_sequences,
+            "arrived": self._arrived,
+            "waiting": waiting,
+            "open": self._open.tolist(),
+            "space": int(counters[SPACE]),
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> "OnlinePacker":
+        """A packer that goes on where `state()` was called.
+
+        Raises:
+            BrimfulError: more sequences wait, or longer ones, than there may.
+        """
+        packer = cls(state["capacity"], buffer=state["buffer"], max_sequences=state["max_sequences"])
+        waiting = np.array(state["waiting"], dtype=np.int64).reshape(-1, 2)
+        row = np.array(state["open"], dtype=np.int64)
+        used = packer.capacity - state["space"]
+        if len(waiting) >= packer.buffer or not len(row) <= used <= (packer.capacity if len(row) else 0):
+            raise BrimfulError(
+                f"not a packer's state: {len(waiting):,} sequences wait in a buffer of {packer.buffer:,}, and"
+                f" {len(row):,} take {used:,} of a row's {packer.capacity:,} tokens"
+            )
+        packer._advance(packer._checked(waiting[:, 1]), packer.buffer)
+        packer._waiting.slots[: len(waiting), INDEX] = waiting[:, 0]
+        packer._arrived = state["arrived"]
+        packer._open = row
+        packer._waiting.counters[[OPEN, SPACE]] = len(row), state["space"]
+        return packer
+
+    def _checked(self, lengths: np.ndarray) -> np.ndarray:
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if len(lengths) and lengths.min() < 1:
+            raise BrimfulError(
+                f"{(lengths < 1).sum():,} sequences have length 0 or less: leave empty sequences out"
+            )
+        if len(lengths) and lengths.max() > self.capacity:
+            raise BrimfulError(
+                f"{(lengths > self.capacity).sum():,} sequences are longer than the capacity of"
+                f" {self.capacity:,} tokens (the longest: {lengths.max():,}): cut them, or raise the capacity"
+            )
+        return lengths
+
+    def _advance(self, lengths: np.ndarray, limit: int) -> Rows:
+        at_hand = len(self._open) + int(self._waiting.counters[WAITING]) + len(lengths)
+        order = np.empty(at_hand, dtype=np.int64)
+        order[: len(self._open)] = self._open
+        row_offsets = np.zeros(at_hand + 1, dtype=np.int64)
+        depth = min(self.max_sequences or self.capacity, self.capacity)
+        rows, placed = advance(self._waiting, lengths, self._arrived, limit, depth, order, row_offsets)
+        self._arrived += len(lengths)
+        end = row_offsets[rows]
+        self._open = order[end:placed].copy()
+        return Rows(row_offsets[: rows + 1].copy(), order[:end].copy())
+
+
+def pack_stream(lengths: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
+    """The plan that an `OnlinePacker` makes of a whole stream: as many patterns as rows, in their order.
+
+    Args:
+        lengths: int (n,), tokens of each sequence, in order of arrival.
+        capacity: token slots of a row.
+        max_sequences: the most sequences in a row (packing depth); None = no limit.
+
+    Raises:
+        BrimfulError: a sequence is empty or longer than `capacity`, or a limit is below 1.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    packer = OnlinePacker(capacity, max_sequences=max_sequences)
+    first, rest = packer.add(lengths), packer.flush()
+    order = np.concatenate([first.order, rest.order])
+    return Plan(
+        capacity,
+        lengths[order].astype(np.int32),
+        np.concatenate([first.row_offsets, first.row_offsets[-1] + rest.row_offsets[1:]]),
+        np.ones(len(first.row_offsets) + len(rest.row_offsets) - 2, dtype=np.int64),
+        lower_bound(count_lengths(lengths), capacity, max_sequences),
+    )

@@ -1,0 +1,103 @@
+"""The picture of `brimful pack`: which lengths there are, and what fills a row."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.packing.histogram import Plan
+from brimful.storage import atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg", ".pdf")
+BANDS = 4
+"""Sequences of a row that are drawn one by one; the rest are one band."""
+BARS = 512
+WIDE = (11.0, 4.2)
+COLOURS = ("#2f6fb0", "#5f9fd4", "#92c0e6", "#c2dcf1", "#e3effa")
+EMPTY, INK = "#c8553d", "#40464f"
+
+
+def check_picture(path: str) -> None:
+    """Refuse a file name whose ending names no kind of picture.
+
+    Raises:
+        BrimfulError: it is none of `FORMATS`.
+    """
+    if Path(path).suffix not in FORMATS:
+        raise BrimfulError(f"plot is {path}: a picture is a {', '.join(FORMATS)} file")
+
+
+def draw_plan(path: str, counts: np.ndarray, plan: Plan) -> None:
+    """Draw the histogram and the plan's rows into a file.
+
+    Args:
+        counts: int64 (longest + 1,), number of sequences of each length.
+        plan: at least one row.
+    """
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    style = {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "brimful"}
+    with matplotlib.style.context(["default", style]):
+        figure = Figure(figsize=WIDE, layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _draw_lengths(left, counts)
+        _draw_rows(right, plan)
+        with atomic_file(path) as temporary:
+            metadata = {"Date": None} if Path(path).suffix == ".svg" else None
+            figure.savefig(temporary, format=Path(path).suffix[1:], dpi=150, metadata=metadata)
+
+
+def _draw_lengths(axes: "Axes", counts: np.ndarray) -> None:
+    """Share of sequences by length, and the share of all tokens that they hold."""
+    from matplotlib.ticker import FuncFormatter
+
+    longest = int(np.flatnonzero(counts).max(initial=1))
+    edges = np.linspace(1, longest + 1, min(longest, BARS) + 1).round() - 0.5
+    lengths = np.arange(len(counts))
+    for weights, name, colour in ((counts, "sequences", COLOURS[0]), (counts * lengths, "tokens", EMPTY)):
+        share = np.histogram(lengths, edges, weights=weights)[0] / max(1, int(weights.sum()))
+        axes.stairs(share * 100, edges, color=colour, linewidth=1.5, label=f"share of {name}")
+    axes.set_yscale("log", nonpositive="clip")  # the longest are often a hundred times as many
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlim(0, longest + 1)
+    axes.set_xlabel("tokens in a sequence")
+    axes.set_ylabel("%")
+    axes.set_title(f"{int(counts.sum()):,} sequences", loc="left", fontsize=11)
+    axes.legend(frameon=False, loc="upper center")
+
+
+def _draw_rows(axes: "Axes", plan: Plan) -> None:
+    """All rows side by side, by their longest sequence: each a column of its sequences, longest below."""
+    sizes = np.diff(plan.offsets)
+    bands = np.zeros((BANDS + 1, len(sizes)))
+    for band in range(BANDS):
+        has = sizes > band
+        bands[band, has] = plan.lengths[plan.offsets[:-1][has] + band]
+    each = np.repeat(np.arange(len(sizes)), sizes)
+    bands[BANDS] = np.bincount(each, plan.lengths, minlength=len(sizes)) - bands.sum(0)
+    order = np.lexsort(-bands[::-1])
+    edges = np.concatenate([[0], np.cumsum(plan.repeats[order])]) / max(1, plan.rows) * 100
+    names = ["longest sequence", "second", "third", "fourth", "all others"]
+    below = np.zeros(len(sizes))
+    for values, name, colour in zip(bands[:, order], names, COLOURS, strict=True):
+        if values.any():
+            axes.stairs(below + values, edges, baseline=below, fill=True, color=colour, label=name)
+        below = below + values
+    axes.stairs(
+        np.full(len(sizes), plan.capacity), edges, baseline=below, fill=True, color=EMPTY, label="empty"
+    )
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, plan.capacity)
+    axes.set_xlabel("% of the rows")
+    axes.set_ylabel("tokens in a row")
+    axes.set_title(
+        f"{plan.rows:,} rows, {plan.efficiency:.3%} full, {plan.packing_factor:.2f} sequences a row",
+        loc="left",
+        fontsize=11,
+    )
+    axes.legend(frameon=True, framealpha=0.9, loc="upper left", fontsize=8)

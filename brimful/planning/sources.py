@@ -1,0 +1,74 @@
+"""Where a length histogram comes from: a file of counts or of lengths, prepared data, or a task's texts."""
+
+from pathlib import Path
+
+import numpy as np
+
+from brimful.corpus.shards import Corpus
+from brimful.data.sequences import cut_documents
+from brimful.errors import BrimfulError
+from brimful.packing.histogram import count_lengths
+from brimful.storage import read_json
+
+
+def histogram_counts(path: Path) -> np.ndarray:
+    """int64 (longest + 1,): the counts of a JSON file {"counts": [...]}, counts[i] sequences of length i + 1.
+
+    Raises:
+        BrimfulError: the file cannot be read, or holds something else.
+    """
+    value = read_json(path)
+    counts = value.get("counts") if isinstance(value, dict) else None
+    if not (isinstance(counts, list) and counts and all(type(n) is int and 0 <= n < 2**53 for n in counts)):
+        raise BrimfulError(
+            f'{path} must be a JSON object with "counts": a list of whole numbers, counts[i] being how many'
+            " sequences have i + 1 tokens"
+        )
+    return np.array([0, *counts], dtype=np.int64)
+
+
+def npy_counts(path: Path) -> np.ndarray:
+    """int64 (longest + 1,): the counts of a .npy file with the length of each sequence.
+
+    Raises:
+        BrimfulError: the file cannot be read, or holds something else.
+    """
+    try:
+        lengths = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise BrimfulError(f"{path} is not a .npy file of whole numbers: {error}") from error
+    if not isinstance(lengths, np.ndarray) or lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise BrimfulError(f"{path} must hold a one-dimensional array of whole numbers, the lengths")
+    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) < 2**32:
+        raise BrimfulError(f"{path} holds lengths from {lengths.min():,} to {lengths.max():,}")
+    return count_lengths(lengths)
+
+
+def shard_counts(directory: Path, max_length: int) -> np.ndarray:
+    """int64 (longest + 1,): the sequences that prepared documents are cut into, special tokens included.
+
+    Raises:
+        BrimfulError: the folder holds no finished corpus.
+    """
+    corpus = Corpus.open(directory)
+    return count_lengths(cut_documents(corpus, np.arange(corpus.documents), max_length).length)
+
+
+def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:
+    """int64 (longest + 1,): a table's texts or pairs, encoded and cut as for fine-tuning.
+
+    Raises:
+        BrimfulError: no such table or tokenizer, or one that cannot be used.
+    """
+    from brimful.corpus.tokenization.tokenizer import load, special_ids
+    from brimful.data.examples import encode_texts
+    from brimful.tasks.table import read_table
+
+    table = read_table(path, labelled=False)
+    loaded = load(tokenizer)
+    pad = special_ids(loaded).pad
+    return count_lengths(
+        encode_texts(loaded, table.texts, table.second, max_length=max_length, pad=pad).lengths
+    )

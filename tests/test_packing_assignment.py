@@ -1,0 +1,138 @@
+"""Assignment of sequences to a plan's rows, with and without numba."""
+
+import json
+import os
+import sys
+import tracemalloc
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.packing.assignment import assign
+from brimful.packing.histogram import Plan, count_lengths
+from brimful.packing.pack_first import best_fit, spfhp
+from brimful.randomness import derive_key, hash_words, shuffled_index
+
+MODULE = sys.modules[assign.__module__]
+WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, Plan]:
+    """(lengths, a plan for them)."""
+    capacity = draw(st.integers(1, 64))
+    kinds = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=8))
+    lengths = draw(st.lists(st.sampled_from(kinds) | st.integers(1, capacity), max_size=300))
+    array = np.array(lengths, dtype=draw(st.sampled_from([np.uint8, np.int32, np.int64])))
+    pack = draw(st.sampled_from([best_fit, spfhp]))
+    return array, pack(count_lengths(array), capacity, draw(st.none() | st.integers(1, 8)))
+
+
+def naive_assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[list[int], list[int]]:
+    """A place at a time: the k-th sequence of a length waits at place `shuffled_index(k)` of a queue."""
+    queues = {}
+    for length in np.unique(lengths).tolist():
+        sequences = np.flatnonzero(lengths == length)
+        length_key = hash_words(key, np.array(length))
+        places = shuffled_index(length_key, np.arange(len(sequences)), len(sequences))
+        queues[length] = iter(sequences[np.argsort(places)].tolist())
+    row_offsets, order = [0], []
+    for pattern, repeats in zip(plan.patterns, plan.repeats.tolist(), strict=True):
+        for _ in range(repeats):
+            order += [next(queues[length]) for length in pattern]
+            row_offsets.append(len(order))
+    return row_offsets, order
+
+
+@pytest.fixture(params=[True, False], ids=["loops", "arrays"])
+def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "HAVE_NUMBA", request.param)
+
+
+@given(problem=problems(), word=st.integers(0, 2**64 - 1))
+def test_every_sequence_takes_one_place_of_its_length(problem: tuple, word: int) -> None:
+    lengths, plan = problem
+    row_offsets, order = assign(plan, lengths, np.uint64(word))
+    assert row_offsets.dtype == order.dtype == np.int64
+    assert sorted(order.tolist()) == list(range(len(lengths)))
+    rows = [tuple(lengths[order[a:b]].tolist()) for a, b in pairwise(row_offsets)]
+    expected: Counter[tuple[int, ...]] = Counter()
+    for pattern, repeats in zip(plan.patterns, plan.repeats.tolist(), strict=True):
+        expected[pattern] += repeats
+    assert Counter(rows) == expected
+
+
+@given(problem=problems(), word=st.integers(0, 2**64 - 1))
+def test_with_and_without_numba_the_same_as_place_by_place(problem: tuple, word: int) -> None:
+    lengths, plan = problem
+    row_offsets, order = naive_assign(plan, lengths, np.uint64(word))
+    for have_numba in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MODULE, "HAVE_NUMBA", have_numba)
+            assigned = assign(plan, lengths, np.uint64(word))
+        assert assigned[0].tolist() == row_offsets
+        assert assigned[1].tolist() == order
+
+
+@pytest.mark.usefixtures("_each_way")
+def test_neighbours_depend_on_the_key(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 100, 2000)
+    plan = best_fit(count_lengths(lengths), 512)
+    orders = [assign(plan, lengths, derive_key(seed, epoch))[1] for epoch in range(3)]
+    assert not np.array_equal(orders[0], orders[1])
+    # Of each place, the chance to hold the same sequence again is that of a draw among 20 of its length.
+    assert (orders[1] == orders[2]).mean() < 0.2
+
+
+def test_places_are_fair(seed: int) -> None:
+    """Over keys, a sequence lands in every place of its length equally often, whatever the other lengths."""
+    lengths = np.array([5] * 10 + [3] * 7)
+    plan = best_fit(count_lengths(lengths), 8)
+    orders = np.array([assign(plan, lengths, derive_key(seed, i))[1] for i in range(4000)])
+    for sequence, places in ((0, 10), (9, 10), (10, 7), (16, 7)):
+        times = np.bincount(np.nonzero(orders == sequence)[1])
+        times = times[times > 0]
+        assert len(times) == places
+        assert np.abs(times - 4000 / places).max() < 6 * (4000 / places) ** 0.5
+
+
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize(
+    "lengths",
+    [[3, 5], [3], [3, 4, 4], [4, 4], [], [-3, 4], [3, -1], [3, 9], [0, 3, 4], [3, 2**40], [3, 2**16 + 4]],
+)
+def test_a_plan_for_other_lengths_is_refused(lengths: list[int]) -> None:
+    plan = best_fit(count_lengths(np.array([3, 4])), 8)
+    with pytest.raises(ValueError, match="made for other lengths"):
+        assign(plan, np.array(lengths, dtype=np.int64), np.uint64(0))
+
+
+@pytest.mark.usefixtures("_each_way")
+def test_a_large_capacity(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 100_000, 3000)
+    row_offsets, order = assign(best_fit(count_lengths(lengths), 100_000), lengths, np.uint64(seed))
+    assert sorted(order.tolist()) == list(range(len(lengths)))
+    assert np.add.reduceat(lengths[order], row_offsets[:-1]).max() <= 100_000
+
+
+@pytest.mark.skipif(
+    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
+)
+def test_the_wikipedia_needs_little_memory(seed: int) -> None:
+    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    lengths = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    np.random.default_rng(seed).shuffle(lengths)
+    assign(best_fit(count_lengths(lengths[:100]), 512), lengths[:100], np.uint64(seed))  # compiles
+    tracemalloc.start()
+    row_offsets, order = assign(best_fit(counts, 512), lengths, np.uint64(seed))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak - row_offsets.nbytes - order.nbytes < 300e6
+    assert (np.bincount(order, minlength=len(lengths)) == 1).all()
+    tokens = np.concatenate([[0], np.cumsum(lengths[order])])
+    assert np.diff(tokens[row_offsets]).max() <= 512
