@@ -18,7 +18,14 @@ from brimful.data.blocks import Block, Blocks
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens, prediction_slots
 from brimful.data.sequences import SPECIAL_TOKENS, Sequences
 from brimful.errors import BrimfulError
+from brimful.packing.dealing import deal
 from brimful.randomness import derive_key, hash_words
+
+Row = tuple[int, Block, np.ndarray]
+"""Epoch, block, and int64 indices of the row's sequences in the block."""
+
+ROWS_PER_HAND = 4
+"""The least rows over which attention costs are evened out; more ranks can profit where it is less."""
 
 Cursor = dict[str, Any]
 """Where a stream stands: JSON values only."""
@@ -61,7 +68,7 @@ class SequenceReader:
 
     def batch(
         self,
-        parts: list[tuple[int, Block, np.ndarray]],
+        parts: list[Row],
         *,
         slots: int | None = None,
         sequence_slots: int | None = None,
@@ -115,7 +122,7 @@ class RowStream:
     """Updates of `rows_per_update` rows, in micro-batches of `rows_per_micro_batch`.
 
     Micro-batch i of an update belongs to rank `i % world`, so what an update holds does not depend on the
-    number of ranks.
+    number of ranks. Its rows are dealt to micro-batches so that ranks have about the same attention cost.
 
     Args:
         fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs.
@@ -155,7 +162,7 @@ class RowStream:
         """
         epoch, place, row = cursor["epoch"], cursor["block"], cursor["row"]
         plan = cursor.get("plan")
-        rows: list[tuple[int, Block, np.ndarray]] = []
+        rows: list[Row] = []
         while len(rows) < self.rows_per_update:
             number = int(self.blocks.order(epoch)[place])
             block = self._open(epoch, number)
@@ -172,12 +179,27 @@ class RowStream:
                 place, row, plan = place + 1, 0, None
                 if place == self.blocks.count:
                     epoch, place = epoch + 1, 0
+        rows = self._dealt(rows, derive_key(self.blocks.seed, "deal", epoch, place, row))
         starts = range(0, len(rows), self.rows_per_micro_batch)
         mine = [s for index, s in enumerate(starts) if index % self.world == self.rank]
         batches = [self._micro_batch(rows[s : s + self.rows_per_micro_batch]) for s in mine]
         return batches, {"epoch": epoch, "block": place, "row": row} | ({"plan": plan} if plan else {})
 
-    def _micro_batch(self, rows: list[tuple[int, Block, np.ndarray]]) -> PackedBatch:
+    def _dealt(self, rows: list[Row], key: np.uint64) -> list[Row]:
+        """An update's rows in an order in which every n-th micro-batch costs as much, for whatever n divides
+        the hands that its number of micro-batches allows."""
+        each = self.rows_per_micro_batch
+        micro_batches, left = divmod(len(rows), each)
+        most = min(micro_batches, len(rows) // ROWS_PER_HAND)
+        hands = max((n for n in range(1, most + 1) if micro_batches % n == 0), default=1)
+        if left or hands == 1:
+            return rows
+        costs = np.array([np.square(b.sequences.length[row], dtype=np.int64).sum() for _, b, row in rows])
+        dealt, _ = deal(costs, hands, len(rows) // hands, key)
+        order = dealt[0].reshape(hands, -1, each).swapaxes(0, 1).ravel()
+        return [rows[i] for i in order]
+
+    def _micro_batch(self, rows: list[Row]) -> PackedBatch:
         config = self.blocks.config
         slots = self.rows_per_micro_batch * config.capacity
         sequence_slots = None

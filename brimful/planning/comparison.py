@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
 from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, hash_words, permutation
+from brimful.randomness import derive_key, hash_words, permutation, shuffled_index
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
@@ -32,6 +33,7 @@ DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
 STREAM = 2_000_000
 """The most sequences that the online packer is shown."""
 LARGEST_CAPACITY = 65_536
+RANKS, ROWS_PER_RANK, ROWS = (8, 64), 4, 1_000_000
 
 
 def best_fit_by_capacity(counts: np.ndarray, capacity: int) -> list[dict[str, Any]]:
@@ -54,6 +56,26 @@ def draw_lengths(counts: np.ndarray, most: int) -> np.ndarray:
     else:
         places = (hash_words(key, np.arange(most)) % np.uint64(total)).astype(np.int64)
     return np.searchsorted(np.cumsum(counts), places, side="right")
+
+
+def attention_balance(plan: Plan) -> list[dict[str, Any]]:
+    """What attention costs the dearest rank over the mean rank, rows dealt by cost and at random.
+
+    Of at most `ROWS` rows of the plan, drawn at random, every rank gets `ROWS_PER_RANK` in each update.
+    """
+    rows = shuffled_index(derive_key("rows"), np.arange(min(plan.rows, ROWS)), plan.rows)
+    pattern = np.searchsorted(np.cumsum(plan.repeats), rows, side="right")
+    costs = np.add.reduceat(np.square(plan.lengths, dtype=np.int64), plan.offsets[:-1])[pattern]
+    found = []
+    for ranks in RANKS:
+        dealt, _ = deal(costs, ranks, ROWS_PER_RANK, derive_key("deal"))
+        if len(dealt):
+            mean, worst = imbalance(costs, dealt)
+            at_random = np.arange(dealt.size).reshape(dealt.shape)
+            found.append(
+                {"ranks": ranks, "mean": mean, "worst": worst, "random": imbalance(costs, at_random)[0]}
+            )
+    return found
 
 
 class Comparison:

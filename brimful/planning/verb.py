@@ -17,9 +17,11 @@ from brimful.packing.histogram import checked_counts
 from brimful.planning.comparison import (
     DEPTHS,
     NNLSHP_DEPTHS,
+    ROWS_PER_RANK,
     Algorithm,
     Comparison,
     Depth,
+    attention_balance,
     best_fit_by_capacity,
 )
 from brimful.planning.plot import check_picture, draw_plan
@@ -118,9 +120,12 @@ class Plans(list[dict[str, Any]]):
 
     Attributes:
         by_capacity: capacity, depth and efficiency of best-fit in larger and larger rows.
+        by_ranks: attention cost of the dearest rank over the mean, in the best plan's rows: dealt by cost
+            (mean and worst of the updates), and at random.
     """
 
     by_capacity: list[dict[str, Any]]
+    by_ranks: list[dict[str, Any]]
 
 
 def show_plans(plans: Plans) -> None:
@@ -138,6 +143,11 @@ def show_plans(plans: Plans) -> None:
     if plans.by_capacity:
         console.print("\nEfficiency % by capacity and depth (best-fit)\n")
         console.print(_capacity_table(plans.by_capacity))
+    if plans.by_ranks:
+        console.print(
+            f"\nAttention cost of the dearest rank over the mean, {ROWS_PER_RANK} rows a rank (best plan)\n"
+        )
+        console.print(_rank_table(plans.by_ranks))
 
 
 def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
@@ -163,6 +173,13 @@ def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
     for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
         row = {plan["depth"]: _percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
         table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
+    return table
+
+
+def _rank_table(plans: Sequence[dict[str, Any]]) -> Table:
+    table = _table("ranks", "dealt by cost", "worst update", "at random")
+    for plan in plans:
+        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in ("mean", "worst", "random")))
     return table
 
 
@@ -218,6 +235,7 @@ def pack(config: PackConfig) -> Plans:
                 best = plan
             advance()
     plans.by_capacity = best_fit_by_capacity(counts, config.capacity)
+    plans.by_ranks = attention_balance(best) if best is not None and best.rows else []
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
