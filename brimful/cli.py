@@ -47,7 +47,7 @@ def _help() -> str:
         f"{verbs}\n\n"
         "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no\n"
         "other option has that name. Every verb takes --config FILE.yaml, and its options again on top;\n"
-        "--json prints one JSON object on stdout; verbs that write take --dry-run, which only checks.\n"
+        "--json prints one JSON value on stdout; verbs that write take --dry-run, which only checks.\n"
     )
 
 
@@ -58,7 +58,7 @@ class Common:
     config: str | None = None
     """YAML file with this verb's options; flags override it."""
     json: bool = False
-    """Print the result as one JSON object on stdout."""
+    """Print the result as JSON, on one line of stdout."""
     debug: bool = False
     """Show the traceback of an error."""
 
