@@ -160,6 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except SystemError as error:
+        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise
+        print("interrupted", file=sys.stderr)  # in a compiled loop, which reports it so
+        return 130
     except BrokenPipeError:
         return 141
     except (BrimfulError, OSError, MemoryError) as error:
@@ -192,7 +197,8 @@ def entry() -> None:
     """The console script."""
     code = main()
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader left; what is still buffered goes nowhere, and silently
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141

@@ -60,6 +60,8 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         BrimfulError: the file cannot be written. `path` is then as it was before.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +166,8 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise BrimfulError(f"{path} is nested too deeply to be Brimful's") from error
     except ValueError as error:
         raise BrimfulError(f"{path} is not valid JSON ({error}); it is damaged or not Brimful's") from error
 

@@ -39,9 +39,20 @@ def test_figures_of_the_wikipedia() -> None:
     assert suggest(1.7, 32, multiple_of=8).rows_per_update == 16
 
 
+def test_what_is_kept_is_one_of_two() -> None:
+    with pytest.raises(BrimfulError, match="did you mean 'rows'"):
+        suggest(2.0, 8, keep="row")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("factor", "batch", "betas"),
-    [(0.5, 8, (0.9,)), (float("nan"), 8, (0.9,)), (2.0, 0, (0.9,)), (2.0, 8, (1.0,))],
+    [
+        (0.5, 8, (0.9,)),
+        (float("nan"), 8, (0.9,)),
+        (float("inf"), 8, (0.9,)),
+        (2.0, 0, (0.9,)),
+        (2.0, 8, (1.0,)),
+    ],
 )
 def test_what_cannot_be(factor: float, batch: int, betas: tuple[float, ...]) -> None:
     with pytest.raises(BrimfulError):

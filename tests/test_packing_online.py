@@ -195,10 +195,10 @@ def test_a_new_stream_after_a_flush() -> None:
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ([3, 0, 5], "^1 sequences have length 0"),
-        ([0, -4], "^2 sequences have length 0 or less"),
+        ([3, 0, 5], "^1 sequence has length 0"),
+        ([0, -4], r"^2 sequences have a length below 1 \(the shortest: -4\)"),
         ([11, 3, 17], r"^2 sequences are longer than the capacity of 10 tokens \(the longest: 17\)"),
-        ([3, 10**15], "^1 sequences are longer"),
+        ([3, 10**15], "^1 sequence is longer"),
     ],
 )
 def test_a_length_that_fits_no_row_changes_nothing(lengths: list[int], message: str) -> None:
@@ -220,6 +220,11 @@ def test_limits_below_one_are_refused(capacity: int, buffer: int, most: int | No
     "damage",
     [
         {"waiting": [[0, 3]] * 4},
+        {"waiting": [[0, 3], [0, 4]]},
+        {"waiting": [[9, 3]]},
+        {"arrived": "x"},
+        {"capacity": "10"},
+        {"buffer": 1.5},
         {"waiting": [[0, 11]]},
         {"waiting": [[0, 0]]},
         {"space": -1},

@@ -1,6 +1,7 @@
 """`brimful pack`: its sources, its tables for people and for programs, its pictures, and its refusals."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,11 @@ def test_larger_rows_are_fuller(lengths: np.ndarray) -> None:
     assert sorted(by_depth.values()) == [by_depth[depth] for depth in (2, 3, 4, 8, 16, None)]
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
 def test_pictures(histogram: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"rows.{suffix}"
     assert main(["pack", "--histogram", str(histogram), "--plot", str(path)]) == 0
-    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix.lower()]
     assert path.read_bytes().startswith(start)
     assert path.stat().st_size > 5000
 
@@ -177,6 +178,8 @@ def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest
         ('{"counts": [1, -2]}', '"counts"'),
         ('{"counts": [1, 2.5]}', '"counts"'),
         ('{"counts": [true]}', '"counts"'),
+        ("[" * 100_000, "nested"),
+        (json.dumps({"counts": [2**52] * 512}), "too many"),
         (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences are longer than the capacity of 512"),
     ],
 )
@@ -196,8 +199,11 @@ def test_histograms_that_are_none(
             np.array([3, 700, 513]),
             "2 sequences are longer than the capacity of 512 tokens (the longest: 700)",
         ),
-        (np.array([3, -1]), "-1"),
-        (np.array([2**40]), "1,099,511,627,776"),
+        (np.array([3, -1]), "1 sequence has a length below 1 (the shortest: -1)"),
+        (
+            np.array([2**40]),
+            "1 sequence is longer than the capacity of 512 tokens (the longest: 1,099,511,627,776)",
+        ),
         (np.array([3.0]), "whole numbers"),
         (np.array([[3]]), "one-dimensional"),
         (np.array([{"a": 1}], dtype=object), "not a .npy file"),
@@ -228,6 +234,11 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--data", "d", "--max-length", "2"], "max_length is 2"),
         (["--data", "d", "--max-length", "600"], "max_length is 600"),
         (["--histogram", "h", "--plot", "rows.gif"], "rows.gif"),
+        (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity is"),
+        (["--histogram", "h", "--max-length", "16"], "--max-length is for"),
+        (["--histogram", "h", "--algorithm", "online", "--out", "o.json"], "online"),
+        (["--histogram", "h", "--out", "h"], "different files"),
+        (["--histogram", "h", "--plot", "b.png", "--out", "./b.png"], "different files"),
     ],
 )
 def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,8 +248,17 @@ def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.C
 def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "nnlshp")
     assert found["depth"] == 3
-    flags = ("--histogram", histogram, "--algorithm", "nnlshp", "--depth", 8)
-    assert "cutting-stock" in refused(capsys, *flags)
+    for depth, named in ((8, "8 sequences in 512 tokens"), ("none", "any number of sequences in 512 tokens")):
+        line = refused(capsys, "--histogram", histogram, "--algorithm", "nnlshp", "--depth", depth)
+        assert named in line
+        assert "cutting-stock" in line
+
+
+def test_a_device_is_not_replaced(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(os.devnull).stat()
+    assert main(["pack", "--histogram", str(histogram), "--out", os.devnull]) == 1
+    assert "not a file" in capsys.readouterr().err
+    assert Path(os.devnull).stat().st_rdev == before.st_rdev
 
 
 def test_draws_follow_the_histogram(lengths: np.ndarray) -> None:

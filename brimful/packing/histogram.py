@@ -7,10 +7,14 @@ hundred numbers, however large the corpus.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NoReturn
 
 import numpy as np
 
 from brimful.errors import BrimfulError
+
+LARGEST_CAPACITY = 1 << 24
+_MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
 
 
 def count_lengths(lengths: np.ndarray) -> np.ndarray:
@@ -18,30 +22,76 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
     return np.bincount(np.asarray(lengths, dtype=np.int64))
 
 
+def check_limits(capacity: int, max_sequences: int | None) -> None:
+    """Refuse what no row can have.
+
+    Raises:
+        BrimfulError: a limit is below 1, or the capacity is above 16,777,216.
+    """
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise BrimfulError(f"capacity is {capacity}: it must be at least 1 and at most {LARGEST_CAPACITY:,}")
+    if max_sequences is not None and max_sequences < 1:
+        raise BrimfulError(f"max_sequences is {max_sequences}: it must be at least 1")
+
+
+def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """The lengths as int64 (n,), if each fits a row.
+
+    Raises:
+        BrimfulError: they are no whole numbers, or one is below 1 or above `capacity`.
+    """
+    lengths = np.asarray(lengths)
+    if lengths.ndim != 1 or (len(lengths) and lengths.dtype.kind not in "iu"):
+        raise BrimfulError("lengths must be a one-dimensional array of whole numbers")
+    if len(lengths):
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        if shortest < 1:
+            _refuse_empty(int((lengths < 1).sum()), shortest)
+        if longest > capacity:
+            _refuse_long(int((lengths > capacity).sum()), longest, capacity)
+    return lengths.astype(np.int64)
+
+
 def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None) -> np.ndarray:
     """The counts as int64 (capacity + 1,), if sequences of these lengths can share rows.
 
     Raises:
-        BrimfulError: a sequence is empty or longer than `capacity`, a count is negative, or a limit
-            is below 1.
+        BrimfulError: a sequence is empty or longer than `capacity`, the counts are not whole numbers of at
+            least 0, all rows together would have 2^62 slots, or see `check_limits`.
     """
-    counts = np.asarray(counts, dtype=np.int64)
-    if capacity < 1:
-        raise BrimfulError(f"capacity is {capacity}: it must be at least 1")
-    if max_sequences is not None and max_sequences < 1:
-        raise BrimfulError(f"max_sequences is {max_sequences}: it must be at least 1")
-    if counts.ndim != 1 or (counts < 0).any():
-        raise BrimfulError("a length histogram is a list of counts, each at least 0")
-    if len(counts) and counts[0]:
-        raise BrimfulError(f"{counts[0]:,} sequences have length 0: leave empty sequences out")
-    if too_long := int(counts[capacity + 1 :].sum()):
+    check_limits(capacity, max_sequences)
+    counts = np.asarray(counts)
+    whole = counts.dtype.kind in "iu" or not counts.size
+    if counts.ndim != 1 or not whole or (counts < 0).any():
+        raise BrimfulError("a length histogram is a list of counts, each a whole number of at least 0")
+    if counts.sum(dtype=np.float64) * capacity >= _MOST_SLOTS:
         raise BrimfulError(
-            f"{too_long:,} sequences are longer than the capacity of {capacity:,} tokens (the longest:"
-            f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
+            f"{counts.sum(dtype=np.float64):,.0f} sequences are too many for rows of {capacity:,}"
         )
+    counts = counts.astype(np.int64)
+    if len(counts) and counts[0]:
+        _refuse_empty(int(counts[0]), 0)
+    if too_long := int(counts[capacity + 1 :].sum()):
+        _refuse_long(too_long, int(np.flatnonzero(counts)[-1]), capacity)
     fitting = np.zeros(capacity + 1, dtype=np.int64)
     fitting[: len(counts)] = counts[: capacity + 1]
     return fitting
+
+
+def _refuse_empty(count: int, shortest: int) -> NoReturn:
+    what = "length 0" if shortest == 0 else f"a length below 1 (the shortest: {shortest})"
+    raise BrimfulError(f"{_sequences(count, 'has', 'have')} {what}: leave empty sequences out")
+
+
+def _refuse_long(count: int, longest: int, capacity: int) -> NoReturn:
+    raise BrimfulError(
+        f"{_sequences(count, 'is', 'are')} longer than the capacity of {capacity:,} tokens (the longest:"
+        f" {longest:,}): cut them, or raise the capacity"
+    )
+
+
+def _sequences(count: int, one: str, more: str) -> str:
+    return f"1 sequence {one}" if count == 1 else f"{count:,} sequences {more}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,11 @@ Two ways to follow a recipe that was found without packing:
   so that a moment forgets after as many sequences as before.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, nearest
 
 Keep = Literal["sequences", "rows"]
 
@@ -53,8 +54,10 @@ def suggest(
     Raises:
         BrimfulError: a packing factor or a batch size below 1, or a decay rate outside [0, 1).
     """
-    if not packing_factor >= 1:
+    if not 1 <= packing_factor < math.inf:
         raise BrimfulError(f"packing_factor is {packing_factor}: a row holds at least one sequence")
+    if keep not in get_args(Keep):
+        raise BrimfulError(f"keep is {keep!r}: {nearest(keep, get_args(Keep))}")
     if batch_size < 1 or multiple_of < 1:
         raise BrimfulError(f"batch_size is {batch_size}, multiple_of {multiple_of}: they must be at least 1")
     if not all(0 <= beta < 1 for beta in betas):

@@ -37,12 +37,14 @@ RANKS, ROWS_PER_RANK, ROWS = (8, 64), 4, 1_000_000
 
 
 def best_fit_by_capacity(counts: np.ndarray, capacity: int) -> list[dict[str, Any]]:
-    """Best-fit's efficiency for every depth, in rows of `capacity`, twice it, and so on up to 65,536."""
+    """Best-fit's efficiency at every depth, in rows of `capacity`, of twice it, and so on up to 65,536."""
     plans = []
-    while capacity <= LARGEST_CAPACITY:
+    rows = 2
+    while capacity <= LARGEST_CAPACITY and rows > 1:
         for depth in DEPTHS:
             plan = best_fit(counts, capacity, depth)
             plans.append({"capacity": capacity, "depth": depth, "efficiency": plan.efficiency})
+        rows = plan.rows
         capacity *= 2
     return plans
 
@@ -66,14 +68,23 @@ def attention_balance(plan: Plan) -> list[dict[str, Any]]:
     rows = shuffled_index(derive_key("rows"), np.arange(min(plan.rows, ROWS)), plan.rows)
     pattern = np.searchsorted(np.cumsum(plan.repeats), rows, side="right")
     costs = np.add.reduceat(np.square(plan.lengths, dtype=np.int64), plan.offsets[:-1])[pattern]
+    tokens = np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64)[pattern]
     found = []
     for ranks in RANKS:
         dealt, _ = deal(costs, ranks, ROWS_PER_RANK, derive_key("deal"))
         if len(dealt):
             mean, worst = imbalance(costs, dealt)
+            tokens_mean, tokens_worst = imbalance(tokens, dealt)
             at_random = np.arange(dealt.size).reshape(dealt.shape)
             found.append(
-                {"ranks": ranks, "mean": mean, "worst": worst, "random": imbalance(costs, at_random)[0]}
+                {
+                    "ranks": ranks,
+                    "mean": mean,
+                    "worst": worst,
+                    "random": imbalance(costs, at_random)[0],
+                    "tokens_mean": tokens_mean,
+                    "tokens_worst": tokens_worst,
+                }
             )
     return found
 
@@ -104,7 +115,7 @@ class Comparison:
             started = time.perf_counter()
             plan = pack_stream(lengths, self.capacity, depth)
         else:
-            PLANNERS[algorithm](np.array([0, 1]), 8, depth)
+            PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
             started = time.perf_counter()
             plan = PLANNERS[algorithm](counts, self.capacity, depth)
         seconds = time.perf_counter() - started

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 BANDS = 4
 """Sequences of a row that are drawn one by one; the rest are one band."""
-BARS = 512
+BARS, COLUMNS = 512, 2000
 WIDE = (11.0, 4.2)
 COLOURS = ("#2f6fb0", "#5f9fd4", "#92c0e6", "#c2dcf1", "#e3effa")
-EMPTY, INK = "#c8553d", "#40464f"
+TOKENS, EMPTY = "#3a7d44", "#c8553d"
+
+
+def percent(share: float) -> str:
+    """Three decimals; 100 only where it is exact."""
+    return f"{share if share == 1 else min(share, 0.99999):.3%}".removesuffix("%")
 
 
 def check_picture(path: str) -> None:
@@ -27,7 +32,7 @@ def check_picture(path: str) -> None:
     Raises:
         BrimfulError: it is none of `FORMATS`.
     """
-    if Path(path).suffix not in FORMATS:
+    if Path(path).suffix.lower() not in FORMATS:
         raise BrimfulError(f"plot is {path}: a picture is a {', '.join(FORMATS)} file")
 
 
@@ -48,31 +53,43 @@ def draw_plan(path: str, counts: np.ndarray, plan: Plan) -> None:
         _draw_lengths(left, counts)
         _draw_rows(right, plan)
         with atomic_file(path) as temporary:
-            metadata = {"Date": None} if Path(path).suffix == ".svg" else None
-            figure.savefig(temporary, format=Path(path).suffix[1:], dpi=150, metadata=metadata)
+            kind = Path(path).suffix.lower()[1:]
+            figure.savefig(
+                temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+            )
 
 
 def _draw_lengths(axes: "Axes", counts: np.ndarray) -> None:
     """Share of sequences by length, and the share of all tokens that they hold."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     longest = int(np.flatnonzero(counts).max(initial=1))
     edges = np.linspace(1, longest + 1, min(longest, BARS) + 1).round() - 0.5
     lengths = np.arange(len(counts))
-    for weights, name, colour in ((counts, "sequences", COLOURS[0]), (counts * lengths, "tokens", EMPTY)):
+    for weights, name, colour, style in (
+        (counts, "sequences", COLOURS[0], "-"),
+        (counts * lengths, "tokens", TOKENS, "--"),
+    ):
         share = np.histogram(lengths, edges, weights=weights)[0] / max(1, int(weights.sum()))
-        axes.stairs(share * 100, edges, color=colour, linewidth=1.5, label=f"share of {name}")
+        axes.stairs(
+            share * 100, edges, color=colour, linestyle=style, linewidth=1.5, label=f"share of {name}"
+        )
     axes.set_yscale("log", nonpositive="clip")  # the longest are often a hundred times as many
+    axes.set_ylim(top=100)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0, longest + 1)
     axes.set_xlabel("tokens in a sequence")
     axes.set_ylabel("%")
     axes.set_title(f"{int(counts.sum()):,} sequences", loc="left", fontsize=11)
-    axes.legend(frameon=False, loc="upper center")
+    axes.legend(frameon=False, loc="upper center", ncols=2)
 
 
 def _draw_rows(axes: "Axes", plan: Plan) -> None:
-    """All rows side by side, by their longest sequence: each a column of its sequences, longest below."""
+    """All rows side by side, by their longest sequence: each a column of its sequences, longest below.
+
+    Of many patterns, those at `COLUMNS` equal distances are drawn.
+    """
     sizes = np.diff(plan.offsets)
     bands = np.zeros((BANDS + 1, len(sizes)))
     for band in range(BANDS):
@@ -81,23 +98,28 @@ def _draw_rows(axes: "Axes", plan: Plan) -> None:
     each = np.repeat(np.arange(len(sizes)), sizes)
     bands[BANDS] = np.bincount(each, plan.lengths, minlength=len(sizes)) - bands.sum(0)
     order = np.lexsort(-bands[::-1])
-    edges = np.concatenate([[0], np.cumsum(plan.repeats[order])]) / max(1, plan.rows) * 100
+    ends = np.cumsum(plan.repeats[order]) / plan.rows * 100
+    if len(order) > COLUMNS:
+        edges = np.linspace(0, 100, COLUMNS + 1)
+        order = order[np.searchsorted(ends, (edges[1:] + edges[:-1]) / 2)]
+    else:
+        edges = np.concatenate([[0], ends])
     names = ["longest sequence", "second", "third", "fourth", "all others"]
-    below = np.zeros(len(sizes))
+    below = np.zeros(len(order))
     for values, name, colour in zip(bands[:, order], names, COLOURS, strict=True):
         if values.any():
             axes.stairs(below + values, edges, baseline=below, fill=True, color=colour, label=name)
         below = below + values
-    axes.stairs(
-        np.full(len(sizes), plan.capacity), edges, baseline=below, fill=True, color=EMPTY, label="empty"
-    )
+    if plan.efficiency < 1:
+        full = np.full(len(order), plan.capacity)
+        axes.stairs(full, edges, baseline=below, fill=True, color=EMPTY, label="empty")
     axes.set_xlim(0, 100)
     axes.set_ylim(0, plan.capacity)
     axes.set_xlabel("% of the rows")
     axes.set_ylabel("tokens in a row")
     axes.set_title(
-        f"{plan.rows:,} rows, {plan.efficiency:.3%} full, {plan.packing_factor:.2f} sequences a row",
+        f"{plan.rows:,} rows, {percent(plan.efficiency)} % full, {plan.packing_factor:.2f} sequences a row",
         loc="left",
         fontsize=11,
     )
-    axes.legend(frameon=True, framealpha=0.9, loc="upper left", fontsize=8)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=6, fontsize=8)

@@ -7,7 +7,7 @@ import numpy as np
 from brimful.corpus.shards import Corpus
 from brimful.data.sequences import cut_documents
 from brimful.errors import BrimfulError
-from brimful.packing.histogram import count_lengths
+from brimful.packing.histogram import checked_lengths, count_lengths
 from brimful.storage import read_json
 
 
@@ -27,23 +27,24 @@ def histogram_counts(path: Path) -> np.ndarray:
     return np.array([0, *counts], dtype=np.int64)
 
 
-def npy_counts(path: Path) -> np.ndarray:
+def npy_counts(path: Path, capacity: int) -> np.ndarray:
     """int64 (longest + 1,): the counts of a .npy file with the length of each sequence.
 
     Raises:
-        BrimfulError: the file cannot be read, or holds something else.
+        BrimfulError: the file cannot be read, or holds something else than lengths up to `capacity`.
     """
     try:
         lengths = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
-        raise BrimfulError(f"{path} is not a .npy file of whole numbers: {error}") from error
-    if not isinstance(lengths, np.ndarray) or lengths.ndim != 1 or lengths.dtype.kind not in "iu":
-        raise BrimfulError(f"{path} must hold a one-dimensional array of whole numbers, the lengths")
-    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) < 2**32:
-        raise BrimfulError(f"{path} holds lengths from {lengths.min():,} to {lengths.max():,}")
-    return count_lengths(lengths)
+        raise BrimfulError(f"{path} is not a .npy file of whole numbers") from error
+    if not isinstance(lengths, np.ndarray):
+        raise BrimfulError(f"{path} is a .npz archive, not a .npy file of whole numbers")
+    try:
+        return count_lengths(checked_lengths(lengths, capacity))
+    except BrimfulError as error:
+        raise BrimfulError(f"{path}: {error}") from error
 
 
 def shard_counts(directory: Path, max_length: int) -> np.ndarray:

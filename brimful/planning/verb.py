@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,21 +9,22 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from brimful.config import require_positive, verb
+from brimful.config import verb
 from brimful.console import output_console, progress, say, warn
 from brimful.errors import BrimfulError, UsageError
-from brimful.packing.histogram import checked_counts
+from brimful.packing.histogram import check_limits, checked_counts
 from brimful.planning.comparison import (
     DEPTHS,
     NNLSHP_DEPTHS,
     ROWS_PER_RANK,
+    STREAM,
     Algorithm,
     Comparison,
     Depth,
     attention_balance,
     best_fit_by_capacity,
 )
-from brimful.planning.plot import check_picture, draw_plan
+from brimful.planning.plot import check_picture, draw_plan, percent
 from brimful.planning.sources import histogram_counts, npy_counts, shard_counts, text_counts
 from brimful.storage import write_json
 
@@ -63,7 +63,7 @@ class PackConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "capacity")
+        check_limits(self.capacity, None)
         given = [
             name for name in ("histogram", "data", "lengths", "texts") if getattr(self, name) is not None
         ]
@@ -74,6 +74,8 @@ class PackConfig:
             )
         if (self.texts is None) != (self.tokenizer is None):
             raise UsageError("--texts and --tokenizer go together")
+        if self.max_length is not None and self.data is None and self.texts is None:
+            raise UsageError("--max-length is for --data and --texts, whose sequences are cut here")
         if self.max_length is not None and not 3 <= self.max_length <= self.capacity:
             raise BrimfulError(
                 f"max_length is {self.max_length}: it must be at least 3 and at most capacity"
@@ -81,6 +83,11 @@ class PackConfig:
             )
         if self.plot is not None:
             check_picture(self.plot)
+        if self.algorithm == "online" and (self.plot or self.out):
+            raise UsageError("online makes rows, not a plan: --plot and --out need another algorithm")
+        files = [path for path in (self.plot, self.out, getattr(self, given[0])) if path is not None]
+        if len({Path(path).resolve() for path in files}) < len(files):
+            raise UsageError("--plot, --out and the input must be different files")
         for depth in self.depth:
             if depth != "none" and depth < 1:
                 raise BrimfulError(f"depth is {depth}: it must be at least 1, or none")
@@ -92,7 +99,7 @@ def _counts(config: PackConfig) -> np.ndarray:
     if config.histogram is not None:
         counts = histogram_counts(Path(config.histogram))
     elif config.lengths is not None:
-        counts = npy_counts(Path(config.lengths))
+        counts = npy_counts(Path(config.lengths), config.capacity)
     elif config.data is not None:
         counts = shard_counts(Path(config.data), most)
     else:
@@ -121,7 +128,7 @@ class Plans(list[dict[str, Any]]):
     Attributes:
         by_capacity: capacity, depth and efficiency of best-fit in larger and larger rows.
         by_ranks: attention cost of the dearest rank over the mean, in the best plan's rows: dealt by cost
-            (mean and worst of the updates), and at random.
+            (mean and worst of the updates), and at random; and tokens, dealt so.
     """
 
     by_capacity: list[dict[str, Any]]
@@ -140,12 +147,15 @@ def show_plans(plans: Plans) -> None:
         f" average; rows of {first['capacity']:,}\n"
     )
     console.print(_plan_table(plans))
+    if any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans):
+        console.print(f"\nonline was shown {STREAM:,} sequences, drawn at random")
     if plans.by_capacity:
         console.print("\nEfficiency % by capacity and depth (best-fit)\n")
         console.print(_capacity_table(plans.by_capacity))
     if plans.by_ranks:
         console.print(
-            f"\nAttention cost of the dearest rank over the mean, {ROWS_PER_RANK} rows a rank (best plan)\n"
+            f"\nThe dearest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
+            " and tokens\n"
         )
         console.print(_rank_table(plans.by_ranks))
 
@@ -159,7 +169,7 @@ def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
             plan["algorithm"],
             _depth(plan["depth"]),
             f"{plan['rows']:,}",
-            _percent(plan["efficiency"]),
+            percent(plan["efficiency"]),
             f"{plan['packing_factor']:.3f}",
             f"{plan['seconds']:.4f}" if plan["seconds"] < 0.1 else f"{plan['seconds']:.2f}",
             f"{plan['rows_above_bound']:,}",
@@ -171,15 +181,16 @@ def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
     depths = list(dict.fromkeys(plan["depth"] for plan in plans))
     table = _table("capacity", *(f"depth {_depth(depth)}" for depth in depths))
     for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
-        row = {plan["depth"]: _percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
+        row = {plan["depth"]: percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
         table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
     return table
 
 
 def _rank_table(plans: Sequence[dict[str, Any]]) -> Table:
-    table = _table("ranks", "dealt by cost", "worst update", "at random")
+    table = _table("ranks", "dealt by cost", "worst update", "at random", "tokens", "worst update")
     for plan in plans:
-        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in ("mean", "worst", "random")))
+        names = ("mean", "worst", "random", "tokens_mean", "tokens_worst")
+        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in names))
     return table
 
 
@@ -188,11 +199,6 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     return table
-
-
-def _percent(share: float) -> str:
-    """Three decimals, never rounded up: 100 means full."""
-    return f"{floor(share * 100_000 + 1e-9) / 1000:.3f}"
 
 
 def _depth(depth: Depth) -> str:
