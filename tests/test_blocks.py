@@ -11,6 +11,8 @@ from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks, PackingConfig, split_documents
 from brimful.data.sequences import cut_documents
 from brimful.errors import BrimfulError
+from brimful.packing.histogram import count_lengths
+from brimful.packing.rounding import cutting_stock
 
 PACKING = PackingConfig(max_length=48, capacity=192)
 
@@ -38,6 +40,16 @@ def same(one: Block, other: Block) -> bool:
         and np.array_equal(one.order, other.order)
         and (one.digest, one.efficiency) == (other.digest, other.efficiency)
     )
+
+
+@pytest.mark.parametrize("depth", [None, 3])
+def test_rows_are_as_few_as_they_can_be(corpus: Corpus, tmp_path: Path, seed: int, depth: int | None) -> None:
+    packing = PackingConfig(max_length=48, capacity=64, max_sequences=depth)
+    blocks = Blocks(corpus, np.arange(corpus.documents), packing, seed, tmp_path)
+    block = blocks.open(0, 0)
+    plan = cutting_stock(count_lengths(block.sequences.length), packing.capacity, packing.depth)
+    assert plan.rows <= block.rows <= 1.001 * plan.rows
+    assert blocks.packing_factor() == len(block.sequences) / block.rows
 
 
 def test_blocks_share_out_every_sequence(

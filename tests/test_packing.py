@@ -137,6 +137,19 @@ def test_spfhp_is_as_published(problem: tuple, limited: bool) -> None:
         assert plan.rows == shortest_pack_first(lengths, capacity, None)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    counts = count_lengths(np.array([200, 100, 50, 3], dtype=np.uint8))
+    for capacity in (np.uint8(200), np.int32(200), 200):
+        plan = lpfhp(counts, capacity, np.int8(4))
+        assert (plan.rows, plan.capacity, plan.tokens) == (2, 200, 353)
+
+
+@pytest.mark.parametrize("lengths", [[1.5], [[1]], [3, -1], ["a"]])
+def test_lengths_that_are_none(lengths: list) -> None:
+    with pytest.raises(BrimfulError, match="length"):
+        count_lengths(np.array(lengths))
+
+
 def test_capacities_and_depths_below_one() -> None:
     for arguments in ((0, None), (8, 0)):
         with pytest.raises(BrimfulError, match="at least 1"):

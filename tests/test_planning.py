@@ -67,7 +67,7 @@ def test_every_algorithm_at_every_depth(
     everywhere = ["best-fit", "cutting-stock", "lpfhp", "online", "spfhp"]
     assert {depth: sorted(names) for depth, names in by_depth.items()} == {
         **dict.fromkeys([4, 8, 16, None], everywhere),
-        **dict.fromkeys([2, 3], sorted([*everywhere, "nnlshp"])),
+        **dict.fromkeys([2, 3], sorted([*everywhere, "ennlshp", "nnlshp"])),
     }
     for depth in by_depth:
         at = {plan["algorithm"]: plan for plan in found if plan["depth"] == depth}
@@ -232,6 +232,7 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--histogram", "h", "--depth", "0"], "depth is 0"),
         (["--histogram", "h", "--capacity", "0"], "capacity is 0"),
         (["--data", "d", "--max-length", "2"], "max_length is 2"),
+        (["--data", "d", "--capacity", "2"], "at least 3"),
         (["--data", "d", "--max-length", "600"], "max_length is 600"),
         (["--histogram", "h", "--plot", "rows.gif"], "rows.gif"),
         (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity is"),
@@ -246,8 +247,9 @@ def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.C
 
 
 def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "nnlshp")
-    assert found["depth"] == 3
+    for algorithm in ("nnlshp", "ennlshp"):
+        (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", algorithm)
+        assert found["depth"] == 3
     for depth, named in ((8, "8 sequences in 512 tokens"), ("none", "any number of sequences in 512 tokens")):
         line = refused(capsys, "--histogram", histogram, "--algorithm", "nnlshp", "--depth", depth)
         assert named in line

@@ -1,12 +1,14 @@
 """The corpus as blocks: fixed sets of documents, each with one committed, memory-mapped plan an epoch.
 
 A plan says which sequences the block's documents yield and which row each lands in. It is a pure function
-of the corpus and of (seed, epoch, block), so it can be made again at any time; on disk it is a cache that
+of the corpus and of (seed, epoch, block) (and, where best-fit doesn't suffice, of the linear solver's
+version), so it can be made again at any time; on disk it is a cache that
 several processes share, written atomically with its commit record last.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,15 @@ from brimful.corpus.shards import Corpus
 from brimful.data.sequences import Sequences, cut_documents
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
-from brimful.packing.histogram import count_lengths, padded_efficiency
+from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
+from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, hash_words, permutation
 from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
 
 BLOCK_TOKENS = 64_000_000
+_PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
+"""Another version of the solver may find another plan of as many rows."""
 _ARRAYS = ("shard", "begin", "length", "row_offsets", "order")
 
 
@@ -89,11 +94,6 @@ class Block:
         """Number of rows."""
         return len(self.row_offsets) - 1
 
-    @property
-    def packing_factor(self) -> float:
-        """Sequences in a row on average."""
-        return len(self.order) / max(1, self.rows)
-
     def row(self, index: int) -> np.ndarray:
         """int64: the sequences of one row."""
         return self.order[self.row_offsets[index] : self.row_offsets[index + 1]]
@@ -135,7 +135,10 @@ class Blocks:
         stem = self.directory / f"epoch-{epoch:04d}-block-{block:05d}"
         record_path = stem.with_suffix(".json")
         inputs = config_hash(
-            [self.corpus.fingerprint, self.config, self.seed, epoch, block, len(self.documents), self.count]
+            [
+                *(self.corpus.fingerprint, self.config, self.seed, epoch, block),
+                *(len(self.documents), self.count, _PLANNER),
+            ]
         )
         while True:
             try:
@@ -162,7 +165,7 @@ class Blocks:
         documents = self.documents[self._block_of_document == block]
         sequences = cut_documents(self.corpus, documents, self.config.max_length)
         counts = count_lengths(sequences.length)
-        plan = cutting_stock(counts, self.config.capacity, self.config.depth)
+        plan = self._planned(counts)
         row_offsets, order = assign(plan, sequences.length, derive_key(self.seed, "assign", epoch, block))
         values = dict(
             zip(
@@ -186,6 +189,20 @@ class Blocks:
             efficiency=plan.efficiency,
             padded_efficiency=padded_efficiency(counts, self.config.max_length),
         )
+
+    def _planned(self, counts: np.ndarray) -> Plan:
+        """Best-fit, which is a pure function on any machine, if it comes within a thousandth of its bound."""
+        plan = best_fit(counts, self.config.capacity, self.config.depth)
+        if plan.rows_above_bound <= plan.rows / 1000:
+            return plan
+        return cutting_stock(counts, self.config.capacity, self.config.depth)
+
+    def packing_factor(self) -> float:
+        """Sequences in a row on average, in the block that a run begins with."""
+        documents = self.documents[self._block_of_document == self.order(0)[0]]
+        return self._planned(
+            count_lengths(cut_documents(self.corpus, documents, self.config.max_length).length)
+        ).packing_factor
 
     def drop(self, epoch: int, block: int) -> None:
         """Forget a plan that is no longer needed (it can be made again)."""

@@ -167,7 +167,9 @@ class RowStream:
             number = int(self.blocks.order(epoch)[place])
             block = self._open(epoch, number)
             if plan not in (None, block.digest):
-                raise BrimfulError("the checkpoint was made from other data or packing; start a new run")
+                raise BrimfulError(
+                    "the checkpoint was made from other data or packing (or another scipy); start a new run"
+                )
             plan = block.digest
             order = self.blocks.row_order(epoch, number, block.rows)
             taken = order[row : row + self.rows_per_update - len(rows)]
@@ -186,12 +188,14 @@ class RowStream:
         return batches, {"epoch": epoch, "block": place, "row": row} | ({"plan": plan} if plan else {})
 
     def _dealt(self, rows: list[Row], key: np.uint64) -> list[Row]:
-        """An update's rows in an order in which every n-th micro-batch costs as much, for whatever n divides
-        the hands that its number of micro-batches allows."""
+        """An update's rows in an order in which the i-th, (n + i)-th ... micro-batch cost as much for every i
+        below n: for n = 2, 4, 8 ..., as far as its number of rows and of micro-batches allows."""
         each = self.rows_per_micro_batch
         micro_batches, left = divmod(len(rows), each)
         most = min(micro_batches, len(rows) // ROWS_PER_HAND)
-        hands = max((n for n in range(1, most + 1) if micro_batches % n == 0), default=1)
+        divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
+        powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
+        hands = max([n for n in powers if n > 1] or divisors or [1])
         if left or hands == 1:
             return rows
         costs = np.array([np.square(b.sequences.length[row], dtype=np.int64).sum() for _, b, row in rows])

@@ -54,7 +54,7 @@ class PretrainConfig:
     rows_per_micro_batch: int = 1
     """Rows that one forward and backward pass takes."""
     unpacked_batch_size: int | None = None
-    """Sequences in an update of a recipe without packing that is to be followed (see unpacked_keep)."""
+    """In place of rows_per_update: sequences in an update of a recipe without packing, to be followed."""
     unpacked_keep: Keep = "sequences"
     """Follow it with as many sequences an update: this sets rows_per_update; or with as many rows: this sets
     rows_per_update to the batch size, and AdamW's betas to their power of the sequences in a row."""
@@ -74,6 +74,12 @@ class PretrainConfig:
         require_positive(self, "rows_per_update", "rows_per_micro_batch")
         if self.unpacked_batch_size is not None:
             require_positive(self, "unpacked_batch_size")
+            if self.rows_per_update != PretrainConfig.rows_per_update:
+                raise BrimfulError("rows_per_update follows from unpacked_batch_size: give one of them")
+        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
+            raise BrimfulError("unpacked_keep is for a recipe of unpacked_batch_size, which is not given")
+        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
+            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
         if self.rows_per_update % self.rows_per_micro_batch:
             raise BrimfulError(
                 f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
@@ -170,16 +176,17 @@ def _describe(config: PretrainConfig, corpus: Corpus, encoder: Encoder, blocks: 
         f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
         f" {len(blocks.documents):,} of {corpus.documents:,} documents: {config.trainer.steps:,} updates of"
         f" {config.rows_per_update * config.packing.capacity:,} tokens, {tokens / corpus.tokens:.1f} epochs"
+        f" ({config.rows_per_update:,} rows, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g})"
     )
 
 
-def follow_unpacked(config: PretrainConfig, packing_factor: float) -> PretrainConfig:
+def follow_unpacked(config: PretrainConfig, blocks: Blocks) -> PretrainConfig:
     """The configuration that follows the recipe of `unpacked_batch_size`, if there is one."""
     if config.unpacked_batch_size is None:
         return config
     optimizer = config.optimizer
     found = suggest(
-        packing_factor,
+        blocks.packing_factor(),
         config.unpacked_batch_size,
         (optimizer.beta1, optimizer.beta2),
         keep=config.unpacked_keep,
@@ -188,6 +195,8 @@ def follow_unpacked(config: PretrainConfig, packing_factor: float) -> PretrainCo
     beta1, beta2 = found.betas
     return replace(
         config,
+        unpacked_batch_size=None,
+        unpacked_keep="sequences",
         rows_per_update=found.rows_per_update,
         optimizer=replace(optimizer, beta1=beta1, beta2=beta2),
     )
@@ -231,16 +240,15 @@ def _train(
     if not len(split.validation):
         warn("the corpus holds no validation documents (see prepare's validation_share): no validation loss")
     blocks = Blocks(corpus, split.training, config.packing, config.seed, directory / "blocks")
-    if dry_run:
+    config = follow_unpacked(config, blocks)
+    if ranks.is_main:
         _describe(config, corpus, encoder, blocks)
+    if dry_run:
         return {"dry_run": True, "documents": corpus.documents, "tokens": corpus.tokens}
     if ranks.is_main and not resuming:
         start_run(directory, config)
     ranks.barrier()
-    first = blocks.open(0, int(blocks.order(0)[0]))
-    config = follow_unpacked(config, first.packing_factor)
-    if ranks.is_main:
-        _describe(config, corpus, encoder, blocks)
+
     reader = SequenceReader(corpus, special, config.masking, config.packing.max_length, config.seed)
     stream = RowStream(
         reader,
@@ -269,6 +277,7 @@ def _train(
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
+    first = blocks.open(0, int(blocks.order(0)[0]))
     figures = trainer.run("pretrain")
     dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
@@ -284,7 +293,7 @@ def _train(
         "packing": {
             "efficiency": first.efficiency,
             "padded_efficiency": first.padded_efficiency,
-            "packing_factor": first.packing_factor,
+            "packing_factor": len(first.order) / first.rows,
             "rows_per_update": config.rows_per_update,
             "capacity": config.packing.capacity,
             "max_length": config.packing.max_length,

@@ -2,7 +2,7 @@
 
     counts = packing.count_lengths(lengths)
     plan = packing.cutting_stock(counts, capacity=512)
-    row_offsets, order = packing.assign(plan, lengths, key)
+    row_offsets, order = packing.assign(plan, lengths, key=0)
 
 Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`. Names are resolved when first used.
 """
@@ -22,7 +22,9 @@ _HOME = {
     "assign": "assignment",
     "OnlinePacker": "online",
     "pack_stream": "online",
+    "row_costs": "dealing",
     "deal": "dealing",
+    "imbalance": "dealing",
     "suggest": "hyperparameters",
 }
 
@@ -38,14 +40,16 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "assign",
     "OnlinePacker",
     "pack_stream",
+    "row_costs",
     "deal",
+    "imbalance",
     "suggest",
 ]
 
 if TYPE_CHECKING:
     from brimful.packing.assignment import assign
     from brimful.packing.bounds import lower_bound
-    from brimful.packing.dealing import deal
+    from brimful.packing.dealing import deal, imbalance, row_costs
     from brimful.packing.histogram import Plan, count_lengths
     from brimful.packing.hyperparameters import suggest
     from brimful.packing.least_squares import nnlshp

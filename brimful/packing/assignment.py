@@ -96,7 +96,7 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     Args:
         plan: a plan made from the histogram of exactly these `lengths`.
         lengths: int (n,), tokens of each sequence.
-        key: decides the order within equal lengths.
+        key: an unsigned integer that decides the order within equal lengths.
 
     Returns:
         row_offsets int64 (rows + 1,) and order int64 (n,): row r holds the sequences
@@ -111,7 +111,7 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     if len(lengths) != counts.sum() or not np.array_equal(_counted(lengths, len(counts)), counts):
         raise ValueError("the plan was made for other lengths")
     starts = np.concatenate([[0], np.cumsum(counts)])
-    keys = hash_words(key, np.arange(len(counts)))
+    keys = hash_words(np.uint64(key), np.arange(len(counts)))
     order = (_order_by_loops if HAVE_NUMBA else _order_by_arrays)(plan, lengths, starts, keys)
     row_offsets = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
     return np.cumsum(row_offsets, out=row_offsets), order

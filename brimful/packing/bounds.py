@@ -5,7 +5,7 @@ The bound of the linear program is tighter, and dearer: `cutting_stock` proves i
 
 import numpy as np
 
-from brimful.packing.histogram import checked_counts
+from brimful.packing.histogram import check_limits, checked_counts
 
 
 def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
@@ -22,6 +22,7 @@ def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = N
     Raises:
         BrimfulError: see `checked_counts`.
     """
+    capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = checked_counts(counts, capacity, max_sequences)
     sequences = np.concatenate([[0], np.cumsum(counts)])  # [i]: of less than i tokens
     tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])

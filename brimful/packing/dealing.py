@@ -33,10 +33,10 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
     update's cost varies less than that of rows drawn at random.
 
     Args:
-        costs: int64 (rows,), what each row costs.
+        costs: int (rows,), what each row costs, as `row_costs` gives it.
         ranks: among how many an update's rows are dealt: ranks, or micro-batches.
         rows_per_rank: how many rows of an update each gets.
-        key: decides all that costs don't.
+        key: an unsigned integer that decides all that costs don't.
 
     Returns:
         dealt int64 (updates, ranks, rows_per_rank) and rest int64 (rows % (ranks * rows_per_rank),): the rows
@@ -49,6 +49,7 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
     for name, value in (("ranks", ranks), ("rows_per_rank", rows_per_rank)):
         if value < 1:
             raise BrimfulError(f"{name} is {value}: it must be at least 1")
+    costs, key = np.asarray(costs).astype(np.int64), np.uint64(key)
     updates = len(costs) // (ranks * rows_per_rank)
     taken = updates * ranks * rows_per_rank
     # For millions of rows, a fourth of a permutation's time.

@@ -4,6 +4,7 @@
 hundred numbers, however large the corpus.
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,20 +19,37 @@ _MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
 
 
 def count_lengths(lengths: np.ndarray) -> np.ndarray:
-    """int64 (max + 1,): how many of `lengths` (integers, at least 0) equal each index."""
-    return np.bincount(np.asarray(lengths, dtype=np.int64))
+    """int64 (max + 1,): how many of `lengths` equal each index.
+
+    Raises:
+        BrimfulError: they are not whole numbers of at least 0.
+    """
+    lengths = _whole(lengths)
+    if len(lengths) and lengths.min() < 0:
+        _refuse_empty(int((lengths < 0).sum()), int(lengths.min()))
+    return np.bincount(lengths.astype(np.int64))
 
 
-def check_limits(capacity: int, max_sequences: int | None) -> None:
-    """Refuse what no row can have.
+def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | None]:
+    """The limits as Python's integers, which never overflow, if a row can have them.
 
     Raises:
         BrimfulError: a limit is below 1, or the capacity is above 16,777,216.
     """
+    capacity = operator.index(capacity)
+    max_sequences = None if max_sequences is None else operator.index(max_sequences)
     if not 1 <= capacity <= LARGEST_CAPACITY:
         raise BrimfulError(f"capacity is {capacity}: it must be at least 1 and at most {LARGEST_CAPACITY:,}")
     if max_sequences is not None and max_sequences < 1:
         raise BrimfulError(f"max_sequences is {max_sequences}: it must be at least 1")
+    return capacity, max_sequences
+
+
+def _whole(lengths: np.ndarray) -> np.ndarray:
+    lengths = np.asarray(lengths)
+    if lengths.ndim != 1 or (len(lengths) and lengths.dtype.kind not in "iu"):
+        raise BrimfulError("lengths must be a one-dimensional array of whole numbers")
+    return lengths
 
 
 def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
@@ -40,9 +58,7 @@ def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
     Raises:
         BrimfulError: they are no whole numbers, or one is below 1 or above `capacity`.
     """
-    lengths = np.asarray(lengths)
-    if lengths.ndim != 1 or (len(lengths) and lengths.dtype.kind not in "iu"):
-        raise BrimfulError("lengths must be a one-dimensional array of whole numbers")
+    lengths = _whole(lengths)
     if len(lengths):
         shortest, longest = int(lengths.min()), int(lengths.max())
         if shortest < 1:
@@ -59,7 +75,7 @@ def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None)
         BrimfulError: a sequence is empty or longer than `capacity`, the counts are not whole numbers of at
             least 0, all rows together would have 2^62 slots, or see `check_limits`.
     """
-    check_limits(capacity, max_sequences)
+    capacity, _ = check_limits(capacity, max_sequences)
     counts = np.asarray(counts)
     whole = counts.dtype.kind in "iu" or not counts.size
     if counts.ndim != 1 or not whole or (counts < 0).any():
@@ -145,7 +161,8 @@ class Plan:
     @property
     def tokens(self) -> int:
         """Number of real tokens."""
-        return int((self.lengths * np.repeat(self.repeats, np.diff(self.offsets))).sum())
+        each = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[self.offsets]
+        return int((np.diff(each) * self.repeats).sum())
 
     @property
     def depth(self) -> int:

@@ -11,11 +11,12 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, checked_counts
+from brimful.packing.histogram import Plan, check_limits, checked_counts
 from brimful.packing.nnls import nnls
 
 _MOST_SEQUENCES = 3  # 4 in a row of 512: 959,631 patterns
 _LARGEST_CAPACITY = 1024  # the fit's memory grows with its square
+_LARGEST_COVERED = 512  # twice as much would take a minute
 
 # As published: short sequences left over or padded cost little, so that the others fit better.
 _SHORT, _SHORT_WEIGHT = 8, 0.09
@@ -92,7 +93,7 @@ def nnlshp(counts: np.ndarray, capacity: int, max_sequences: int | None = 3, *, 
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.
-        capacity: token slots of a row, at most 1,024.
+        capacity: token slots of a row, at most 1,024 (with `cover` 512).
         max_sequences: the most sequences in a row (packing depth), at most 3.
         cover: the extended variant (ENNLSHP): a slot for every sequence before rounding, at the least squares
             of padding tokens. On the Wikipedia's lengths, at depth 3, four times the time for 0.02 points of
@@ -101,11 +102,13 @@ def nnlshp(counts: np.ndarray, capacity: int, max_sequences: int | None = 3, *, 
     Raises:
         BrimfulError: there are too many patterns; or see `checked_counts`.
     """
+    capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = checked_counts(counts, capacity, max_sequences)
-    if max_sequences is None or max_sequences > _MOST_SEQUENCES or capacity > _LARGEST_CAPACITY:
+    largest = _LARGEST_COVERED if cover else _LARGEST_CAPACITY
+    if max_sequences is None or max_sequences > _MOST_SEQUENCES or capacity > largest:
         raise BrimfulError(
             f"NNLSHP lists every way to fill a row: too many for {max_sequences or 'any number of'} sequences"
-            f" in {capacity:,} tokens (it takes at most {_MOST_SEQUENCES} in {_LARGEST_CAPACITY:,}): use"
+            f" in {capacity:,} tokens (it takes at most {_MOST_SEQUENCES} in {largest:,}): use"
             " cutting-stock"
         )
     patterns = _patterns(capacity, max_sequences)

@@ -53,12 +53,10 @@ class OnlinePacker:
     """
 
     def __init__(self, capacity: int, *, buffer: int = 1024, max_sequences: int | None = None) -> None:
-        check_limits(capacity, max_sequences)
         if buffer < 1:
             raise BrimfulError(f"buffer is {buffer}: it must be at least 1")
-        self.capacity = operator.index(capacity)
+        self.capacity, self.max_sequences = check_limits(capacity, max_sequences)
         self.buffer = operator.index(buffer)
-        self.max_sequences = max_sequences
         self._arrived = 0
         self._open = np.empty(0, dtype=np.int64)
         self._waiting = empty_buffer(self.buffer, self.capacity)

@@ -12,7 +12,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, checked_counts
+from brimful.packing.histogram import Plan, check_limits, checked_counts
 
 # Columns of a group of rows with one pattern. Patterns are chains: a group's last lengths, and its parent.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
@@ -122,6 +122,7 @@ def _patterns(groups, used, lengths, offsets, repeats):
 
 
 def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
+    capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = checked_counts(counts, capacity, max_sequences)
     depth = min(max_sequences or capacity, capacity)
     room, used = 4 * int((counts > 0).sum()) + 16, -1

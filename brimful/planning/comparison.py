@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +17,13 @@ from brimful.randomness import derive_key, hash_words, permutation, shuffled_ind
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
-Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "cutting-stock", "best-fit", "online"]
+Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "ennlshp", "cutting-stock", "best-fit", "online"]
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,
     "lpfhp": lpfhp,
     "nnlshp": nnlshp,
+    "ennlshp": partial(nnlshp, cover=True),
     "best-fit": best_fit,
     "cutting-stock": cutting_stock,
 }

@@ -64,6 +64,10 @@ class PackConfig:
 
     def __post_init__(self) -> None:
         check_limits(self.capacity, None)
+        if (self.data or self.texts) and self.capacity < 3:
+            raise BrimfulError(
+                f"capacity is {self.capacity}: texts need rows of at least 3, for [CLS] and [SEP]"
+            )
         given = [
             name for name in ("histogram", "data", "lengths", "texts") if getattr(self, name) is not None
         ]
@@ -115,10 +119,11 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
             (name, depth)
             for name in get_args(Algorithm)
             for depth in depths or DEPTHS
-            if name != "nnlshp" or depth in NNLSHP_DEPTHS
+            if not name.endswith("nnlshp") or depth in NNLSHP_DEPTHS
         ]
     return [
-        (config.algorithm, depth) for depth in depths or ([3] if config.algorithm == "nnlshp" else [None])
+        (config.algorithm, depth)
+        for depth in depths or ([3] if config.algorithm.endswith("nnlshp") else [None])
     ]
 
 
@@ -131,8 +136,10 @@ class Plans(list[dict[str, Any]]):
             (mean and worst of the updates), and at random; and tokens, dealt so.
     """
 
-    by_capacity: list[dict[str, Any]]
-    by_ranks: list[dict[str, Any]]
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_capacity: list[dict[str, Any]] = []
+        self.by_ranks: list[dict[str, Any]] = []
 
 
 def show_plans(plans: Plans) -> None:
@@ -235,10 +242,10 @@ def pack(config: PackConfig) -> Plans:
                 if config.algorithm != "all":
                     raise
                 warn(f"left out: {error}")
-                continue
-            plans.append(record)
-            if algorithm != "online" and (best is None or plan.rows < best.rows):
-                best = plan
+            else:
+                plans.append(record)
+                if algorithm != "online" and (best is None or plan.rows < best.rows):
+                    best = plan
             advance()
     plans.by_capacity = best_fit_by_capacity(counts, config.capacity)
     plans.by_ranks = attention_balance(best) if best is not None and best.rows else []

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, Call, command, run, sha256, start, word_entropy
 
+from brimful.config import build, read_yaml
+from brimful.errors import BrimfulError
+from brimful.objectives.pretrain import PretrainConfig
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 
@@ -77,6 +80,23 @@ def test_a_recipe_without_packing_is_followed(chained, tmp_path, call: Call, kee
     factor, rows = packing["packing_factor"], packing["rows_per_update"]
     assert factor > 1.5
     assert rows == 24 if keep == "rows" else abs(rows * factor - 24) <= factor / 2
+    saved = read_yaml(tmp_path / "run" / "config.yaml")
+    assert (saved["rows_per_update"], saved["unpacked_batch_size"]) == (rows, None)
+    assert saved["optimizer"]["beta1"] == pytest.approx(0.9**factor if keep == "rows" else 0.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unpacked_batch_size": 8, "rows_per_update": 2}, "give one of them"),
+        ({"unpacked_batch_size": 0}, "at least 1"),
+        ({"unpacked_keep": "rows"}, "not given"),
+        ({"unpacked_batch_size": 8, "unpacked_keep": "rows", "optimizer": {"name": "muon"}}, "Muon"),
+    ],
+)
+def test_recipes_that_cannot_be_followed(settings: dict, message: str):
+    with pytest.raises(BrimfulError, match=message):
+        build(PretrainConfig, settings)
 
 
 def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
