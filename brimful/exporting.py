@@ -51,7 +51,10 @@ class ExportConfig:
 
 
 def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
-    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; always the same ones."""
+    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; always the same ones.
+
+    No padding token is among them: RoBERTa of `transformers` does not count its position.
+    """
     assert encoder.tokenizer is not None
     special = special_ids(encoder.tokenizer)
     longest = min(128, encoder.config.max_length)
@@ -60,6 +63,7 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
         length = 2 + (longest - 2) * index // (count - 1)
         draws = hash_words(derive_key("export", index), np.arange(length))
         ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
+        ids[ids == encoder.config.pad_id] = special.mask
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)
     return sequences
@@ -145,7 +149,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head) -> None:
     model = PaddedModel(encoder, head).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if not encoder.config.modern:
+    if encoder.config.reads_segments:
         inputs["token_type_ids"] = torch.zeros_like(ids)
     output = "last_hidden_state" if head is None else "logits"
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}

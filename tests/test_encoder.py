@@ -14,7 +14,7 @@ from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import SHAPES, Capture, Encoder, preset
 from brimful.nn.heads import pool
-from brimful.nn.interop import from_hf, to_hf
+from brimful.nn.hf_tensors import from_hf, to_hf
 from brimful.nn.layers import EncoderConfig
 
 VOCABULARY = 100
@@ -69,7 +69,7 @@ def peer(encoder: Encoder) -> transformers.PreTrainedModel:
             transformers.BertConfig(**shared, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
             add_pooling_layer=False,
         )
-    model.load_state_dict(to_hf(encoder, config.architecture), strict=True)
+    model.load_state_dict(to_hf(encoder, config), strict=True)
     return model.to(encoder.embedding.weight.dtype)
 
 
@@ -138,7 +138,7 @@ def test_gradients_equal_transformers(monkeypatch, architecture, dtype, toleranc
     (output.last_hidden_state[real] * direction).sum().backward()
 
     reference = Encoder(encoder.config).to(dtype)
-    from_hf(reference, architecture, {name: p.grad for name, p in model.named_parameters()})
+    from_hf(reference, encoder.config, {name: p.grad for name, p in model.named_parameters()})
     expected = dict(reference.named_parameters())
     for name, parameter in encoder.named_parameters():
         wanted = expected[name]

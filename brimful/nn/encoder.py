@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
-from brimful.nn.layers import EncoderConfig, Layer, Rotary, initialize, norm
+from brimful.nn.layers import Architecture, EncoderConfig, Layer, Rotary, dropout, initialize, norm
 
 SHAPES = {
     "tiny": (2, 128, 2),
@@ -30,10 +30,10 @@ SHAPES = {
 """Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
 
 
-def preset(name: str, architecture: Literal["bert", "modern"] = "modern", **changes: Any) -> EncoderConfig:
+def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
     """A configuration by its public name: tiny, mini, small, base or large.
 
-    The feed-forward width is 4 * hidden for bert, and 2 * hidden for modern, whose gate needs a third matrix
+    The feed-forward width is 4 * hidden, and 2 * hidden for modern, whose gate needs a third matrix
     (ModernBERT has 1.5 at base, 2.6 at large). Initial weights of modern shrink with the square root of the
     width, 0.02 at base.
 
@@ -43,14 +43,15 @@ def preset(name: str, architecture: Literal["bert", "modern"] = "modern", **chan
     if name not in SHAPES:
         raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
     layers, hidden, heads = SHAPES[name]
+    modern = architecture == "modern"
     values: dict[str, Any] = {
         "architecture": architecture,
         "layers": layers,
         "hidden_size": hidden,
         "heads": heads,
-        "intermediate_size": 4 * hidden if architecture == "bert" else 2 * hidden,
-        "norm_eps": 1e-12 if architecture == "bert" else 1e-5,
-        "initializer_range": 0.02 if architecture == "bert" else 0.02 * (768 / hidden) ** 0.5,
+        "intermediate_size": 2 * hidden if modern else 4 * hidden,
+        "norm_eps": 1e-5 if modern else 1e-12,
+        "initializer_range": 0.02 * (768 / hidden) ** 0.5 if modern else 0.02,
     }
     return EncoderConfig(**(values | changes))
 
@@ -61,7 +62,7 @@ class Capture:
 
     Attributes:
         hidden: layers + 1 tensors (T, hidden): the embeddings, then the output of each layer, the last one
-            as `forward` returns it (after the final norm of modern).
+            as `forward` returns it (after the final norm of prenorm and modern).
         queries, keys, values: for each layer (T, heads, head_dim), as attention sees them (rotated).
     """
 
@@ -93,16 +94,16 @@ class Encoder(nn.Module):
         self.embedding = nn.Embedding(padded, config.hidden_size)
         self.position: nn.Embedding | None = None
         self.segment: nn.Embedding | None = None
-        if not config.modern:
-            self.position = nn.Embedding(config.max_length, config.hidden_size)
+        if not config.rotary:
+            self.position = nn.Embedding(config.position_offset + config.max_length, config.hidden_size)
             self.segment = nn.Embedding(config.segments, config.hidden_size)
-        self.embedding_norm = norm(config)
-        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+        self.embedding_norm = norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
-        self.final_norm = norm(config) if config.modern else nn.Identity()
+        self.final_norm = norm(config) if config.pre_norm else nn.Identity()
         self.rotary: Rotary | None = None
         self.rotary_local: Rotary | None = None
-        if config.modern:
+        if config.rotary:
             self.rotary = Rotary(config.head_dim, config.max_length, config.rope_theta)
             if config.global_every > 1:
                 self.rotary_local = Rotary(config.head_dim, config.max_length, config.rope_theta_local)
@@ -126,7 +127,7 @@ class Encoder(nn.Module):
 
     def fused_blocks(self) -> dict[str, int]:
         """The matrices inside the layers: name -> how many logical matrices lie in it, along its rows."""
-        blocks = {"qkv": 3, "up": 2 if self.config.modern else 1}
+        blocks = {"qkv": 3, "up": 2 if self.config.gated else 1}
         return {
             f"layers.{index}.{name}.weight": blocks.get(name, 1)
             for index in range(self.config.layers)
@@ -165,7 +166,9 @@ class Encoder(nn.Module):
         layout = self.prepare(batch) if layout is None else layout
         x = self.embedding(batch.tokens)
         if self.position is not None and self.segment is not None:
-            x = x + self.segment(batch.segments.int()) + self.position(batch.positions)
+            reads = self.config.reads_segments  # one type is everybody's, whatever the tokenizer says
+            types = self.segment(batch.segments.int()) if reads else self.segment.weight
+            x = x + types + self.position(batch.positions + self.config.position_offset)
         x = self.dropout(self.embedding_norm(x))
         everywhere = self.rotary(batch.positions) if self.rotary is not None else None
         nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
@@ -232,7 +235,7 @@ class Encoder(nn.Module):
 
     @staticmethod
     def load(directory: Path | str) -> "Encoder":
-        """Read a Hugging Face folder of a BERT or ModernBERT model; a head in it is left out.
+        """Read a Hugging Face folder of one of `hf_config.FAMILIES`; a head or pooler in it is left out.
 
         Raises:
             BrimfulError: the folder is incomplete, or holds a model of another type or shape.

@@ -1,7 +1,7 @@
 """Heads: hidden states of a packed row -> logits. Their losses belong to the objectives.
 
-Both follow `transformers` exactly: BertForMaskedLM and BertForSequenceClassification, ModernBertForMaskedLM
-and ModernBertForSequenceClassification.
+Both follow `transformers` exactly: the ForMaskedLM and ForSequenceClassification of Bert, Roberta,
+MegatronBert and ModernBert.
 """
 
 from typing import Literal
@@ -28,10 +28,10 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         config = encoder.config
         self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.modern)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
         self.norm = norm(config)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
-        initialize(self.dense, config, output=True)
+        initialize(self.dense, config, output=config.modern)
 
     def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
         """hidden (T, hidden), positions int64 (M,) -> logits (M, vocabulary); (T, vocabulary) without."""
@@ -44,8 +44,9 @@ class MaskedLMHead(nn.Module):
 class SequenceHead(nn.Module):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
-    bert pools the first token, through a dense layer and tanh (`transformers` calls it the pooler); modern
-    pools the mean or the first token, then dense, GeLU and norm.
+    bert and prenorm pool the first token, through a dense layer and tanh (`transformers` calls it the
+    pooler); RoBERTa has dropout before it too. modern pools the mean or the first token, then dense, GeLU
+    and norm.
     """
 
     def __init__(
@@ -60,22 +61,24 @@ class SequenceHead(nn.Module):
         Args:
             encoder: the encoder that it will read.
             classes: number of scores.
-            pooling: "mean" or "first"; by default "first" for bert, which knows no other, "mean" for modern.
+            pooling: "mean" or "first"; by default "mean" for modern, "first" for the others, which know no
+                other.
             dropout: before the classifier; the encoder's own by default.
         """
         super().__init__()
         config = encoder.config
         self.classes = classes
         self.modern = config.modern
+        self.drops_input = config.variant is not None
         self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
         if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
             raise BrimfulError(f"pooling {self.pooling!r} is not known for {config.architecture} classifiers")
         self.dropout_rate = config.dropout if dropout is None else dropout
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.modern)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
         self.norm = norm(config) if config.modern else nn.Identity()
         self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
         self.classifier = nn.Linear(config.hidden_size, classes)
-        initialize(self.dense, config, output=True)
+        initialize(self.dense, config, output=config.modern)
         initialize(self.classifier, config)
         if config.modern:
             nn.init.trunc_normal_(self.classifier.weight, std=config.hidden_size**-0.5)
@@ -92,6 +95,8 @@ class SequenceHead(nn.Module):
 
     def classify(self, pooled: Tensor) -> Tensor:
         """pooled (S, hidden) -> logits (S, classes)."""
+        if self.drops_input:
+            pooled = self.dropout(pooled)
         pooled = self.dense(pooled)
         pooled = self.norm(F.gelu(pooled)) if self.modern else torch.tanh(pooled)
         return self.classifier(self.dropout(pooled))

@@ -1,5 +1,6 @@
-"""config.json of a Hugging Face folder <-> our configuration: BERT and ModernBERT, nothing else."""
+"""config.json of a Hugging Face folder <-> our configuration, for the families of models in `FAMILIES`."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -7,19 +8,50 @@ from tokenizers import Tokenizer
 from brimful.console import warn
 from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
-from brimful.nn.layers import EncoderConfig
+from brimful.nn.layers import Architecture, EncoderConfig, Variant
 
-MODEL_TYPES = {"bert": "bert", "modern": "modernbert"}
-CLASS_PREFIX = {"bert": "Bert", "modern": "ModernBert"}
+
+@dataclass(frozen=True)
+class Family:
+    """Models of `transformers` that share a configuration class.
+
+    Attributes:
+        architecture: ours.
+        name: what the names of its classes begin with.
+        prefix: what the names of an encoder's tensors begin with when it has a head.
+        variant: ours, if that makes a difference.
+        pad_id: the padding token of a config.json that names none.
+    """
+
+    architecture: Architecture
+    name: str
+    prefix: str
+    variant: Variant | None = None
+    pad_id: int = 0
+
+
+FAMILIES = {
+    "bert": Family("bert", "Bert", "bert."),
+    "roberta": Family("bert", "Roberta", "roberta.", "roberta", pad_id=1),
+    "xlm-roberta": Family("bert", "XLMRoberta", "roberta.", "xlm-roberta", pad_id=1),
+    "camembert": Family("bert", "Camembert", "roberta.", "camembert", pad_id=1),
+    "megatron-bert": Family("prenorm", "MegatronBert", "bert."),
+    "modernbert": Family("modern", "ModernBert", "model."),
+}
+"""By the model_type of config.json."""
+_MODEL_TYPES = {(family.architecture, family.variant): kind for kind, family in FAMILIES.items()}
+
+
+def family_of(config: EncoderConfig) -> Family:
+    """The family that an encoder is saved as."""
+    return FAMILIES[_MODEL_TYPES[config.architecture, config.variant]]
+
 
 # Keys that have one supported value, and it.
-_REQUIRED: dict[str, dict[str, Any]] = {
-    "bert": {
-        "hidden_act": "gelu",
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    },
+_BERT = {"hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
+_REQUIRED: dict[Architecture, dict[str, Any]] = {
+    "bert": _BERT | {"position_embedding_type": "absolute"},
+    "prenorm": _BERT,
     "modern": {
         "hidden_activation": "gelu",
         "classifier_activation": "gelu",
@@ -36,7 +68,6 @@ _SHARED = {
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
     "intermediate_size": "intermediate_size",
-    "max_length": "max_position_embeddings",
 }
 
 
@@ -51,31 +82,35 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         BrimfulError: another type of model, a missing size, or a variant that is not supported.
     """
     kind = values.get("model_type") if isinstance(values, dict) else None
-    architecture = next((name for name, theirs in MODEL_TYPES.items() if theirs == kind), None)
-    if architecture is None:
-        raise BrimfulError(f"{where}: model_type {kind!r} is not supported; known: bert, modernbert")
-    for key, wanted in _REQUIRED[architecture].items():
+    if kind not in FAMILIES:
+        raise BrimfulError(f"{where}: model_type {kind!r} is not supported; known: {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    for key, wanted in _REQUIRED[family.architecture].items():
         if (found := values.get(key, wanted)) not in (wanted, None):
             raise BrimfulError(f"{where}: {key} {found!r} is not supported, only {wanted!r}")
     try:
         sizes = {ours: int(values[theirs]) for ours, theirs in _SHARED.items()}
+        pad = values.get("pad_token_id")
+        pad = family.pad_id if pad is None else int(pad)
+        unused_positions = 0 if family.variant is None else pad + 1
         shared: dict[str, Any] = {
             **sizes,
-            "pad_id": int(values.get("pad_token_id") or 0),
+            "architecture": family.architecture,
+            "max_length": int(values["max_position_embeddings"]) - unused_positions,
+            "pad_id": pad,
             "initializer_range": float(values.get("initializer_range", 0.02)),
         }
         if values.get("attention_probs_dropout_prob") or values.get("attention_dropout"):
             warn(f"{where} has dropout of attention probabilities; it is left out here")
-        if architecture == "bert":
+        if family.architecture != "modern":
             return EncoderConfig(
-                architecture="bert",
+                variant=family.variant,
                 segments=int(values.get("type_vocab_size", 2)),
                 norm_eps=float(values.get("layer_norm_eps", 1e-12)),
                 dropout=float(values.get("hidden_dropout_prob", 0.1)),
                 **shared,
             )
         return EncoderConfig(
-            architecture="modern",
             norm_eps=float(values.get("norm_eps", 1e-5)),
             dropout=float(values.get("mlp_dropout", 0.0)),
             local_attention=int(values.get("local_attention", 128)),
@@ -116,8 +151,9 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
     special = None if tokenizer is None else special_ids(tokenizer)
     cls, sep = (None, None) if special is None else (special.cls, special.sep)
     values = {
-        "model_type": MODEL_TYPES[config.architecture],
+        "model_type": _MODEL_TYPES[config.architecture, config.variant],
         **{theirs: getattr(config, ours) for ours, theirs in _SHARED.items()},
+        "max_position_embeddings": config.position_offset + config.max_length,
         "pad_token_id": config.pad_id,
         "bos_token_id": cls,
         "eos_token_id": sep,
@@ -125,7 +161,7 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
         "tie_word_embeddings": True,
         **_REQUIRED[config.architecture],
     }
-    if config.architecture == "bert":
+    if not config.modern:
         return values | {
             "type_vocab_size": config.segments,
             "layer_norm_eps": config.norm_eps,

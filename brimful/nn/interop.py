@@ -1,123 +1,25 @@
-"""Hugging Face folders are the native format: names and shapes of tensors both ways, whole folders both ways.
+"""Hugging Face folders are the native format: read whole, written whole.
 
 A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
 `transformers` load it without remote code. Nothing is ever unpickled.
 """
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from brimful.corpus.tokenization.tokenizer import save as save_tokenizer
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, Pooling, SequenceHead
-from brimful.nn.hf_config import CLASS_PREFIX, read_config, write_config
+from brimful.nn.hf_config import family_of, read_config, write_config
+from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
 from brimful.storage import atomic_directory, read_json, write_tensors
-
-Head = MaskedLMHead | SequenceHead
-Rules = dict[str, tuple[str, ...]]
-"""Our parameter -> theirs; several are joined along the first dimension."""
-
-PREFIX = {"bert": "bert.", "modern": "model."}
-
-_ENCODER: dict[str, Rules] = {
-    "bert": {
-        "embedding": ("embeddings.word_embeddings",),
-        "position": ("embeddings.position_embeddings",),
-        "segment": ("embeddings.token_type_embeddings",),
-        "embedding_norm": ("embeddings.LayerNorm",),
-    },
-    "modern": {
-        "embedding": ("embeddings.tok_embeddings",),
-        "embedding_norm": ("embeddings.norm",),
-        "final_norm": ("final_norm",),
-    },
-}
-_LAYER: dict[str, Rules] = {
-    "bert": {
-        "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-        "attention_out": ("attention.output.dense",),
-        "attention_norm": ("attention.output.LayerNorm",),
-        "up": ("intermediate.dense",),
-        "down": ("output.dense",),
-        "mlp_norm": ("output.LayerNorm",),
-    },
-    "modern": {
-        "attention_norm": ("attn_norm",),
-        "qkv": ("attn.Wqkv",),
-        "attention_out": ("attn.Wo",),
-        "mlp_norm": ("mlp_norm",),
-        "up": ("mlp.Wi",),
-        "down": ("mlp.Wo",),
-    },
-}
-_LAYERS = {"bert": "encoder.layer", "modern": "layers"}
-_HEADS: dict[tuple[str, type[nn.Module]], Rules] = {
-    ("bert", MaskedLMHead): {
-        "dense": ("cls.predictions.transform.dense",),
-        "norm": ("cls.predictions.transform.LayerNorm",),
-        "": ("cls.predictions",),
-    },
-    ("modern", MaskedLMHead): {"dense": ("head.dense",), "norm": ("head.norm",), "": ("decoder",)},
-    ("bert", SequenceHead): {"dense": ("bert.pooler.dense",), "classifier": ("classifier",)},
-    ("modern", SequenceHead): {
-        "dense": ("head.dense",),
-        "norm": ("head.norm",),
-        "classifier": ("classifier",),
-    },
-}
-
-
-def _rules(module: Encoder | Head, architecture: str) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Each parameter of a module without vocabulary padding, and the names of its parts there."""
-    if isinstance(module, Encoder):
-        rules = dict(_ENCODER[architecture])
-        for index in range(module.config.layers):
-            for ours, theirs in _LAYER[architecture].items():
-                names = tuple(f"{_LAYERS[architecture]}.{index}.{name}" for name in theirs)
-                rules[f"layers.{index}.{ours}"] = names
-    else:
-        rules = _HEADS[architecture, type(module)]
-    for name, parameter in module.named_parameters():
-        owner, _, kind = name.rpartition(".")
-        if isinstance(module, Encoder) and name == "embedding.weight":
-            parameter = module.word_embeddings  # type: ignore[assignment]
-        yield parameter.detach(), tuple(f"{theirs}.{kind}" for theirs in rules[owner])
-
-
-def to_hf(module: Encoder | Head, architecture: str) -> dict[str, Tensor]:
-    """Copies of a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    named: dict[str, Tensor] = {}
-    for parameter, theirs in _rules(module, architecture):
-        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            named[name] = part.cpu().clone()
-    return named
-
-
-def from_hf(
-    module: Encoder | Head, architecture: str, tensors: Mapping[str, Tensor], where: str = ""
-) -> None:
-    """Copy tensors under the names of `transformers` into a module's parameters.
-
-    Raises:
-        BrimfulError: a tensor is missing or has another shape.
-    """
-    for parameter, theirs in _rules(module, architecture):
-        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            found = tensors.get(name)
-            if found is None:
-                raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
-            if found.shape != part.shape:
-                shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
-                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} as config.json says")
-            part.copy_(found)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -145,10 +47,10 @@ def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
     config = read_config(values, str(directory / "config.json"))
     path = directory / "model.safetensors"
     tensors = _read_tensors(path)
-    prefix = PREFIX[config.architecture]
+    prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     encoder = Encoder(config)
-    from_hf(encoder, config.architecture, bare, str(path))
+    from_hf(encoder, config, bare, str(path))
     if (directory / "tokenizer.json").is_file():
         try:
             encoder.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -167,29 +69,28 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     """
     directory = Path(directory)
     encoder, values, tensors = _load(directory)
-    architecture, where = encoder.config.architecture, str(directory / "model.safetensors")
+    config, where = encoder.config, str(directory / "model.safetensors")
     kind = (values.get("architectures") or [""])[0]
     head: Head
     if kind.endswith("ForSequenceClassification"):
-        if "classifier.weight" not in tensors:
-            raise BrimfulError(
-                f"{where} lacks the tensor classifier.weight; it is not the model of its config.json"
-            )
+        name = classifier_weight(config)
+        if name not in tensors:
+            raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
         pooling: Pooling = "mean" if values.get("classifier_pooling") == "mean" else "first"
         rate = values.get("classifier_dropout")
-        head = SequenceHead(encoder, len(tensors["classifier.weight"]), pooling=pooling, dropout=rate)
-        from_hf(head, architecture, tensors, where)
+        head = SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
+        from_hf(head, config, tensors, where)
         names = values.get("id2label")
         labels = [names.get(str(index), f"LABEL_{index}") for index in range(head.classes)] if names else None
         return encoder, head.eval(), labels
     if kind.endswith(("ForMaskedLM", "ForPreTraining")):
-        decoder = tensors.get("decoder.weight", tensors.get("cls.predictions.decoder.weight"))
+        decoder = tensors.get(decoder_weight(config))
         if decoder is not None and not torch.equal(
             decoder.to(encoder.word_embeddings), encoder.word_embeddings
         ):
             raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
         head = MaskedLMHead(encoder)
-        from_hf(head, architecture, tensors, where)
+        from_hf(head, config, tensors, where)
         return encoder, head.eval(), None
     return encoder, None, None
 
@@ -226,13 +127,13 @@ def save_model(
         BrimfulError: the folder cannot be written.
     """
     config = encoder.config
-    architecture = config.architecture
+    family = family_of(config)
     values = write_config(config, encoder.tokenizer)
-    tensors = to_hf(encoder, architecture)
+    tensors = to_hf(encoder, config)
     suffix = "Model"
     if head is not None:
-        tensors = {PREFIX[architecture] + name: tensor for name, tensor in tensors.items()}
-        tensors |= to_hf(head, architecture)
+        tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
+        tensors |= to_hf(head, config)
         suffix = "ForMaskedLM"
     if isinstance(head, SequenceHead):
         suffix = "ForSequenceClassification"
@@ -247,7 +148,7 @@ def save_model(
         values["classifier_dropout"] = head.dropout_rate
         if config.modern:
             values["classifier_pooling"] = {"mean": "mean", "first": "cls"}[head.pooling]
-    values["architectures"] = [CLASS_PREFIX[architecture] + suffix]
+    values["architectures"] = [family.name + suffix]
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)
@@ -257,7 +158,7 @@ def save_model(
                 encoder.tokenizer,
                 temporary,
                 model_max_length=max_length or config.max_length,
-                segments=architecture == "bert",
+                segments=config.reads_segments,
             )
 
 

@@ -11,13 +11,19 @@ from torch import Tensor, nn
 from brimful.errors import BrimfulError
 from brimful.nn.attention import CaptureFunction, Layout, attend
 
+Architecture = Literal["bert", "prenorm", "modern"]
+Variant = Literal["roberta", "xlm-roberta", "camembert"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """Shape of an encoder. Defaults are those of a short-context modern encoder of mini size."""
 
-    architecture: Literal["bert", "modern"] = "modern"
-    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions)."""
+    architecture: Architecture = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
+    Megatron-BERT (BERT with pre-LN and a final norm)."""
+    variant: Variant | None = None
+    """The kind of RoBERTa that a bert encoder is saved as; its position embeddings start at pad_id + 1."""
     vocabulary_size: int = 30522
     """Number of tokens; padded to a multiple of 64 inside, invisible outside."""
     hidden_size: int = 256
@@ -31,7 +37,7 @@ class EncoderConfig:
     max_length: int = 512
     """The longest sequence, in tokens."""
     segments: int = 2
-    """Token types; bert only."""
+    """Token types; bert and prenorm only."""
     pad_id: int = 0
     """The token that fills unused slots."""
     norm_eps: float = 1e-5
@@ -56,17 +62,55 @@ class EncoderConfig:
                 raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if self.hidden_size % self.heads:
             raise BrimfulError(f"model.heads: {self.heads} heads do not divide a width of {self.hidden_size}")
-        if self.modern and self.head_dim % 2:
+        if self.rotary and self.head_dim % 2:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
             raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
         if not 0 <= self.dropout < 1:
             raise BrimfulError(f"model.dropout is {self.dropout}: it must be at least 0 and less than 1")
 
+        if self.variant is not None and self.architecture != "bert":
+            raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
+
     @property
     def modern(self) -> bool:
-        """Whether the architecture is ModernBERT's."""
+        """Whether initial weights and heads are ModernBERT's; the properties below shape the layers."""
         return self.architecture == "modern"
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether sub-layers normalise their input, and a last norm the output; else each residual sum."""
+        return self.architecture != "bert"
+
+    @property
+    def embedding_norm(self) -> bool:
+        """Whether embeddings are normalised."""
+        return self.architecture != "prenorm"
+
+    @property
+    def rotary(self) -> bool:
+        """Whether positions turn queries and keys; else positions and token types are embedded."""
+        return self.modern
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate multiplies the activation of the feed-forward layer."""
+        return self.modern
+
+    @property
+    def bias(self) -> bool:
+        """Whether matrices and norms have biases."""
+        return not self.modern
+
+    @property
+    def position_offset(self) -> int:
+        """Which row of the position embeddings a sequence's first token takes."""
+        return 0 if self.variant is None else self.pad_id + 1
+
+    @property
+    def reads_segments(self) -> bool:
+        """Whether token types make a difference."""
+        return not self.rotary and self.segments > 1
 
     @property
     def head_dim(self) -> int:
@@ -75,7 +119,7 @@ class EncoderConfig:
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer sees whole sequences."""
-        return not self.modern or layer % self.global_every == 0
+        return not self.rotary or layer % self.global_every == 0
 
 
 class Rotary(nn.Module):
@@ -106,26 +150,28 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 class Layer(nn.Module):
     """Attention and feed-forward sub-layers with residual connections.
 
-    bert normalises after each residual sum (Devlin et al. 2018); modern normalises the input of each
-    sub-layer, except that of the first, which the embedding norm has just normalised, and gates its
-    feed-forward layer by GeLU (Shazeer 2020; Warner et al. 2024, section 2.1).
+    bert normalises after each residual sum (Devlin et al. 2018). prenorm and modern normalise the input of
+    each sub-layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"), except that
+    of the first where a norm of the embeddings precedes it. modern gates its feed-forward layer by GeLU
+    (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout there instead of after each sub-layer.
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
         self.heads = config.heads
-        self.gated = config.modern
-        self.post_norm = not config.modern
+        self.gated = config.gated
+        self.pre_norm = config.pre_norm
         self.window = None if config.is_global(index) else config.local_attention
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, not config.modern
-        first_modern = config.modern and index == 0
-        self.attention_norm = nn.Identity() if first_modern else norm(config)
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
+        normalised_already = config.pre_norm and config.embedding_norm and index == 0
+        self.attention_norm = nn.Identity() if normalised_already else norm(config)
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=bias)
         self.attention_out = nn.Linear(hidden, hidden, bias=bias)
         self.mlp_norm = norm(config)
         self.up = nn.Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
         self.down = nn.Linear(inner, hidden, bias=bias)
-        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+        self.dropout = dropout(0.0 if self.gated else config.dropout)
+        self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
 
     def forward(
         self,
@@ -135,11 +181,11 @@ class Layer(nn.Module):
         capture: CaptureFunction | None,
     ) -> Tensor:
         """x (T, hidden) -> (T, hidden)."""
-        if self.post_norm:
-            x = self.attention_norm(x + self.dropout(self._attend(x, layout, rotation, capture)))
-            return self.mlp_norm(x + self.dropout(self._mlp(x)))
-        x = x + self._attend(self.attention_norm(x), layout, rotation, capture)
-        return x + self._mlp(self.mlp_norm(x))
+        if self.pre_norm:
+            x = x + self._attend(self.attention_norm(x), layout, rotation, capture)
+            return x + self._mlp(self.mlp_norm(x))
+        x = self.attention_norm(x + self._attend(x, layout, rotation, capture))
+        return self.mlp_norm(x + self._mlp(x))
 
     def _attend(
         self,
@@ -152,32 +198,38 @@ class Layer(nn.Module):
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         out = attend(q, k, v, layout, window=self.window, capture=capture)
-        return self.attention_out(out.reshape(x.shape))
+        return self.dropout(self.attention_out(out.reshape(x.shape)))
 
     def _mlp(self, x: Tensor) -> Tensor:
         if not self.gated:
-            return self.down(F.gelu(self.up(x)))
+            return self.dropout(self.down(F.gelu(self.up(x))))
         value, gate = self.up(x).chunk(2, dim=-1)
-        return self.down(self.dropout(F.gelu(value) * gate))
+        return self.down(self.gate_dropout(F.gelu(value) * gate))
 
 
 def norm(config: EncoderConfig) -> nn.LayerNorm:
-    """LayerNorm as the architecture wants it: modern has no bias."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=not config.modern)
+    """LayerNorm as the architecture wants it."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+
+
+def dropout(rate: float) -> nn.Module:
+    """Dropout, or nothing at all where the rate is 0."""
+    return nn.Dropout(rate) if rate else nn.Identity()
 
 
 @torch.no_grad()
 def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, output: bool = False) -> None:
     """Initial weights of a matrix; biases 0.
 
-    bert: normal (Devlin et al. 2018). modern: normal cut off at two standard deviations, and `output`
-    matrices, which write to the residual stream, divided by sqrt(2 * layers) (Warner et al. 2024, section
-    B; both as `transformers` does).
+    Normal (Devlin et al. 2018); modern cuts it off at two standard deviations, as `transformers` does.
+    `output` matrices, which write to the residual stream, are divided by sqrt(2 * layers) where nothing
+    normalises that stream: prenorm (Shoeybi et al. 2019, "Megatron-LM", section 4; the class of
+    `transformers` leaves it out) and modern (Warner et al. 2024, section B).
     """
     std = config.initializer_range
+    if output and config.pre_norm:
+        std /= math.sqrt(2 * config.layers)
     if config.modern:
-        if output:
-            std /= math.sqrt(2 * config.layers)
         nn.init.trunc_normal_(linear.weight, std=std, a=-2 * std, b=2 * std)
     else:
         nn.init.normal_(linear.weight, std=std)

@@ -27,7 +27,7 @@ class PaddedModel(nn.Module):
 
         Args:
             input_ids, attention_mask, token_type_ids: integers (B, L); tokens stand on the left. Types are
-                read by bert only, and are 0 without it.
+                read by bert and prenorm only, and are 0 without it.
         """
         B, L = input_ids.shape
         positions = torch.arange(L, dtype=torch.int32, device=input_ids.device).repeat(B)

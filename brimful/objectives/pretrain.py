@@ -45,8 +45,9 @@ class PretrainConfig:
     """Run directory of an interrupted run: go on with its own configuration."""
     model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
     """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024."""
-    architecture: Literal["modern", "bert"] = "modern"
-    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions)."""
+    architecture: Literal["modern", "bert", "prenorm"] = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
+    BERT with pre-LN (Megatron-BERT)."""
     seed: int = 0
     """Decides weights, order, packing neighbours and masks."""
     rows_per_update: int = 4

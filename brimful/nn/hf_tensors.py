@@ -1,0 +1,126 @@
+"""Names and shapes of tensors in `transformers` <-> our parameters.
+
+Our names are the same for every architecture; theirs follow the architecture, and those of heads the prefix
+of the family (`hf_config.FAMILIES`).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor
+
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.hf_config import family_of
+from brimful.nn.layers import Architecture, EncoderConfig
+
+Head = MaskedLMHead | SequenceHead
+Rules = dict[str, tuple[str, ...]]
+"""Our parameter -> theirs; several are joined along the first dimension."""
+
+_BERT_EMBEDDINGS: Rules = {
+    "embedding": ("embeddings.word_embeddings",),
+    "position": ("embeddings.position_embeddings",),
+    "segment": ("embeddings.token_type_embeddings",),
+}
+_ENCODER: dict[Architecture, Rules] = {
+    "bert": _BERT_EMBEDDINGS | {"embedding_norm": ("embeddings.LayerNorm",)},
+    "prenorm": _BERT_EMBEDDINGS | {"final_norm": ("encoder.ln",)},
+    "modern": {
+        "embedding": ("embeddings.tok_embeddings",),
+        "embedding_norm": ("embeddings.norm",),
+        "final_norm": ("final_norm",),
+    },
+}
+_BERT_MATRICES: Rules = {
+    "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention_out": ("attention.output.dense",),
+    "up": ("intermediate.dense",),
+    "down": ("output.dense",),
+}
+_LAYER: dict[Architecture, Rules] = {
+    "bert": _BERT_MATRICES
+    | {"attention_norm": ("attention.output.LayerNorm",), "mlp_norm": ("output.LayerNorm",)},
+    "prenorm": _BERT_MATRICES | {"attention_norm": ("attention.ln",), "mlp_norm": ("ln",)},
+    "modern": {
+        "attention_norm": ("attn_norm",),
+        "qkv": ("attn.Wqkv",),
+        "attention_out": ("attn.Wo",),
+        "mlp_norm": ("mlp_norm",),
+        "up": ("mlp.Wi",),
+        "down": ("mlp.Wo",),
+    },
+}
+_LAYERS: dict[Architecture, str] = {"bert": "encoder.layer", "prenorm": "encoder.layer", "modern": "layers"}
+
+_MASKED_LM: dict[str, dict[str, str]] = {
+    "bert.": {
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "": "cls.predictions",
+    },
+    "roberta.": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
+    "model.": {"dense": "head.dense", "norm": "head.norm", "": "decoder"},
+}
+_SEQUENCE: dict[str, dict[str, str]] = {
+    "bert.": {"dense": "bert.pooler.dense", "classifier": "classifier"},
+    "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+    "model.": {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
+}
+_DECODER = {"bert.": "cls.predictions.decoder", "roberta.": "lm_head.decoder", "model.": "decoder"}
+
+
+def decoder_weight(config: EncoderConfig) -> str:
+    """Their name of the matrix that scores tokens, which is ours of the embeddings."""
+    return f"{_DECODER[family_of(config).prefix]}.weight"
+
+
+def classifier_weight(config: EncoderConfig) -> str:
+    """Their name of the last matrix of a SequenceHead, (classes, hidden)."""
+    return f"{_SEQUENCE[family_of(config).prefix]['classifier']}.weight"
+
+
+def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
+    """Each parameter of a module without vocabulary padding, and the names of its parts there."""
+    if isinstance(module, Encoder):
+        rules = dict(_ENCODER[config.architecture])
+        for index in range(config.layers):
+            for ours, theirs in _LAYER[config.architecture].items():
+                names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
+                rules[f"layers.{index}.{ours}"] = names
+    else:
+        heads = _MASKED_LM if isinstance(module, MaskedLMHead) else _SEQUENCE
+        rules = {ours: (name,) for ours, name in heads[family_of(config).prefix].items()}
+    for name, parameter in module.named_parameters():
+        owner, _, kind = name.rpartition(".")
+        if isinstance(module, Encoder) and name == "embedding.weight":
+            parameter = module.word_embeddings  # type: ignore[assignment]
+        yield parameter.detach(), tuple(f"{theirs}.{kind}" for theirs in rules[owner])
+
+
+def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
+    """Copies of a module's parameters under the names of `transformers` (an encoder's without prefix)."""
+    named: dict[str, Tensor] = {}
+    for parameter, theirs in _rules(module, config):
+        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
+            named[name] = part.cpu().clone()
+    return named
+
+
+def from_hf(
+    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str = ""
+) -> None:
+    """Copy tensors under the names of `transformers` into a module's parameters.
+
+    Raises:
+        BrimfulError: a tensor is missing or has another shape.
+    """
+    for parameter, theirs in _rules(module, config):
+        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
+            found = tensors.get(name)
+            if found is None:
+                raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+            if found.shape != part.shape:
+                shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
+                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} as config.json says")
+            part.copy_(found)
