@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
@@ -18,7 +18,11 @@ from brimful.nn.hf_tensors import from_hf, to_hf
 from brimful.nn.layers import EncoderConfig
 
 VOCABULARY = 100
-ARCHITECTURES = ["bert", "modern"]
+ARCHITECTURES = ["bert", "prenorm", "modern"]
+MODELS = [*ARCHITECTURES, "roberta"]
+EVEN_HEADS = {}
+ODD_HEADS = {"hidden_size": 312, "heads": 12, "initializer_range": 0.06}
+"""Heads of 26, a size that kernels dislike (TinyBERT's)."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +30,10 @@ def _random(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def small(architecture: str, **changes) -> Encoder:
+def small(model: str, **changes) -> Encoder:
     """A small encoder with weights large enough for attention to be far from uniform."""
     values = {
+        "architecture": model,
         "vocabulary_size": VOCABULARY,
         "hidden_size": 48,
         "layers": 4,
@@ -38,67 +43,82 @@ def small(architecture: str, **changes) -> Encoder:
         "initializer_range": 0.15,
         "norm_eps": 1e-12,
     }
-    if architecture == "modern":
+    if model == "modern":
         values |= {"norm_eps": 1e-5, "local_attention": 16, "global_every": 3, "rope_theta": 160_000.0}
-    return Encoder(EncoderConfig(architecture=architecture, **(values | changes)))
+    if model == "roberta":
+        bert = {"architecture": "bert", "variant": "roberta"}
+        values |= bert | {"norm_eps": 1e-5, "segments": 1, "pad_id": 1}
+    return Encoder(EncoderConfig(**(values | changes)))
 
 
-def peer(encoder: Encoder) -> transformers.PreTrainedModel:
-    """The transformers model of an encoder's configuration and weights."""
-    config = encoder.config
+def peer_class(config: EncoderConfig) -> transformers.PreTrainedModel:
+    """The transformers model of a configuration, with initial weights of its own."""
     shared = {
         "vocab_size": config.vocabulary_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
         "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_length,
-        "pad_token_id": 0,
+        "pad_token_id": config.pad_id,
+        "initializer_range": config.initializer_range,
     }
-    if config.modern:
-        model = transformers.ModernBertModel(
+    if config.architecture == "modern":
+        return transformers.ModernBertModel(
             transformers.ModernBertConfig(
                 **shared,
+                max_position_embeddings=config.max_length,
                 **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1),
                 local_attention=config.local_attention,
                 global_attn_every_n_layers=config.global_every,
             )
         )
-    else:
-        model = transformers.BertModel(
-            transformers.BertConfig(**shared, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
-            add_pooling_layer=False,
-        )
-    model.load_state_dict(to_hf(encoder, config), strict=True)
+    name = {"bert": "Bert", "prenorm": "MegatronBert"}[config.architecture]
+    name = "Roberta" if config.variant else name
+    their_config = getattr(transformers, f"{name}Config")(
+        **shared,
+        max_position_embeddings=config.max_length + (config.pad_id + 1 if config.variant else 0),
+        type_vocab_size=config.segments,
+        layer_norm_eps=config.norm_eps,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return getattr(transformers, f"{name}Model")(their_config, add_pooling_layer=False)
+
+
+def peer(encoder: Encoder) -> transformers.PreTrainedModel:
+    """The transformers model of an encoder's configuration and weights."""
+    model = peer_class(encoder.config)
+    model.load_state_dict(to_hf(encoder, encoder.config), strict=True)
     return model.to(encoder.embedding.weight.dtype)
 
 
-def random_row(lengths: list[int], filler: int = 0) -> PackedBatch:
-    sequences = [torch.randint(1, VOCABULARY, (length,)).numpy() for length in lengths]
+def random_row(lengths: list[int], filler: int = 0, pad: int = 0) -> PackedBatch:
+    """Sequences of random tokens; neither 0 nor 1 is among them, which are the padding tokens here."""
+    sequences = [torch.randint(2, VOCABULARY, (length,)).numpy() for length in lengths]
     segments = [torch.randint(0, 2, (length,)).numpy() for length in lengths]
     return pack(
         sequences,
         segments=segments,
         max_length=128,
-        pad=0,
+        pad=pad,
         slots=sum(lengths) + filler,
         sequence_slots=len(lengths) + 3 + filler // 128,
     )
 
 
-def padded(batch: PackedBatch) -> tuple[dict[str, Tensor], Tensor]:
+def padded(batch: PackedBatch, pad: int = 0) -> tuple[dict[str, Tensor], Tensor]:
     """The same batch for transformers, and which of its places are tokens."""
     lengths = torch.tensor(batch.lengths[: batch.real_sequences])
     real = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids, types = torch.zeros(2, *real.shape, dtype=torch.long)
+    ids, types = torch.full(real.shape, pad), torch.zeros_like(real, dtype=torch.long)
     ids[real] = batch.tokens[: batch.real_tokens].long()
     types[real] = batch.segments[: batch.real_tokens].long()
     return {"input_ids": ids, "attention_mask": real.long(), "token_type_ids": types}, real
 
 
 def run_peer(model, batch: PackedBatch, **options):
-    inputs, real = padded(batch)
-    if model.config.model_type == "modernbert":
+    inputs, real = padded(batch, model.config.pad_token_id)
+    if getattr(model.config, "type_vocab_size", 1) == 1:
         del inputs["token_type_ids"]
     return model(**inputs, **options), real
 
@@ -111,12 +131,13 @@ def rotate_in_full(q, k, cos, sin, unsqueeze_dim=1):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_hidden_states_equal_transformers(monkeypatch, architecture, dtype, tolerance):
+@pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_hidden_states_equal_transformers(monkeypatch, model_name, heads, dtype, tolerance):
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
-    encoder = small(architecture).to(dtype).eval()
+    encoder = small(model_name, **heads).to(dtype).eval()
     model = peer(encoder).eval()
-    batch = random_row([1, 5, 128, 40, 17, 2], filler=30)
+    batch = random_row([1, 5, 128, 40, 17, 2], filler=30, pad=encoder.config.pad_id)
     capture = Capture()
     with torch.no_grad():
         encoder(batch, capture=capture)
@@ -126,13 +147,14 @@ def test_hidden_states_equal_transformers(monkeypatch, architecture, dtype, tole
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_gradients_equal_transformers(monkeypatch, architecture, dtype, tolerance):
+@pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_gradients_equal_transformers(monkeypatch, model_name, heads, dtype, tolerance):
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
-    encoder = small(architecture).to(dtype)
+    encoder = small(model_name, **heads).to(dtype)
     model = peer(encoder)
     batch = random_row([3, 60, 1, 128])
-    direction = torch.randn(batch.real_tokens, 48, dtype=dtype)
+    direction = torch.randn(batch.real_tokens, encoder.config.hidden_size, dtype=dtype)
     (encoder(batch) * direction).sum().backward()
     output, real = run_peer(model, batch)
     (output.last_hidden_state[real] * direction).sum().backward()
@@ -144,7 +166,6 @@ def test_gradients_equal_transformers(monkeypatch, architecture, dtype, toleranc
         wanted = expected[name]
         if name == "embedding.weight":
             assert not parameter.grad[VOCABULARY:].any()
-            parameter.grad[0] = wanted[0]  # transformers gives padding no gradient
             wanted = torch.cat((wanted[:VOCABULARY], torch.zeros_like(wanted[VOCABULARY:])))
         # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
         error = (parameter.grad - wanted).norm() / wanted.norm()
@@ -154,14 +175,18 @@ def test_gradients_equal_transformers(monkeypatch, architecture, dtype, toleranc
 @settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 128), min_size=1, max_size=6),
-    architecture=st.sampled_from(ARCHITECTURES),
+    model_name=st.sampled_from(MODELS),
+    heads=st.sampled_from([EVEN_HEADS, ODD_HEADS]),
     filler=st.integers(0, 200),
     seed=st.integers(0, 2**31),
 )
-def test_packed_equals_alone(lengths, architecture, filler, seed):
+@example(lengths=[128], model_name="prenorm", heads=EVEN_HEADS, filler=0, seed=0)  # fills the row
+@example(lengths=[128, 1, 128], model_name="roberta", heads=ODD_HEADS, filler=0, seed=0)
+@example(lengths=[1] * 6, model_name="prenorm", heads=ODD_HEADS, filler=1, seed=0)
+def test_packed_equals_alone(lengths, model_name, heads, filler, seed):
     torch.manual_seed(seed)
-    encoder = small(architecture).double().eval()
-    batch = random_row(lengths, filler)
+    encoder = small(model_name, **heads, layers=2).double().eval()
+    batch = random_row(lengths, filler, encoder.config.pad_id)
     with torch.no_grad():
         together = encoder(batch)
         assert together.isfinite().all()
@@ -175,22 +200,26 @@ def test_packed_equals_alone(lengths, architecture, filler, seed):
             torch.testing.assert_close(hidden, alone, atol=1e-11, rtol=1e-11)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_perturbing_a_sequence_changes_no_bit_of_another(architecture):
-    encoder = small(architecture).eval()
-    batch = random_row([30, 12, 77])
+@pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_perturbing_a_sequence_changes_no_bit_of_another(model_name, heads):
+    encoder = small(model_name, **heads).eval()
+    lengths = [30, 1, 12, 128, 77]
+    batch = random_row(lengths, filler=9)
     with torch.no_grad():
-        before = encoder(batch)
-        batch.tokens[30:42] = batch.tokens[30:42] % (VOCABULARY - 1) + 1
-        after = encoder(batch)
-    assert torch.equal(before[:30], after[:30])
-    assert torch.equal(before[42:], after[42:])
-    assert not torch.equal(before[30:42], after[30:42])
+        before = encoder(batch).split(batch.lengths)
+        for changed, tokens in enumerate(batch.tokens.split(batch.lengths)[: len(lengths)]):
+            original = tokens.clone()
+            tokens.copy_(tokens % (VOCABULARY - 1) + 1)
+            after = encoder(batch).split(batch.lengths)
+            equal = [torch.equal(*pair) for pair in zip(before, after, strict=True)]
+            assert equal == [index != changed for index in range(len(equal))]
+            tokens.copy_(original)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_bfloat16_autocast_is_near_float64(architecture):
-    encoder = small(architecture, initializer_range=0.05).eval()
+@pytest.mark.parametrize("model_name", MODELS)
+def test_bfloat16_autocast_is_near_float64(model_name):
+    encoder = small(model_name, initializer_range=0.05).eval()
     batch = random_row([1, 60, 128, 9])
     with torch.no_grad():
         with torch.autocast("cpu", torch.bfloat16):
@@ -200,21 +229,59 @@ def test_bfloat16_autocast_is_near_float64(architecture):
     assert error < 0.03, f"relative error {error}"
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_filler_has_no_gradient(architecture):
-    encoder = small(architecture).double()
-    batch = random_row([10, 20], filler=50)
+@pytest.mark.parametrize("model_name", MODELS)
+def test_filler_has_no_gradient(model_name):
+    encoder = small(model_name).double()
+    pad = encoder.config.pad_id
+    batch = random_row([10, 20], filler=50, pad=pad)
     encoder(batch)[: batch.real_tokens].sin().sum().backward()
-    assert not encoder.embedding.weight.grad[0].any()  # the pad token stands in the filler alone
+    assert not encoder.embedding.weight.grad[pad].any()  # the pad token stands in the filler alone
     assert all(p.grad.isfinite().all() for p in encoder.parameters())
 
 
-def test_dropout_acts_in_training_only():
-    encoder = small("bert", dropout=0.2)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_dropout_acts_in_training_only(architecture):
+    encoder = small(architecture, dropout=0.2)
     batch = random_row([20, 30])
     assert not torch.equal(encoder(batch), encoder(batch))
     assert torch.equal(encoder.eval()(batch), encoder(batch))
-    assert not any(isinstance(module, torch.nn.Dropout) for module in small("modern").modules())
+    assert not any(isinstance(module, torch.nn.Dropout) for module in small(architecture).modules())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "prenorm"])
+def test_dropout_is_where_transformers_has_it(architecture):
+    """With everything dropped, the residual stream holds what norms add, and nothing of the sub-layers."""
+    encoder = small(architecture, dropout=0.5)
+    batch = random_row([7, 12])
+    model = peer(encoder)
+    for module in (*encoder.modules(), *model.modules()):
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 1.0
+    for tensor in encoder.parameters():
+        if tensor.ndim == 1:
+            torch.nn.init.normal_(tensor)
+    model.load_state_dict(to_hf(encoder, encoder.config))
+    with torch.no_grad():
+        output, real = run_peer(model, batch)
+        torch.testing.assert_close(encoder(batch), output.last_hidden_state[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_initial_weights_spread_as_in_transformers_or_the_paper(architecture):
+    """Standard deviations of matrices of 2**14 or more numbers, known to 0.6 %: within 4 %."""
+    config = preset("tiny", architecture, vocabulary_size=512, max_length=128, layers=3)
+    encoder = Encoder(config)
+    theirs = Encoder(config)
+    from_hf(theirs, config, peer_class(config).state_dict())
+    expected = theirs.state_dict()
+    for name, tensor in encoder.state_dict().items():
+        if tensor.ndim == 2 and name != "segment.weight":
+            wanted = expected[name].std()
+            if architecture == "prenorm" and name.endswith(("attention_out.weight", "down.weight")):
+                wanted = 0.02 / 6**0.5  # Megatron-LM, section 4; its class in transformers has 0.02
+            assert float(tensor.std()) == pytest.approx(float(wanted), rel=0.04), name
+        elif tensor.ndim == 1:
+            assert torch.equal(tensor, expected[name]), name
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -228,6 +295,8 @@ def test_presets_have_the_published_shapes(architecture, name):
             kind: sum(p.numel() for p in Encoder(preset(name, kind)).parameters()) for kind in ARCHITECTURES
         }
     assert sizes["modern"] == pytest.approx(sizes["bert"], rel=0.2)
+    # The embedding norm has moved to the end; everything else of prenorm is bert's.
+    assert sizes["prenorm"] == sizes["bert"]
 
 
 def test_errors_say_what_to_do():
@@ -239,10 +308,13 @@ def test_errors_say_what_to_do():
         small("modern", max_length=64)(random_row([5]))
     with pytest.raises(BrimfulError, match="no tokenizer"):
         small("modern").encode(["text"])
+    with pytest.raises(BrimfulError, match="roberta is bert, not prenorm"):
+        small("prenorm", variant="roberta")
 
 
-def test_keep_layers_copies_the_layers():
-    encoder = small("modern", global_every=1).eval()
+@pytest.mark.parametrize("model_name", MODELS)
+def test_keep_layers_copies_the_layers(model_name):
+    encoder = small(model_name, global_every=1).eval()
     batch = random_row([9, 40])
     student = encoder.keep_layers([0, 1, 2, 3]).eval()
     with torch.no_grad():
@@ -256,8 +328,9 @@ def test_keep_layers_copies_the_layers():
         encoder.keep_layers([4])
 
 
-def test_fused_blocks_name_every_matrix_inside_the_layers():
-    encoder = small("modern")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_fused_blocks_name_every_matrix_inside_the_layers(architecture):
+    encoder = small(architecture)
     parameters = dict(encoder.named_parameters())
     blocks = encoder.fused_blocks()
     matrices = {n for n, p in parameters.items() if n.startswith("layers.") and p.ndim == 2}
@@ -266,12 +339,18 @@ def test_fused_blocks_name_every_matrix_inside_the_layers():
     assert blocks["layers.0.qkv.weight"] == 3
 
 
-def word_tokenizer() -> Tokenizer:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{index}" for index in range(90))]
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "[UNK]"))
+def word_tokenizer(model_name: str = "bert") -> Tokenizer:
+    """A tokenizer of 90 words with the special tokens that go with a model."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    cls, sep, unknown = "[CLS]", "[SEP]", "[UNK]"
+    if model_name == "roberta":
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        cls, sep, unknown = "<s>", "</s>", "<unk>"
+    ids = {word: index for index, word in enumerate([*special, *(f"w{index}" for index in range(90))])}
+    tokenizer = Tokenizer(models.WordLevel(ids, unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single=f"{cls} $A {sep}", special_tokens=[(cls, ids[cls]), (sep, ids[sep])]
     )
     return tokenizer
 
