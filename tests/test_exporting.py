@@ -25,12 +25,15 @@ def tokenizer() -> Tokenizer:
     return train(TEXTS, 80)
 
 
-@pytest.fixture(params=["modern", "bert"])
+@pytest.fixture(params=["modern", "bert", "prenorm", "roberta"])
 def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
     """A run directory with a random classifier."""
     torch.manual_seed(seed)
     shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 40}
-    config = EncoderConfig(architecture=request.param, vocabulary_size=tokenizer.get_vocab_size(), **shape)
+    kind = {"architecture": request.param}
+    if request.param == "roberta":
+        kind = {"architecture": "bert", "variant": "roberta", "segments": 1}
+    config = EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **kind, **shape)
     encoder = Encoder(config)
     encoder.tokenizer = tokenizer
     save_model(tmp_path / "run" / "model", encoder, SequenceHead(encoder, 3), ["a", "b", "c"], max_length=20)

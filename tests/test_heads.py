@@ -3,11 +3,14 @@
 import pytest
 import torch
 import transformers
-from test_encoder import ARCHITECTURES, VOCABULARY, padded, random_row, run_peer, small
+from test_encoder import MODELS, VOCABULARY, padded, random_row, rotate_in_full, run_peer, small
 from torch import nn
+from transformers.models.modernbert import modeling_modernbert
 
 from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import save_model
 from brimful.nn.padded import PaddedModel
 
@@ -22,13 +25,13 @@ def folder_as(directory, encoder, head, kind):
     return kind.from_pretrained(directory).eval()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_masked_lm_logits_equal_transformers(tmp_path, architecture):
-    encoder = small(architecture).eval()
+@pytest.mark.parametrize("model_name", MODELS)
+def test_masked_lm_logits_equal_transformers(tmp_path, model_name):
+    encoder = small(model_name).eval()
     head = MaskedLMHead(encoder).eval()
     nn.init.normal_(head.bias)
     nn.init.uniform_(head.norm.weight, 0.5, 2)
-    batch = random_row([1, 60, 22, 128], filler=20)
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
     model = folder_as(tmp_path / "model", encoder, head, transformers.AutoModelForMaskedLM)
     positions = torch.randperm(batch.real_tokens)[:50]
     with torch.no_grad():
@@ -38,9 +41,9 @@ def test_masked_lm_logits_equal_transformers(tmp_path, architecture):
     torch.testing.assert_close(logits, output.logits[real][positions], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_masked_lm_head_is_tied(architecture):
-    encoder = small(architecture)
+@pytest.mark.parametrize("model_name", MODELS)
+def test_masked_lm_head_is_tied(model_name):
+    encoder = small(model_name)
     head = MaskedLMHead(encoder)
     assert not any(p is encoder.embedding.weight for p in head.parameters())
     batch = random_row([20])
@@ -50,12 +53,13 @@ def test_masked_lm_head_is_tied(architecture):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "pooling"), [("bert", "first"), ("modern", "first"), ("modern", "mean")]
+    ("model_name", "pooling"),
+    [("bert", "first"), ("prenorm", "first"), ("roberta", "first"), ("modern", "first"), ("modern", "mean")],
 )
-def test_sequence_logits_equal_transformers(tmp_path, architecture, pooling):
-    encoder = small(architecture).eval()
+def test_sequence_logits_equal_transformers(tmp_path, model_name, pooling):
+    encoder = small(model_name).eval()
     head = SequenceHead(encoder, 3, pooling=pooling).eval()
-    batch = random_row([1, 60, 22, 128], filler=20)
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
     model = folder_as(tmp_path / "model", encoder, head, transformers.AutoModelForSequenceClassification)
     with torch.no_grad():
         logits = head(encoder(batch), batch)
@@ -63,6 +67,74 @@ def test_sequence_logits_equal_transformers(tmp_path, architecture, pooling):
     assert logits.shape == (batch.offsets.numel() - 1, 3)
     assert logits.isfinite().all()
     torch.testing.assert_close(logits[:4], output.logits, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [MaskedLMHead, SequenceHead])
+def test_gradients_through_heads_equal_transformers(tmp_path, monkeypatch, model_name, kind):
+    """In float64, where rounding is all that differs; 1e-4 is asked for in float32."""
+    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
+    encoder = small(model_name).double()
+    options = {"classes": 3} if kind is SequenceHead else {}
+    head = kind(encoder, **options).double()
+    auto = {
+        MaskedLMHead: transformers.AutoModelForMaskedLM,
+        SequenceHead: transformers.AutoModelForSequenceClassification,
+    }
+    model = folder_as(tmp_path / "model", encoder, head, auto[kind]).double()
+    batch = random_row([3, 60, 1, 128], filler=20, pad=encoder.config.pad_id)
+    hidden = encoder(batch)
+    output, real = run_peer(model, batch)
+    if kind is SequenceHead:
+        ours, theirs = head(hidden, batch)[:4], output.logits
+    else:
+        ours, theirs = head(hidden)[: batch.real_tokens], output.logits[real]
+    direction = torch.randn_like(theirs)
+    (ours * direction).sum().backward()
+    (theirs * direction).sum().backward()
+
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    prefix = f"{model.base_model_prefix}."
+    gradients |= {name.removeprefix(prefix): gradient for name, gradient in gradients.items()}
+    reference = Encoder(encoder.config).double()
+    reference_head = kind(reference, **options).double()
+    from_hf(reference, encoder.config, gradients)
+    from_hf(reference_head, encoder.config, gradients)
+    wanted = {**reference.state_dict(), **reference_head.state_dict(prefix="head.")}
+    found = {**dict(encoder.named_parameters()), **dict(head.named_parameters(prefix="head"))}
+    for name, parameter in found.items():
+        gradient = wanted[name]
+        if name == "embedding.weight":
+            gradient[VOCABULARY:] = 0
+        # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
+        error = (parameter.grad - gradient).norm() / gradient.norm()
+        assert error < 1e-9, f"{name}: relative error {error}"
+
+
+class Halve(nn.Module):
+    """Dropout that draws nothing: where it stands shows in the result."""
+
+    def forward(self, x):
+        return x / 2
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_classifiers_drop_where_transformers_does(tmp_path, model_name):
+    encoder = small(model_name).eval()
+    head = SequenceHead(encoder, 3, pooling="first")
+    for bias in (head.dense.bias, head.classifier.bias):
+        if bias is not None:
+            nn.init.normal_(bias)
+    kind = transformers.AutoModelForSequenceClassification
+    model = folder_as(tmp_path / "model", encoder, head, kind)
+    head.dropout = Halve()
+    owner = {"modern": "drop", "roberta": "classifier.dropout"}.get(model_name, "dropout")
+    assert isinstance(model.get_submodule(owner), nn.Dropout)
+    model.set_submodule(owner, Halve())
+    batch = random_row([1, 60, 22, 128])
+    with torch.no_grad():
+        output, _ = run_peer(model, batch)
+        torch.testing.assert_close(head(encoder(batch), batch)[:4], output.logits, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -75,15 +147,16 @@ def test_empty_slots_and_filler_have_no_gradient(pooling):
     assert all(p.grad.isfinite().all() for p in (*encoder.parameters(), *head.parameters()))
 
 
-def test_bert_classifiers_know_no_mean():
+@pytest.mark.parametrize("architecture", ["bert", "prenorm"])
+def test_bert_classifiers_know_no_mean(architecture):
     with pytest.raises(BrimfulError, match="pooling 'mean'"):
-        SequenceHead(small("bert"), 2, pooling="mean")
+        SequenceHead(small(architecture), 2, pooling="mean")
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead])
-def test_padded_model_equals_packed(architecture, kind):
-    encoder = small(architecture).eval()
+def test_padded_model_equals_packed(model_name, kind):
+    encoder = small(model_name).eval()
     head = kind(encoder, *([3] if kind is SequenceHead else [])) if kind else None
     batch = random_row([1, 60, 22, 128])
     inputs, real = padded(batch)

@@ -22,7 +22,7 @@ def examples_of(lengths: list[int], seed: int, max_length: int = 64) -> Examples
     )
 
 
-@pytest.mark.parametrize("architecture", ["modern", "bert"])
+@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
 def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture):
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)

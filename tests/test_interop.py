@@ -1,17 +1,26 @@
 """Folders: ours in transformers, theirs here, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_encoder import ARCHITECTURES, random_row, run_peer, small, word_tokenizer
+from test_encoder import MODELS, random_row, run_peer, small, word_tokenizer
 
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
-from brimful.nn.interop import load_model, save_model
+from brimful.nn.interop import load_model, save_model, text_length
+
+ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
+FAMILIES = ["bert", *ROBERTAS, "megatron-bert", "modernbert"]
+KINDS = {
+    "Model": transformers.AutoModel,
+    "ForMaskedLM": transformers.AutoModelForMaskedLM,
+    "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -19,47 +28,46 @@ def _random(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def their_config(architecture: str, **options):
+def their_config(family: str, **options):
     shared = {
         "vocab_size": 70,
         "hidden_size": 32,
         "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "intermediate_size": 48,
-        "max_position_embeddings": 128,
+        "max_position_embeddings": 130 if family in ROBERTAS else 128,
         "initializer_range": 0.1,
-        "pad_token_id": 0,
     }
-    if architecture == "bert":
-        return transformers.BertConfig(**shared, **options)
-    special = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
-    return transformers.ModernBertConfig(**shared, **special, local_attention=10, **options)
+    if family == "modernbert":
+        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        shared |= {"pad_token_id": 0, "local_attention": 10} | dict.fromkeys(names, 1)
+    return transformers.AutoConfig.for_model(family, **shared, **options)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("kind", ["Model", "ForMaskedLM", "ForSequenceClassification"])
-def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, architecture, kind):
-    name = {"bert": "Bert", "modern": "ModernBert"}[architecture] + kind
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, family, kind):
     labels = {"id2label": {0: "bad", 1: "good", 2: "so-so"}} if kind.endswith("Classification") else {}
-    model = getattr(transformers, name)(their_config(architecture, **labels)).eval()
+    model = KINDS[kind].from_config(their_config(family, **labels)).eval()
     model.save_pretrained(tmp_path / "theirs")
 
     encoder, head, found_labels = load_model(tmp_path / "theirs")
-    batch = random_row([1, 40, 13])
-    batch.tokens.remainder_(70)
+    assert encoder.config.max_length == 128
+    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
+    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
     with torch.no_grad():
         output, real = run_peer(model, batch)
         hidden = encoder(batch)
     if isinstance(head, SequenceHead):
         assert found_labels == ["bad", "good", "so-so"]
-        torch.testing.assert_close(head(hidden, batch)[:3], output[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(head(hidden, batch)[:4], output[0], atol=1e-5, rtol=1e-5)
     else:
-        ours = hidden if head is None else head(hidden)
+        ours = (hidden if head is None else head(hidden))[: batch.real_tokens]
         torch.testing.assert_close(ours, output[0][real], atol=1e-5, rtol=1e-5)
 
     save_model(tmp_path / "ours", encoder, head, found_labels)
     theirs, ours = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "ours"))
-    if name == "BertModel":
+    if kind == "Model":
         theirs = {key: tensor for key, tensor in theirs.items() if not key.startswith("pooler")}
     assert theirs.keys() == ours.keys()
     assert all(torch.equal(theirs[key], ours[key]) for key in ours)
@@ -71,11 +79,11 @@ def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, arch
         assert written[key] == original[key], key
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize("with_head", [None, MaskedLMHead, SequenceHead])
-def test_our_folders_come_back_bit_for_bit(tmp_path, architecture, with_head):
-    encoder = small(architecture)
-    encoder.tokenizer = word_tokenizer()
+def test_our_folders_come_back_bit_for_bit(tmp_path, model_name, with_head):
+    encoder = small(model_name)
+    encoder.tokenizer = word_tokenizer(model_name)
     options = {} if with_head is not SequenceHead else {"classes": 2}
     head = with_head and with_head(encoder, **options)
     save_model(tmp_path / "model", encoder, head, ["no", "yes"] if options else None)
@@ -97,21 +105,32 @@ def test_our_folders_come_back_bit_for_bit(tmp_path, architecture, with_head):
     assert torch.equal(Encoder.load(tmp_path / "model").word_embeddings, encoder.word_embeddings)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_automodel_and_autotokenizer_load_our_folder(tmp_path, architecture):
-    encoder = small(architecture).eval()
-    encoder.tokenizer = word_tokenizer()
+@pytest.mark.parametrize("model_name", MODELS)
+def test_automodel_and_autotokenizer_load_our_folder(tmp_path, model_name):
+    encoder = small(model_name).eval()
+    encoder.tokenizer = word_tokenizer(model_name)
     save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))
+    assert text_length(tmp_path / "model", encoder) == 128
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert tokenizer.mask_token == "[MASK]"
+    assert tokenizer.mask_token == ("<mask>" if model_name == "roberta" else "[MASK]")
     assert tokenizer.model_max_length == 128
-    encoded = tokenizer("w1 w2 w3", return_tensors="pt", return_token_type_ids=False)
+    texts = ["w1 w2 w3", "w4", "w5 " * 200]
+    encoded = tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
+    assert ("token_type_ids" in encoded) == (model_name in ("bert", "prenorm"))
     model = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
+    assert type(model).__name__ == {
+        "bert": "BertModel",
+        "prenorm": "MegatronBertModel",
+        "modern": "ModernBertModel",
+        "roberta": "RobertaModel",
+    }.get(model_name)
+    assert model.config.pad_token_id == tokenizer.pad_token_id
     with torch.no_grad():
-        theirs = model(**encoded).last_hidden_state[0]
-    torch.testing.assert_close(
-        torch.from_numpy(encoder.encode(["w1 w2 w3"])[0]), theirs, atol=1e-5, rtol=1e-5
-    )
+        theirs = model(**encoded).last_hidden_state
+    for ours, wanted, real in zip(
+        encoder.encode(texts), theirs, encoded["attention_mask"].bool(), strict=True
+    ):
+        torch.testing.assert_close(torch.from_numpy(ours), wanted[real], atol=1e-5, rtol=1e-5)
     other = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=5)
     assert other.num_labels == 5
 
@@ -124,6 +143,42 @@ def test_old_modernbert_configurations_are_read(tmp_path):
     path.write_text(json.dumps(values | {"global_rope_theta": 160000.0, "global_attn_every_n_layers": 2}))
     config = Encoder.load(tmp_path / "model").config
     assert (config.rope_theta, config.rope_theta_local, config.global_every) == (160000.0, 10000.0, 2)
+
+
+def test_robertas_of_the_hub_are_read(tmp_path):
+    """One token type, eps 1e-5, positions from 2, and a tokenizer_config.json that says 512."""
+    options = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "classifier_dropout": 0.3}
+    model = transformers.RobertaForSequenceClassification(their_config("roberta", **options))
+    model.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    del values["pad_token_id"]  # the default is 1
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512}))
+    encoder, head, _ = load_model(tmp_path)
+    config = encoder.config
+    assert (config.pad_id, config.max_length, config.segments, config.norm_eps) == (1, 128, 1, 1e-5)
+    assert encoder.position.weight.shape == (130, 32)
+    assert head.dropout_rate == 0.3
+    assert text_length(tmp_path, encoder) == 128
+    batch = random_row([4])
+    batch.tokens.remainder_(70)
+    with torch.no_grad():
+        zeros = encoder(replace(batch, segments=torch.zeros_like(batch.segments)))
+        ones = encoder(replace(batch, segments=torch.ones_like(batch.segments)))
+    assert torch.equal(zeros, ones)  # whatever types a tokenizer that is not RoBERTa's gives
+    (tmp_path / "config.json").write_text(json.dumps(values | {"max_position_embeddings": 2}))
+    with pytest.raises(BrimfulError, match="max_length"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_that_is_not_tied_is_refused(tmp_path, family):
+    config = their_config(family)
+    config.tie_word_embeddings = False
+    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(BrimfulError, match="not tied"):
+        load_model(tmp_path)
+    Encoder.load(tmp_path)
 
 
 def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):

@@ -25,7 +25,7 @@ from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.pretrain import MaskedLM
 from brimful.train.objective import Objective
 
-ARCHITECTURES = ["modern", "bert"]
+ARCHITECTURES = ["modern", "bert", "prenorm"]
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
 
 contract = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

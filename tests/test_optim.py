@@ -101,7 +101,7 @@ def test_adamw_equals_the_formula(seed):
             torch.testing.assert_close(parameters[name].data, expected[name], atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("architecture", ["modern", "bert"])
+@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, name):
     shape = {"vocabulary_size": 50, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 24}
