@@ -16,6 +16,7 @@ from brimful.exporting import export, max_difference, sample_sequences
 from brimful.nn.encoder import Encoder, EncoderConfig
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import save_model
+from brimful.objectives.pretrain import pretrain
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
 
@@ -108,3 +109,20 @@ def test_samples_cover_short_and_long(model: Path) -> None:
     assert min(lengths) == 2
     assert max(lengths) == encoder.config.max_length
     assert max_difference(encoder, None, lambda ids, mask: np.full((*ids.shape, 32), np.inf)) == np.inf
+
+
+@pytest.mark.parametrize("architecture", ["bert", "prenorm"])
+def test_what_pretrain_made_is_exported(corpus_dir: Path, tmp_path: Path, architecture: str) -> None:
+    run = pretrain(
+        data=str(corpus_dir),
+        out=str(tmp_path / "run"),
+        model="tiny",
+        architecture=architecture,
+        packing={"max_length": 64},
+        trainer={"steps": 3, "checkpoint_every": 3},
+        validation_tokens=500,
+    )
+    assert run["steps"] == 3
+    result = export(run=str(tmp_path / "run" / "encoder"), out=str(tmp_path / "out"))
+    assert result["max_abs_logit_difference"] < 1e-4
+    assert Encoder.load(tmp_path / "out").config.architecture == architecture
