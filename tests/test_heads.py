@@ -3,12 +3,12 @@
 import pytest
 import torch
 import transformers
-from test_encoder import MODELS, VOCABULARY, padded, random_row, rotate_in_full, run_peer, small
+from test_encoder import MODELS, VOCABULARY, padded, peer_class, random_row, rotate_in_full, run_peer, small
 from torch import nn
 from transformers.models.modernbert import modeling_modernbert
 
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
+from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import save_model
@@ -109,6 +109,28 @@ def test_gradients_through_heads_equal_transformers(tmp_path, monkeypatch, model
         # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
         error = (parameter.grad - gradient).norm() / gradient.norm()
         assert error < 1e-9, f"{name}: relative error {error}"
+
+
+@pytest.mark.parametrize("architecture", ["bert", "prenorm", "modern"])
+def test_initial_weights_of_heads_spread_as_in_transformers(architecture):
+    """Standard deviations of matrices of 2**14 numbers, known to 0.6 %: within 4 %."""
+    config = preset("tiny", architecture, vocabulary_size=512, layers=3)
+    encoder = Encoder(config)
+    their_config = peer_class(config).config
+    their_config.num_labels = 128
+    pairs = [
+        (lambda: MaskedLMHead(encoder), transformers.AutoModelForMaskedLM),
+        (lambda: SequenceHead(encoder, 128), transformers.AutoModelForSequenceClassification),
+    ]
+    for make, auto in pairs:
+        ours, theirs = make(), make()
+        from_hf(theirs, config, auto.from_config(their_config).state_dict())
+        for name, tensor in ours.state_dict().items():
+            expected = theirs.state_dict()[name]
+            if tensor.ndim == 2:
+                assert float(tensor.std()) == pytest.approx(float(expected.std()), rel=0.04), name
+            else:
+                assert torch.equal(tensor, expected), name
 
 
 class Halve(nn.Module):

@@ -81,7 +81,8 @@ class SequenceHead(nn.Module):
         initialize(self.dense, config, output=config.modern)
         initialize(self.classifier, config)
         if config.modern:
-            nn.init.trunc_normal_(self.classifier.weight, std=config.hidden_size**-0.5)
+            std = config.hidden_size**-0.5
+            nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
         """hidden (T, hidden) -> logits (S, classes); those of filler and empty sequences mean nothing."""
