@@ -82,9 +82,9 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         BrimfulError: another type of model, a missing size, or a variant that is not supported.
     """
     kind = values.get("model_type") if isinstance(values, dict) else None
-    if kind not in FAMILIES:
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
         raise BrimfulError(f"{where}: model_type {kind!r} is not supported; known: {', '.join(FAMILIES)}")
-    family = FAMILIES[kind]
     for key, wanted in _REQUIRED[family.architecture].items():
         if (found := values.get(key, wanted)) not in (wanted, None):
             raise BrimfulError(f"{where}: {key} {found!r} is not supported, only {wanted!r}")
