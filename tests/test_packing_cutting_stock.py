@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from brimful.errors import BrimfulError
-from brimful.packing import relaxation
+from brimful.packing import relaxation, units
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.knapsack import best_patterns, fill_rows
 from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
 from brimful.packing.slots import fill_slots, unplaced
+from brimful.packing.units import improve_in_units
 
 WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
 
@@ -156,6 +157,42 @@ def test_more_lengths_than_the_program_takes(most: int | None, seed: int) -> Non
     plan = cutting_stock(counts, 8192, most)
     check(plan, counts, 8192, most)
     assert plan.rows < best_fit(counts, 8192, most).rows
+    assert plan.rows_above_bound <= plan.rows / 500
+
+
+@pytest.mark.parametrize(
+    ("capacity", "mu", "most"), [(8192, 6.5, 8), (2048, 5.5, 4), (65_536, 8.0, 3), (65_536, 8.0, 8)]
+)
+def test_a_depth_limit_at_large_capacities(capacity: int, mu: float, most: int, seed: int) -> None:
+    """Best-fit is up to a quarter above the minimum, and sums are nearly as far below."""
+    lengths = np.random.default_rng(seed).lognormal(mu, 1.2, 20_000).astype(np.int64)
+    counts = count_lengths(np.clip(lengths, 1, capacity))
+    plan = cutting_stock(counts, capacity, most)
+    check(plan, counts, capacity, most)
+    assert plan.rows_above_bound <= plan.rows / 100
+
+
+@settings(max_examples=100)
+@given(problems(largest=24), st.sampled_from([1, 3, 6, 1000]))
+def test_in_units_against_an_exact_solver(problem: tuple, most_lengths: int) -> None:
+    counts, capacity, most = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "_COARSEST", 4)
+        patch.setattr(units, "_MOST_LENGTHS", most_lengths)  # so that units stay coarse
+        plan = improve_in_units(best_fit(counts, capacity, most), counts, most, 10**9)
+    check(plan, counts, capacity, most)
+    assert plan.lower_bound <= fewest_rows(counts, capacity, most) <= plan.rows
+
+
+def test_coarse_units_alone_give_a_better_plan_and_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    counts = count_lengths(np.clip(random.lognormal(8, 1.2, 20_000).astype(np.int64), 1, 65_536))
+    monkeypatch.setattr(units, "_MOST_LENGTHS", 300)
+    best = best_fit(counts, 65_536, 8)
+    plan = improve_in_units(best, np.pad(counts, (0, 65_537 - len(counts))), 8, 10**9)
+    check(plan, counts, 65_536, 8)
+    assert plan.rows < best.rows
+    assert plan.lower_bound > best.lower_bound
 
 
 def test_deep_rows_of_a_large_capacity_are_best_fits() -> None:

@@ -9,7 +9,7 @@ _NONE = -1
 
 def count_layers(lengths: np.ndarray, capacity: int, depth: int) -> int:
     """Layers of the recursion of `best_patterns`, of a cell for each space: one where `depth` is no limit."""
-    return 1 if depth >= capacity // int(lengths[0]) else depth
+    return 1 if (depth + 1) * int(lengths[0]) > capacity else depth
 
 
 @compiled
@@ -20,7 +20,7 @@ def best_patterns(values, lengths, capacity, depth):
 
     Args:
         values: int64 (m,), what a sequence of each length is worth, at least 0; `depth` of them fit 63 bits.
-        lengths: int64 (m,), distinct, rising, at most `capacity`.
+        lengths: int64 (m,), distinct, rising, at most `capacity`; they may begin with 0.
         capacity: token slots of a row.
         depth: the most sequences in a row.
 
@@ -29,7 +29,7 @@ def best_patterns(values, lengths, capacity, depth):
         int64 (n,), and offsets int64 (m + 1,): pattern i holds lengths[i].
     """
     m = len(lengths)
-    unlimited = depth >= capacity // lengths[0]
+    unlimited = (depth + 1) * lengths[0] > capacity  # never, where a length is 0
     layers = 1 if unlimited else depth
     # worth[k, c]: the most that up to k sequences of up to c tokens are worth; any number where unlimited.
     worth = np.zeros((layers, capacity + 1), dtype=np.int64)
