@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from brimful.packing.dives import Search
-from brimful.packing.histogram import Plan, checked_counts
+from brimful.packing.histogram import Plan, check_limits, checked_counts
 from brimful.packing.knapsack import count_layers
 from brimful.packing.pack_first import best_fit
 from brimful.packing.slots import fill_slots
@@ -35,6 +35,7 @@ def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None =
     Raises:
         BrimfulError: see `checked_counts`.
     """
+    capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = checked_counts(counts, capacity, max_sequences)
     plan, work = best_fit(counts, capacity, max_sequences), _WORK
     lengths = np.flatnonzero(counts)
