@@ -37,8 +37,16 @@ class MaskedLMHead(nn.Module):
         """hidden (T, hidden), positions int64 (M,) -> logits (M, vocabulary); (T, vocabulary) without."""
         if positions is not None:
             hidden = hidden.index_select(0, positions)
-        hidden = self.norm(F.gelu(self.dense(hidden)))
-        return F.linear(hidden, self._encoder[0].word_embeddings, self.bias)
+        return F.linear(self.transform(hidden), *self.decoder)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """hidden (M, hidden) -> what the decoder scores, (M, hidden)."""
+        return self.norm(F.gelu(self.dense(hidden)))
+
+    @property
+    def decoder(self) -> tuple[Tensor, Tensor]:
+        """The matrix (vocabulary, hidden) and bias (vocabulary,) that make scores of it."""
+        return self._encoder[0].word_embeddings, self.bias
 
 
 class SequenceHead(nn.Module):

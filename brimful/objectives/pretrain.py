@@ -23,6 +23,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
+from brimful.nn.linear_cross_entropy import linear_cross_entropy
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.packing.hyperparameters import Keep, suggest
@@ -31,6 +32,9 @@ from brimful.storage import sweep
 from brimful.train.objective import Runtime
 from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
+
+EVALUATED = 1024
+"""Predictions whose logits an evaluation holds at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +119,8 @@ class MaskedLM:
     def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
-        logits = self.head(encoder(batch), batch.mlm_positions)
-        return {"mlm": masked_lm_sum(logits, batch.mlm_labels)}
+        hidden = self.head.transform(encoder(batch).index_select(0, batch.mlm_positions))
+        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Mean loss and accuracy over the held-out predictions, whose masks never change."""
@@ -126,11 +130,14 @@ class MaskedLM:
             assert batch.mlm_positions is not None
             assert batch.mlm_labels is not None
             with runtime.autocast():
-                logits = self.head(encoder(batch), batch.mlm_positions)
-            used = batch.mlm_labels != IGNORED
-            total[0] += float(masked_lm_sum(logits, batch.mlm_labels))
-            total[1] += float(((logits.argmax(-1) == batch.mlm_labels) & used).sum())
-            total[2] += float(used.sum())
+                hidden = encoder(batch)
+                parts = batch.mlm_positions.split(EVALUATED), batch.mlm_labels.split(EVALUATED)
+                for positions, labels in zip(*parts, strict=True):
+                    logits = self.head(hidden, positions)
+                    used = labels != IGNORED
+                    total[0] += float(masked_lm_sum(logits, labels))
+                    total[1] += float(((logits.argmax(-1) == labels) & used).sum())
+                    total[2] += float(used.sum())
         loss, correct, count = runtime.world.sum(total)
         return {"loss": loss / count, "accuracy": correct / count} if count else {}
 

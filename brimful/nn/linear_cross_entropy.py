@@ -1,0 +1,209 @@
+"""Cross-entropy of a linear layer's scores without the (M, V) matrix of scores.
+
+The gradients are computed in the forward pass, for a group of rows at a time, when the scores of those rows
+are at hand (as Liger Kernel does: Hsu et al. 2024, section 3.2); backward only multiplies them. In a group
+the vocabulary is cut into tiles that stay in the cache: a first pass leaves the softmax over each tile, a
+second one, when the normaliser of the whole row is known, turns that into the gradient of the scores. So exp
+is computed once, nothing is recomputed, and there are 3 matrix products of 2 * M * V * d flops: the floor.
+Computing the scores again in backward (as Wijmans et al. 2024, "Cut Your Losses") makes 4.
+
+What lives: the scores of a group once, in the dtype of `hidden` (GROUP bytes), where the plain form holds all
+scores three or four times, in float32; and the gradient of the weight, from the forward pass on.
+
+bench/linear_cross_entropy.py compares it with the plain form.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from brimful.data.batch import IGNORED
+from brimful.errors import BrimfulError
+
+GROUP = {"cpu": 64 << 20, "cuda": 512 << 20}
+"""Bytes of scores that live at once. (Those of cuda, here and below, have not been measured.)"""
+
+TILE = {"cpu": 2 << 20, "cuda": 64 << 20}
+"""Bytes of a tile in float32: what the caches near the arithmetic hold."""
+
+LEAST = 256
+"""Rows of a group and columns of a tile, at least: thinner matrix products are slow."""
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
+
+    Matrix products are made in the dtype of `hidden`, or in autocast's; softmax, sums over the vocabulary and
+    over rows, and the gradients until they have been multiplied by the incoming one, in float32 at least. So
+    loss scaling changes no rounding.
+
+    Args:
+        hidden: (M, d).
+        weight: (V, d).
+        bias: (V,), or None.
+        labels: int64 (M,), -100 where there is no prediction; such rows cost nothing on the CPU.
+        weights: float (M,), what each prediction counts; 1 by default. With 1 / (predictions of its sequence)
+            the sum is that of per-sequence means (Krell et al. 2021, section 3.2.3). It gets no gradient.
+
+    Returns:
+        A scalar in float32, float64 if `hidden` is. It can be differentiated once.
+
+    Raises:
+        BrimfulError: a label outside of the vocabulary (on the CPU; elsewhere the sum is NaN).
+    """
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        hidden = hidden.to(torch.get_autocast_dtype(kind))
+    needs_gradients = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias)
+    )
+    return _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)[0]
+
+
+@torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())
+def _sum_and_gradients(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor | None,
+    needs_gradients: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The sum, and its gradients by hidden, weight and bias, which are empty if they are not needed."""
+    total, gradients = _outputs(hidden, weight, bias, needs_gradients)
+    used = labels != IGNORED
+    if weights is None:
+        weights = torch.ones_like(labels, dtype=total.dtype)
+    weights = torch.where(used, weights, 0).to(total.dtype)
+    if hidden.device.type != "cpu":  # choosing rows would wait for the device, and make shapes depend on data
+        _accumulate(total, gradients, hidden, weight, bias, labels, weights)
+        return total, *gradients
+    chosen = used.nonzero()[:, 0]
+    labels = labels[chosen]
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(weight):
+        raise BrimfulError(
+            f"labels from {int(labels.min())} to {int(labels.max())} do not fit a vocabulary of {len(weight)}"
+        )
+    d_hidden, d_weight, d_bias = gradients
+    d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
+    _accumulate(total, (d_chosen, d_weight, d_bias), hidden[chosen], weight, bias, labels, weights[chosen])
+    if needs_gradients:
+        d_hidden.index_copy_(0, chosen, d_chosen)
+    return total, *gradients
+
+
+def _outputs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, needs_gradients: bool
+) -> tuple[Tensor, Gradients]:
+    """What `_sum_and_gradients` returns: zeros, and room for the weight's gradient."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    d_hidden, d_bias = (
+        hidden.new_zeros(tensor.shape if needs_gradients and tensor is not None else 0, dtype=wide)
+        for tensor in (hidden, bias)
+    )
+    d_weight = hidden.new_empty(weight.shape if needs_gradients else 0, dtype=wide)
+    return hidden.new_zeros((), dtype=wide), (d_hidden, d_weight, d_bias)
+
+
+def _accumulate(
+    total: Tensor,
+    gradients: Gradients,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+) -> None:
+    """Fill in the sum over these rows, and its gradients if there is room for them."""
+    d_hidden, d_weight, d_bias = gradients
+    if not len(hidden):
+        d_weight.zero_()
+    kind = "cpu" if hidden.device.type == "cpu" else "cuda"
+    for rows in _parts(len(hidden), GROUP[kind] // (len(weight) * hidden.element_size())):
+        h, label, scale = hidden[rows], labels[rows], weights[rows]
+        tiles: list[tuple[slice, Tensor]] = []
+        normalisers = []
+        score = torch.full_like(scale, torch.nan)
+        for columns in _parts(len(weight), TILE[kind] // (len(h) * 4)):
+            b = None if bias is None else bias[columns].to(h.dtype)
+            scores = F.linear(h, weight[columns].to(h.dtype), b)
+            p = torch.softmax(scores, 1, dtype=total.dtype)
+            normalisers.append(scores.amax(1).to(p.dtype) - p.amax(1).log_())
+            place, inside = _place(label, columns)
+            score = torch.where(inside, scores.gather(1, place)[:, 0].to(p.dtype), score)
+            if d_hidden.numel():
+                tiles.append((columns, p.to(h.dtype)))
+        normaliser = torch.stack(normalisers).logsumexp(0)
+        loss = torch.where(label == IGNORED, 0, normaliser - score)
+        total.add_((loss * scale).sum())
+        d_score = torch.expm1(-loss).mul_(scale).to(h.dtype)  # p - 1 of the label's, rounded last
+        for (columns, d_scores), of_tile in zip(tiles, normalisers, strict=False):
+            d_scores.mul_((of_tile - normaliser).exp_().mul_(scale)[:, None])
+            place, inside = _place(label, columns)
+            d_scores.scatter_(
+                1, place, torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
+            )
+            _add_product(d_hidden[rows], d_scores, weight[columns].to(h.dtype), first=columns.start == 0)
+            _add_product(d_weight[columns], d_scores.t(), h, first=rows.start == 0)
+            if bias is not None:
+                d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
+
+
+def _parts(size: int, most: int) -> Iterator[slice]:
+    """Slices of nearly equal length that cover `size`, none above `most` or LEAST."""
+    count = max(1, -(-size // max(most, LEAST)))
+    each = max(1, -(-size // count))
+    return (slice(start, min(start + each, size)) for start in range(0, size, each))
+
+
+def _place(label: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """Where in a tile each row's label is, (rows, 1), and whether it is there."""
+    inside = (label >= columns.start) & (label < columns.stop)
+    return (label - columns.start).clamp(0, columns.stop - columns.start - 1)[:, None], inside
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """total += a @ b; `first` writes it, and what was there before is nothing."""
+    if total.dtype == a.dtype:
+        torch.addmm(total, a, b, beta=0 if first else 1, out=total)
+    elif first:
+        total.copy_(a @ b)
+    else:
+        total.add_((a @ b).to(total.dtype))  # adding across dtypes is 10 times slower
+
+
+@_sum_and_gradients.register_fake
+def _(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor | None,
+    needs_gradients: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    total, gradients = _outputs(hidden, weight, bias, needs_gradients)
+    return total, *gradients
+
+
+def _save(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*output[1:])
+    ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs[:3]]
+
+
+def _backward(ctx, grad, *_):
+    scaled = (
+        None if dtype is None or grad is None else (gradient * grad).to(dtype)
+        for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+    )
+    return *scaled, None, None, None
+
+
+_sum_and_gradients.register_autograd(_backward, setup_context=_save)
