@@ -21,6 +21,7 @@ from torch import Tensor
 
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
+from brimful.nn.workers import run, workers
 
 GROUP = {"cpu": 64 << 20, "cuda": 512 << 20}
 """Bytes of scores that live at once. (Those of cuda, here and below, have not been measured.)"""
@@ -55,7 +56,7 @@ def linear_cross_entropy(
         A scalar in float32, float64 if `hidden` is. It can be differentiated once.
 
     Raises:
-        BrimfulError: a label outside of the vocabulary (on the CPU; elsewhere the sum is NaN).
+        BrimfulError: a label outside of the vocabulary (on the CPU; elsewhere the sum is infinite).
     """
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind):
@@ -125,39 +126,75 @@ def _accumulate(
     if not len(hidden):
         d_weight.zero_()
     kind = "cpu" if hidden.device.type == "cpu" else "cuda"
+    hands = workers() if kind == "cpu" else 1
     for rows in _parts(len(hidden), GROUP[kind] // (len(weight) * hidden.element_size())):
         h, label, scale = hidden[rows], labels[rows], weights[rows]
-        tiles: list[tuple[slice, Tensor]] = []
-        normalisers = []
-        score = torch.full_like(scale, torch.nan)
-        for columns in _parts(len(weight), TILE[kind] // (len(h) * 4)):
-            b = None if bias is None else bias[columns].to(h.dtype)
-            scores = F.linear(h, weight[columns].to(h.dtype), b)
-            p = torch.softmax(scores, 1, dtype=total.dtype)
-            normalisers.append(scores.amax(1).to(p.dtype) - p.amax(1).log_())
-            place, inside = _place(label, columns)
-            score = torch.where(inside, scores.gather(1, place)[:, 0].to(p.dtype), score)
-            if d_hidden.numel():
-                tiles.append((columns, p.to(h.dtype)))
-        normaliser = torch.stack(normalisers).logsumexp(0)
-        loss = torch.where(label == IGNORED, 0, normaliser - score)
+        tiles = list(_parts(len(weight), TILE[kind] // (len(h) * 4), hands))
+        kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
+        normalisers, scores = total.new_empty(2, len(tiles), len(h))
+        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalisers, scores)
+        normaliser = normalisers.logsumexp(0)
+        loss = torch.where(label == IGNORED, 0, normaliser - scores.amax(0))
         total.add_((loss * scale).sum())
+        if not d_hidden.numel():
+            continue
         d_score = torch.expm1(-loss).mul_(scale).to(h.dtype)  # p - 1 of the label's, rounded last
-        for (columns, d_scores), of_tile in zip(tiles, normalisers, strict=False):
-            d_scores.mul_((of_tile - normaliser).exp_().mul_(scale)[:, None])
+        factors = (normalisers - normaliser).exp_().mul_(scale)
+
+        def by_columns(
+            columns: slice,
+            d_scores: Tensor,
+            factor: Tensor,
+            h: Tensor = h,
+            label: Tensor = label,
+            d_score: Tensor = d_score,
+            first: bool = rows.start == 0,
+        ) -> None:
+            d_scores.mul_(factor[:, None])
             place, inside = _place(label, columns)
-            d_scores.scatter_(
-                1, place, torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
-            )
-            _add_product(d_hidden[rows], d_scores, weight[columns].to(h.dtype), first=columns.start == 0)
-            _add_product(d_weight[columns], d_scores.t(), h, first=rows.start == 0)
+            d_label = torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
+            d_scores.scatter_(1, place, d_label)
+            _add_product(d_weight[columns], d_scores.t(), h, first=first)
             if bias is not None:
                 d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
 
+        def by_rows(part: Tensor, *d_scores: Tensor, tiles: list[slice] = tiles) -> None:
+            for columns, tile in zip(tiles, d_scores, strict=True):
+                _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
 
-def _parts(size: int, most: int) -> Iterator[slice]:
-    """Slices of nearly equal length that cover `size`, none above `most` or LEAST."""
-    count = max(1, -(-size // max(most, LEAST)))
+        run(by_columns, zip(tiles, kept, factors, strict=True), device=h.device)
+        parts = zip(*(t.tensor_split(hands) for t in (d_hidden[rows], *kept) if t is not None), strict=True)
+        run(by_rows, parts, device=h.device)
+
+
+def _softmax_of_tiles(
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    label: Tensor,
+    tiles: list[slice],
+    kept: list[Tensor | None],
+    normalisers: Tensor,
+    scores: Tensor,
+) -> None:
+    """For each tile write its softmax, the logsumexp, and the label's score, which is -inf in other tiles."""
+
+    def job(columns: slice, keep: Tensor | None, normaliser: Tensor, score: Tensor) -> None:
+        b = None if bias is None else bias[columns].to(h.dtype)
+        tile = F.linear(h, weight[columns].to(h.dtype), b)
+        p = torch.softmax(tile, 1, dtype=score.dtype)
+        torch.sub(tile.amax(1), p.amax(1).log_(), out=normaliser)
+        place, inside = _place(label, columns)
+        score.copy_(torch.where(inside, tile.gather(1, place)[:, 0], -torch.inf))
+        if keep is not None:
+            keep.copy_(p)
+
+    run(job, zip(tiles, kept, normalisers, scores, strict=True), device=h.device)
+
+
+def _parts(size: int, most: int, hands: int = 1) -> Iterator[slice]:
+    """Slices of nearly equal length that cover `size`, none above `most` or LEAST: as many for each hand."""
+    count = max(1, -(-size // (max(most, LEAST) * hands))) * hands
     each = max(1, -(-size // count))
     return (slice(start, min(start + each, size)) for start in range(0, size, each))
 
