@@ -31,8 +31,9 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(seed)
+    monkeypatch.setattr(module, "SMALL", 0)  # toy sizes would take the plain form
 
 
 @pytest.fixture
@@ -96,6 +97,15 @@ def test_equals_the_plain_form(pieces, m, v, d, bias, weighted):
     size = max(float(b.norm()) for b in expected)
     for a, b in zip(found, expected, strict=True):
         assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_small_sizes_take_the_plain_form(monkeypatch, weighted):
+    monkeypatch.undo()
+    given = case(40, 50, 8)
+    if not weighted:
+        given = given._replace(weights=None)
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 1e-12
 
 
 @pytest.mark.parametrize("m", [3, 290])
