@@ -3,8 +3,8 @@
 Forward and backward from hidden states (M, d) and a decoder (V, d) in float32, with bf16 under autocast as in
 training, on one thread. The two take turns (A B A B); CPU time, medians. Memory is the most that torch held
 above the inputs at any time, gradients included, and the bytes saved for backward. All rows have labels here;
-in training about a fifth of M has none, which the plain form cannot skip. Sizes below SMALL take the plain form
-themselves: both columns are the same there.
+in training about a fifth of M has none, which the plain form cannot skip. Sizes below SMALL
+take the plain form themselves, so both sides are the same there.
 
 The floor: 3 matrix products of 2 * M * V * d flops (scores, and the gradients of both factors) at the rate
 that large matrix products reach here. With the scores computed again in backward there would be 4.
