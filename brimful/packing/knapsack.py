@@ -12,6 +12,11 @@ def count_layers(lengths: np.ndarray, capacity: int, depth: int) -> int:
     return 1 if (depth + 1) * int(lengths[0]) > capacity else depth
 
 
+def count_steps(lengths: np.ndarray, capacity: int, depth: int) -> int:
+    """Steps of the recursion of `best_patterns`, of about a nanosecond each."""
+    return int((capacity + 1 - lengths).sum()) * count_layers(lengths, capacity, depth)
+
+
 @compiled
 def best_patterns(values, lengths, capacity, depth):
     """For each length the pattern worth most among those that hold it; a length may come any number of times.

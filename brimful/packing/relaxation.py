@@ -13,15 +13,17 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
-from brimful.packing.knapsack import best_patterns, count_layers
+from brimful.packing.knapsack import best_patterns, count_steps
 from brimful.randomness import derive_key, uniform
 
 _ONE = 1 << 40  # a row's worth in the integer duals
 _KEEP = 3  # columns kept from one program to the next, for each length
 _SHALLOW = 4  # sequences of a pattern priced at shaken duals: short columns keep the program cheap
+_SMOOTHING = 0.8  # weight of the best duals in those that are priced
 _SEEDS, _SHAKEN = 8, 2  # rounds of those before the first program and the later ones
 # Work of the solver for a program and for each of its nonzeros, in steps of the knapsack: about a nanosecond.
 _PROGRAM_WORK, _NONZERO_WORK = 3_000_000, 15_000
+LEAST_PRICINGS = 10  # with less work than that many, a program is of no use
 _LARGEST = 1e7  # sequences of a length in the program: the solver's tolerances are absolute
 
 
@@ -90,9 +92,8 @@ def relax(
     pool.add(best.patterns)
 
     bound, fewest, relaxation = best.lower_bound, math.inf, None
-    layer = int((capacity + 1 - lengths).sum())
-    shallow_steps = layer * count_layers(lengths, capacity, shallow)
-    deep_steps = layer * count_layers(lengths, capacity, depth)
+    shallow_steps = count_steps(lengths, capacity, shallow)
+    deep_steps = count_steps(lengths, capacity, depth)
     done = _SEEDS * shallow_steps + deep_steps
     for iteration in count(1):
         solution = _solve(pool.patterns, counts)
@@ -109,15 +110,15 @@ def relax(
         mean, grown = (center + duals) / 2, False
         for i in range(_SHAKEN):
             priced = _price(shaken(mean, iteration, i), lengths, counts, capacity, shallow)
-            grown |= pool.add(priced.patterns[:, priced.patterns.T @ duals > 1 + 1e-9])
+            grown |= pool.add(priced.improving(duals))
         done += _SHAKEN * shallow_steps
-        for weight in (0.8, 0.0):
+        for weight in (_SMOOTHING, 0.0):  # without smoothing, nothing new is a proof that nothing improves
             priced = _price(weight * center + (1 - weight) * duals, lengths, counts, capacity, depth)
             done += deep_steps
             bound = max(bound, priced.lower_bound)
             if priced.bound > best.bound:
                 best, center = priced, priced.duals
-            grown |= pool.add(priced.patterns[:, priced.patterns.T @ duals > 1 + 1e-9])
+            grown |= pool.add(priced.improving(duals))
             if grown:
                 break
         if not grown:
@@ -155,6 +156,10 @@ class _Priced:
     duals: np.ndarray  # such that no pattern is worth more than 1
     bound: float
     lower_bound: int
+
+    def improving(self, duals: np.ndarray) -> csc_array:
+        """Those that would lower the rows of a program with these duals."""
+        return self.patterns[:, self.patterns.T @ duals > 1 + 1e-9]
 
 
 def _price(duals: np.ndarray, lengths: np.ndarray, counts: np.ndarray, capacity: int, depth: int) -> _Priced:

@@ -6,8 +6,9 @@ import numpy as np
 
 from brimful.packing.dives import Search
 from brimful.packing.histogram import Plan, check_limits, checked_counts
-from brimful.packing.knapsack import count_layers
+from brimful.packing.knapsack import count_layers, count_steps
 from brimful.packing.pack_first import best_fit
+from brimful.packing.relaxation import LEAST_PRICINGS
 from brimful.packing.slots import fill_slots
 from brimful.packing.units import improve_in_units
 
@@ -45,6 +46,7 @@ def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None =
     if (
         len(lengths) <= _MOST_LENGTHS
         and count_layers(lengths, capacity, depth) * (capacity + 1) <= _MOST_CELLS
+        and count_steps(lengths, capacity, depth) * LEAST_PRICINGS <= _EXACT_WORK
     ):
         plan, done = _search(plan, counts, max_sequences)
         work -= done

@@ -13,15 +13,14 @@ from scipy.sparse import csc_array, hstack
 
 from brimful.packing.dives import Search, columns_of
 from brimful.packing.histogram import Plan
-from brimful.packing.knapsack import count_layers
+from brimful.packing.knapsack import count_steps
 from brimful.packing.pack_first import best_fit
-from brimful.packing.relaxation import Relaxation, relax
+from brimful.packing.relaxation import LEAST_PRICINGS, Relaxation, relax
 from brimful.packing.slots import fill_slots
 
 _COARSEST = 256  # about so many units are a row at first, then twice as many, and so on
 _MOST_LENGTHS = 2500  # of which a program takes about half a second
 _CLOSE = 2000  # the minimum seems to be the bound by sums, if within one row in so many
-_ROUNDS = 10  # of the knapsack for each length, below which a program is of no use
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,7 @@ def _solve(unit: int, counts: np.ndarray, depth: int, start: _Start | None, work
     depth = min(depth, capacity)
     if not 0 < len(lengths) <= _MOST_LENGTHS:
         return None
-    steps = int((capacity + 1 - lengths).sum()) * count_layers(lengths, capacity, depth)
-    if _ROUNDS * steps > work:
+    if LEAST_PRICINGS * count_steps(lengths, capacity, depth) > work:
         return None
     longer = counts.copy()
     longer[0] = 0
