@@ -246,6 +246,25 @@ def test_exit_codes(
     assert line in error_line(err)
 
 
+def test_ctrl_c_in_a_compiled_loop(
+    histogram: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """numba reports it as an error of the interpreter."""
+
+    def interrupted(*_: Any) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    def broken(*_: Any) -> None:
+        raise SystemError("something else")
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert main(["pack", "--histogram", str(histogram)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    monkeypatch.setattr(cli, "_run", broken)
+    with pytest.raises(SystemError, match="something else"):
+        main(["pack", "--histogram", str(histogram)])
+
+
 def test_json_is_one_value_alone(
     raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
