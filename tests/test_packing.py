@@ -1,4 +1,4 @@
-"""Plans on the histogram, against a naive packer and known figures of the Wikipedia; assignment to rows."""
+"""Histograms, bounds, SPFHP and LPFHP: against packers of one sequence after the other, and known figures."""
 
 import json
 import os
