@@ -132,6 +132,8 @@ def _show(result: Any, indent: str = "") -> None:
 def _run(name: str, arguments: Sequence[str]) -> None:
     verb, options, common = _parse(name, arguments)
     result = verb(options)
+    if os.environ.get("RANK", "0") != "0":
+        return  # under torchrun all ranks have the result, and one prints it
     if common.json:
         print(json.dumps(result, ensure_ascii=False))
     else:

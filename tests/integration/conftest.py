@@ -102,7 +102,8 @@ def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
     with start(command(verb, *arguments, "--json", ranks=ranks)) as process:
         out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error.decode()
-    return json.loads(out.decode().splitlines()[-1])
+    (line,) = out.decode().splitlines()
+    return json.loads(line)
 
 
 @dataclass(frozen=True)
