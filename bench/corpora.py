@@ -10,11 +10,12 @@ Half of the reviews are repeats; each is taken once, so that no side of a compar
 import argparse
 import gzip
 import json
+import platform
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -170,6 +171,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--megabytes", type=int, help="a sample of so much text of each language; default all"
     )
+
+
+def environment(
+    name: str, requirements: Sequence[str], without_dependencies: Sequence[str], data: Path
+) -> Path:
+    """The interpreter of the virtual environment `name` of peers, which is made on first use."""
+    folder = data / name
+    python, done = folder / "bin" / "python", folder / "complete"
+    wanted = " ".join([*requirements, *without_dependencies, platform.python_version()])
+    if not done.exists() or done.read_text() != wanted:
+        hint = "the peers need a venv with packages from PyPI"
+        run([sys.executable, "-m", "venv", "--clear", str(folder)], hint, data)
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
+        run([*pip, *requirements], hint, data)
+        run([*pip, "--no-deps", *without_dependencies], hint, data)
+        done.write_text(wanted)
+    return python
 
 
 def main() -> None:

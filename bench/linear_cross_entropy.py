@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
+from bench.attention import matmul_rate
 from brimful.nn.linear_cross_entropy import linear_cross_entropy
 
 SIZES = [(150, 8000, 256), (600, 8000, 256), (600, 30000, 256), (600, 30000, 768), (4000, 30000, 256)]
@@ -66,17 +67,6 @@ def memory(loss: Loss, inputs: Inputs, dtype: torch.dtype) -> tuple[int, int]:
     return max(accumulate(changes)), sum(saved.values())
 
 
-def matmul_rate(dtype: torch.dtype) -> float:
-    """Flops in a second of CPU time of a large matrix product."""
-    a = torch.randn(1024, 1024).to(dtype)
-    times = []
-    for _ in range(8):
-        started = time.process_time()
-        a @ a
-        times.append(time.process_time() - started)
-    return 2 * 1024**3 / min(times)
-
-
 def main() -> None:
     """Print one row for each size and dtype."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
@@ -105,7 +95,7 @@ def main() -> None:
                     step(loss, inputs, dtype)
                     times[name].append(time.process_time() - started)
             a, b = (1e3 * statistics.median(found) for found in times.values())
-            floor = 1e3 * 6 * m * v * d / matmul_rate(dtype)
+            floor = 1e3 * 6 * m * v * d / matmul_rate(dtype, time.process_time)
             (peak_a, saved_a), (peak_b, saved_b) = (memory(loss, inputs, dtype) for loss in losses.values())
             print(
                 f"{m:5} {v:6} {d:4}  {str(dtype).removeprefix('torch.'):8} {a:10.1f} {b:9.1f} {b / a:11.2f}"

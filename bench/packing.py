@@ -16,7 +16,6 @@ the histogram alone, at the largest size.
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.corpora import DATA, run
+from bench.corpora import DATA, environment
 from bench.packing_peers import GROUPS, REQUIREMENTS, WITHOUT_DEPENDENCIES
 from bench.processes import machine_facts, timed
 
@@ -36,21 +35,6 @@ SIZES = [20_000, 1_000_000, 16_279_552]  # what the slowest peers end at; a mill
 MEDIAN, SIGMA = 180, 1.0  # of the lengths without a file: 15 % are cut at 512
 LIBRARIES = ("numpy", "scipy", "numba")
 MEDIANS = ("cpu", "wall", "peak_mb", "added_mb")
-
-
-def peers_python(data: Path) -> Path:
-    """The interpreter of the peers' virtual environment, which is made on first use."""
-    folder = data / "packing-venv"
-    python, done = folder / "bin" / "python", folder / "complete"
-    wanted = " ".join([*REQUIREMENTS, *WITHOUT_DEPENDENCIES, platform.python_version()])
-    if not done.exists() or done.read_text() != wanted:
-        hint = "the peers need a venv with packages from PyPI"
-        run([sys.executable, "-m", "venv", "--clear", str(folder)], hint, data)
-        pip = [str(python), "-m", "pip", "install", "--quiet"]
-        run([*pip, *REQUIREMENTS], hint, data)
-        run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], hint, data)
-        done.write_text(wanted)
-    return python
 
 
 def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
@@ -153,7 +137,7 @@ def main() -> None:
     counts = read_histogram(options.histogram, options.capacity)
     data = options.data.resolve()
     data.mkdir(parents=True, exist_ok=True)
-    python = peers_python(data)
+    python = environment("packing-venv", REQUIREMENTS, WITHOUT_DEPENDENCIES, data)
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     record: dict[str, Any] = {
         "bench": "packing",

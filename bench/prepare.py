@@ -15,7 +15,6 @@ man?), and the floor (bench/floor.py): what the tokenizer alone takes for Brimfu
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
-from bench.corpora import Corpus, add_arguments, run
+from bench.corpora import Corpus, add_arguments, environment
 from bench.processes import Run, machine_facts, timed
 
 CLASSIC, ONE, TWO = "classic", "brimful, 1 worker", "brimful, 2 workers"
@@ -72,21 +71,6 @@ class Side:
     def typical(self) -> Run:
         """The run of median CPU time (the lower one of two)."""
         return sorted(self.runs, key=lambda run: run.cpu)[(len(self.runs) - 1) // 2]
-
-
-def classic_python(data: Path) -> Path:
-    """The interpreter of the classic pipeline's virtual environment, which is made on first use."""
-    folder = data / "classic-venv"
-    python, done = folder / "bin" / "python", folder / "complete"
-    wanted = " ".join([*REQUIREMENTS, *WITHOUT_DEPENDENCIES, platform.python_version()])
-    if not done.exists() or done.read_text() != wanted:
-        hint = "the classic pipeline needs a venv with packages from PyPI"
-        run([sys.executable, "-m", "venv", "--clear", str(folder)], hint, data)
-        pip = [str(python), "-m", "pip", "install", "--quiet"]
-        run([*pip, *REQUIREMENTS], hint, data)
-        run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], hint, data)
-        done.write_text(wanted)
-    return python
 
 
 def brimful(folder: str, out: Path, tokenizer: str, workers: int) -> list[str]:
@@ -266,7 +250,7 @@ def main() -> None:
     megabytes = options.megabytes or (2 if options.quick else None)
     data = options.data.resolve()
     data.mkdir(parents=True, exist_ok=True)
-    python = classic_python(data)
+    python = environment("classic-venv", REQUIREMENTS, WITHOUT_DEPENDENCIES, data)
     fetch = [sys.executable, "-m", "bench.corpora", "--data", str(data)]
     fetch += ["--megabytes", str(megabytes)] if megabytes else []
     fetched = subprocess.run(fetch, stdout=subprocess.PIPE, text=True)

@@ -2,8 +2,8 @@
 
 A plan says which sequences the block's documents yield and which row each lands in. It is a pure function
 of the corpus and of (seed, epoch, block) (and, where best-fit doesn't suffice, of the linear solver's
-version), so it can be made again at any time; on disk it is a cache that
-several processes share, written atomically with its commit record last.
+version), so it can be made again at any time; on disk it is a cache that several processes share, written
+atomically with its commit record last.
 """
 
 from dataclasses import dataclass

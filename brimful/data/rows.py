@@ -5,7 +5,7 @@ value, and `take(cursor)` is a pure function of it: resuming costs nothing and g
 """
 
 from dataclasses import astuple, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -187,16 +187,20 @@ class RowStream:
         batches = [self._micro_batch(rows[s : s + self.rows_per_micro_batch]) for s in mine]
         return batches, {"epoch": epoch, "block": place, "row": row} | ({"plan": plan} if plan else {})
 
+    @cached_property
+    def _hands(self) -> int:
+        """Among how many groups of micro-batches an update's rows are dealt; 1 = they are not."""
+        micro_batches, left = divmod(self.rows_per_update, self.rows_per_micro_batch)
+        most = 0 if left else min(micro_batches, self.rows_per_update // ROWS_PER_HAND)
+        divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
+        powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
+        return max([n for n in powers if n > 1] or divisors or [1])
+
     def _dealt(self, rows: list[Row], key: np.uint64) -> list[Row]:
         """An update's rows in an order in which the i-th, (n + i)-th ... micro-batch cost as much for every i
         below n: for n = 2, 4, 8 ..., as far as its number of rows and of micro-batches allows."""
-        each = self.rows_per_micro_batch
-        micro_batches, left = divmod(len(rows), each)
-        most = min(micro_batches, len(rows) // ROWS_PER_HAND)
-        divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
-        powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
-        hands = max([n for n in powers if n > 1] or divisors or [1])
-        if left or hands == 1:
+        each, hands = self.rows_per_micro_batch, self._hands
+        if hands == 1:
             return rows
         costs = np.array([np.square(b.sequences.length[row], dtype=np.int64).sum() for _, b, row in rows])
         dealt, _ = deal(costs, hands, len(rows) // hands, key)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.sparse import csc_array
 
-from brimful.packing.histogram import Plan
+from brimful.packing.histogram import Plan, depth_limit
 from brimful.packing.knapsack import fill_rows
 from brimful.packing.pack_first import best_fit
 from brimful.packing.relaxation import Relaxation, relax
@@ -77,7 +77,7 @@ class Search:
         """The program of these sequences; see `relax`."""
         lengths = np.flatnonzero(counts)
         columns = columns_of(best_fit(counts, self.capacity, self.max_sequences), lengths)
-        depth = min(self.max_sequences or self.capacity, self.capacity)
+        depth = depth_limit(self.capacity, self.max_sequences)
         return relax(lengths, counts[lengths], self.capacity, depth, columns, work)
 
 
@@ -98,7 +98,7 @@ def _heuristics(counts: np.ndarray, capacity: int, max_sequences: int | None) ->
     yield plan
     lengths = np.flatnonzero(counts)
     if plan.rows > plan.lower_bound and plan.rows * len(lengths) * capacity <= _FILL_WORK:
-        depth = min(max_sequences or capacity, capacity)
+        depth = depth_limit(capacity, max_sequences)
         indices, offsets = fill_rows(counts[lengths], lengths, capacity, depth)
         repeats = np.ones(len(offsets) - 1, dtype=np.int64)
         yield Plan(capacity, lengths[indices].astype(np.int32), offsets, repeats, plan.lower_bound)

@@ -45,6 +45,11 @@ def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | N
     return capacity, max_sequences
 
 
+def depth_limit(capacity: int, max_sequences: int | None) -> int:
+    """The most sequences in a row, as a number: without `max_sequences` the capacity is the limit."""
+    return min(max_sequences or capacity, capacity)
+
+
 def _whole(lengths: np.ndarray) -> np.ndarray:
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or (len(lengths) and lengths.dtype.kind not in "iu"):

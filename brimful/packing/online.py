@@ -17,7 +17,7 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, check_limits, checked_lengths, count_lengths
+from brimful.packing.histogram import Plan, check_limits, checked_lengths, count_lengths, depth_limit
 from brimful.packing.waiting import INDEX, LENGTH, NEWER, OLDEST, OPEN, SPACE, WAITING, advance, empty_buffer
 
 
@@ -139,7 +139,7 @@ class OnlinePacker:
         order = np.empty(at_hand, dtype=np.int64)
         order[: len(self._open)] = self._open
         row_offsets = np.zeros(at_hand + 1, dtype=np.int64)
-        depth = min(self.max_sequences or self.capacity, self.capacity)
+        depth = depth_limit(self.capacity, self.max_sequences)
         rows, placed = advance(self._waiting, lengths, self._arrived, limit, depth, order, row_offsets)
         self._arrived += len(lengths)
         end = row_offsets[rows]

@@ -12,7 +12,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, check_limits, checked_counts
+from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 
 # Columns of a group of rows with one pattern. Patterns are chains: a group's last lengths, and its parent.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
@@ -124,7 +124,7 @@ def _patterns(groups, used, lengths, offsets, repeats):
 def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
     capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = checked_counts(counts, capacity, max_sequences)
-    depth = min(max_sequences or capacity, capacity)
+    depth = depth_limit(capacity, max_sequences)
     room, used = 4 * int((counts > 0).sum()) + 16, -1
     while used < 0:
         groups = np.empty((room, 6), dtype=np.int64)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from brimful.packing.dives import Search
-from brimful.packing.histogram import Plan, check_limits, checked_counts
+from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 from brimful.packing.knapsack import count_layers, count_steps
 from brimful.packing.pack_first import best_fit
 from brimful.packing.relaxation import LEAST_PRICINGS
@@ -40,7 +40,7 @@ def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None =
     counts = checked_counts(counts, capacity, max_sequences)
     plan, work = best_fit(counts, capacity, max_sequences), _WORK
     lengths = np.flatnonzero(counts)
-    depth = min(max_sequences or capacity, capacity)
+    depth = depth_limit(capacity, max_sequences)
     if plan.rows == plan.lower_bound:
         return plan
     if (
