@@ -19,6 +19,7 @@ from brimful.nn.attention import (
     attend,
     choose_backend,
 )
+from brimful.nn.blockwise import blockwise_attention
 
 
 @pytest.fixture(autouse=True)
@@ -28,19 +29,22 @@ def _random(seed: int) -> None:
 
 def row(lengths: list[int], slots: int | None = None, sequence_slots: int | None = None) -> PackedBatch:
     sequences = [np.ones(length) for length in lengths]
-    return pack(sequences, max_length=600, pad=0, slots=slots, sequence_slots=sequence_slots)
+    return pack(sequences, max_length=700, pad=0, slots=slots, sequence_slots=sequence_slots)
 
 
 def naive(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
     """softmax(QK^T / sqrt(d)) V under a dense mask."""
     q, k, v = (tensor.transpose(0, 1) for tensor in qkv.unbind(1))
+    return (dense_probabilities(q, k, batch, window, q.shape[-1] ** -0.5) @ v).transpose(0, 1)
+
+
+def dense_probabilities(q: Tensor, k: Tensor, batch: PackedBatch, window: int | None, scale: float) -> Tensor:
     sequence = batch.sequence_of_token
     visible = sequence[:, None] == sequence
     if window is not None:
         place = torch.arange(len(sequence))
         visible &= (place[:, None] - place).abs() <= window // 2
-    scores = (q @ k.transpose(1, 2)) * q.shape[-1] ** -0.5
-    return (scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v).transpose(0, 1)
+    return (q @ k.transpose(1, 2) * scale).masked_fill(~visible, -torch.inf).softmax(-1)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +93,19 @@ def test_packed_equals_alone_to_the_last_bit(lengths, chosen, dtype, window, see
     assert torch.equal(gradient[part], gradient_alone)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_number_of_threads_changes_no_bit(dtype):
-    batch = row([5, 600, 41, 90])
+def test_the_number_of_threads_changes_no_bit(dtype, rate):
+    sizes = torch.tensor([5, 600, 41, 90])
     qkv = torch.randn(736, 3, 3, 32, dtype=dtype, requires_grad=True)
     upstream = torch.randn(736, 3, 32, dtype=dtype)
+    dropout = (torch.tensor(3), 0.2, -1, rate) if rate else (None, 0.2, -1, 0.0)
     results = []
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            out = attend(*qkv.unbind(1), SequenceLayout.prepare(batch))
+            out, _ = blockwise_attention(*qkv.unbind(1), sizes, *dropout)
             assert torch.get_num_threads() == threads
             results.append((out, *torch.autograd.grad(out, qkv, upstream)))
     finally:
@@ -133,7 +139,45 @@ def test_custom_ops_are_registered_as_compilers_want_them():
     lengths = torch.tensor([3, 0, 5])
     q, k, v = (torch.randn(8, 2, 4, requires_grad=True) for _ in range(3))
     operator = torch.ops.brimful.blockwise_attention.default
-    torch.library.opcheck(operator, (q, k, v, lengths, 0.5, -1))
+    torch.library.opcheck(operator, (q, k, v, lengths, None, 0.5, -1, 0.0))
+    torch.library.opcheck(operator, (q, k, v, lengths, torch.tensor(7), 0.5, 1, 0.5))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.bfloat16, 4e-2)])
+@pytest.mark.parametrize("window", [None, 150])
+def test_dropout_multiplies_the_probabilities_by_one_mask_in_both_directions(dtype, tolerance, window):
+    """With unit vectors as values the output is the dropped probabilities; heads are as wide as the row."""
+    lengths, rate, T = [700, 1, 30, 33], 0.3, 764
+    batch = row(lengths)
+    qk = 0.3 * torch.randn(T, 2, 2, T, dtype=dtype)
+    qk[..., 16:] = 0
+    qkv = torch.cat((qk, torch.eye(T, dtype=dtype)[:, None, None].expand(T, 1, 2, T)), 1).requires_grad_()
+    options = (torch.tensor(5), 0.25, -1 if window is None else window // 2, rate)
+    sizes = SequenceLayout.prepare(batch).lengths
+    out, _ = blockwise_attention(*qkv.unbind(1), sizes, *options)
+    upstream = torch.randn(T, 2, T, dtype=dtype)
+    (gradient,) = torch.autograd.grad(out, qkv, upstream)
+
+    exact = qkv.detach().double().requires_grad_()
+    q, k, v = (tensor.transpose(0, 1) for tensor in exact.unbind(1))
+    p = dense_probabilities(q, k, batch, window, 0.25)
+    kept = out.transpose(0, 1) != 0
+    visible = p.detach() > 1e-9
+    share, count = float(kept[visible].double().mean()), int(visible.sum())
+    assert share == pytest.approx(1 - rate, abs=5 * (rate * (1 - rate) / count) ** 0.5)
+    assert not kept[~visible].any()
+    reference = (p * kept / (1 - rate) @ v).transpose(0, 1)
+    (expected,) = torch.autograd.grad(reference, exact, upstream.double())
+    torch.testing.assert_close(out.double(), reference, atol=tolerance, rtol=tolerance)
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(gradient.double(), expected, atol=tolerance * scale, rtol=tolerance)
+
+    again, _ = blockwise_attention(*qkv.unbind(1), sizes, *options)
+    other, _ = blockwise_attention(*qkv.unbind(1), sizes, torch.tensor(6), *options[1:])
+    assert torch.equal(again, out)
+    assert not torch.equal(other, out)
+    heads = kept[:, :700, :700]
+    assert float((heads[0] == heads[1])[visible[0, :700, :700]].double().mean()) < 0.6  # 0.58 by chance
 
 
 def flash(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):

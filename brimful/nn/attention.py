@@ -92,7 +92,7 @@ class SequenceLayout(Layout):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
         reach = -1 if window is None else window // 2
-        return blockwise_attention(q, k, v, self.lengths, q.shape[-1] ** -0.5, reach)
+        return blockwise_attention(q, k, v, self.lengths, None, q.shape[-1] ** -0.5, reach, 0.0)[0]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""Exact attention of packed sequences, one sequence and one block of queries at a time.
+"""Exact attention of packed sequences, sequence by sequence, by the kernel that is faster for its length.
 
-For each sequence softmax(QK^T / sqrt(d)) V is computed by three calls (matrix product, softmax, matrix
-product), and by seven in backward, which computes the probabilities again instead of keeping them (Dao et
-al. 2022, "FlashAttention", section 3.1, without the tiling of keys): nothing but q, k and v is saved. Blocks
-of queries bound the memory to heads * BLOCK * length, and let a sliding window skip the keys out of its
-reach. bench/attention.py compares this with F.scaled_dot_product_attention per sequence.
+    fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout
+    explicit   matrix product, softmax, matrix product: all else. 16-bit gradients above all, where the fused
+               kernel's backward takes twice the time; its forward is the faster one up to SHORT tokens
+
+Neither keeps the probabilities for backward: they are computed again from q and k, as is the mask of dropout
+from its seed. The explicit form takes heads and queries in tiles whose scores stay in the cache, and a window
+skips the keys out of its reach. bench/attention.py compares it with F.scaled_dot_product_attention.
 
 A sequence's result does not depend on its neighbours, to the last bit. The two functions are opaque custom
 ops, so that a compiled step stays one graph; lengths travel in a tensor of fixed shape, so that it is not
@@ -18,21 +20,49 @@ from torch import Tensor
 
 from brimful.nn.workers import run, workers
 
-BLOCK = {torch.bfloat16: 256, torch.float16: 256}
-"""Queries in a block, 128 where nothing stands here: the scores of a block should stay in the L2 cache."""
+SHORT = 96
+"""The longest sequence whose 16-bit forward pass is fused."""
+
+SCORES = 2 << 20
+"""Bytes of scores in a tile: what the L2 cache holds, and what lies beside it, in a larger one."""
+
+QUERIES = 512
+"""Queries of a tile, at most."""
+
+WINDOWED_QUERIES = 256
+"""Queries of a tile where a window hides most keys: fewer queries see fewer keys in vain."""
 
 LONG = 512
 """Sequences longer than this are several jobs."""
 
+_fused_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
-def _blocks(length: int, block: int, reach: int) -> Iterator[tuple[slice, slice]]:
-    """Each block of queries of a sequence, and the keys within `reach` of any of them (-1: all keys)."""
-    for start in range(0, length, block):
-        stop = min(start + block, length)
-        if reach < 0:
-            yield slice(start, stop), slice(0, length)
-        else:
-            yield slice(start, stop), slice(max(start - reach, 0), min(stop + reach, length))
+
+def _hides(reach: int, length: int) -> bool:
+    """Whether a window of `reach` hides anything from a sequence's tokens."""
+    return 0 <= reach < length - 1
+
+
+def _is_fused(q: Tensor, reach: int, rate: float, *, backward: bool) -> bool:
+    """Whether the fused kernel takes a sequence of queries (heads, length, head_dim)."""
+    if q.device.type != "cpu" or rate or _hides(reach, q.shape[1]):
+        return False
+    return q.element_size() >= 4 or (q.shape[1] <= SHORT and not backward)
+
+
+def _tiles(heads: int, length: int, itemsize: int, reach: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Heads, queries, and the keys within `reach` of any of them: the pieces that attention is made of."""
+    hides = _hides(reach, length)
+    seen = min(length, WINDOWED_QUERIES + 2 * reach) if hides else length
+    most = max(64, min(WINDOWED_QUERIES if hides else QUERIES, SCORES // (seen * itemsize)))
+    queries = -(-length // -(-length // most))
+    group = max(1, SCORES // (queries * seen * itemsize))
+    for head in range(0, heads, group):
+        for start in range(0, length, queries):
+            stop = min(start + queries, length)
+            first, last = (max(start - reach, 0), min(stop + reach, length)) if hides else (0, length)
+            yield slice(head, min(head + group, heads)), slice(start, stop), slice(first, last)
 
 
 def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: float, reach: int) -> Tensor:
@@ -45,94 +75,190 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
     return torch.softmax(scores, -1)
 
 
-def _jobs(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views (heads, length, head_dim) of each sequence that is not empty; fewer heads of long ones.
+def _factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_heads: int) -> Tensor:
+    """What dropout multiplies a tile's probabilities by: 0, or 1 / (1 - rate).
 
-    A long sequence is as many jobs as there are workers, lest it keep one busy and the others waiting.
+    Each head has a stream of its own, named by the tile's first token, so that no split of the work shows.
+    """
+    generator = torch.Generator(p.device)
+    factors = torch.empty_like(p)
+    for factor, head in zip(factors, heads, strict=True):
+        generator.manual_seed(seed + token * all_heads + head)
+        factor.bernoulli_(1 - rate, generator=generator)
+    return factors.div_(1 - rate)
+
+
+def _jobs(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[int, int, *tuple[Tensor, ...]]]:
+    """First token, first head, and views (heads, length, ...) of each sequence that is not empty.
+
+    A long sequence is as many jobs, of fewer heads, as there are workers, lest it keep one busy and the
+    others waiting.
     """
     sizes = [size for size in lengths.tolist() if size]
-    parts = workers()
-    for views in zip(*(tensor.transpose(0, 1).split(sizes, 1) for tensor in tensors), strict=True):
-        if views[0].shape[1] <= LONG or parts == 1:
-            yield views
-        else:
-            yield from zip(*(view.tensor_split(parts) for view in views), strict=True)
+    token = 0
+    for views in zip(*(tensor.split(sizes, 1) for tensor in tensors), strict=True):
+        heads, length = views[0].shape[:2]
+        each = heads if length <= LONG else -(-heads // workers())
+        for head in range(0, heads, each):
+            yield token, head, *(view[head : head + each] for view in views)
+        token += length
 
 
 @torch.library.custom_op("brimful::blockwise_attention", mutates_args=())
-def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, reach: int) -> Tensor:
+def blockwise_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Tensor,
+    seed: Tensor | None,
+    scale: float,
+    reach: int,
+    rate: float,
+) -> tuple[Tensor, Tensor]:
     """Attention within each sequence of a packed row.
 
     Args:
         q, k, v: (T, heads, head_dim), any floating type.
         lengths: int64 (S,) on the CPU, tokens of each sequence (0 for an empty one); they sum to T.
+        seed: int64 (), on the CPU: names the mask of dropout; None without it.
         scale: what the scores are multiplied with.
         reach: a token sees the tokens at most `reach` away; -1 for no limit.
+        rate: of dropout of the probabilities.
 
     Returns:
-        (T, heads, head_dim), contiguous.
+        (T, heads, head_dim), contiguous; and for backward the logarithm of what each token's softmax divides
+        by, (heads, T) in float32 or float64, of sequences that the fused kernel's backward takes.
     """
+    out, normaliser = _outputs(q)
+    number = None if seed is None else int(seed)
+    heads, itemsize = q.shape[1], q.element_size()
+
+    def job(token: int, head: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor, normaliser: Tensor) -> None:
+        if _is_fused(q, reach, rate, backward=False):
+            result, logarithm = _fused_forward(q[None], k[None], v[None], scale=scale)
+            out.copy_(result[0])
+            normaliser.copy_(logarithm[0])
+            return
+        for some, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
+            p = _probabilities(q[some, queries], k[some, keys], queries, keys, scale, reach)
+            if number is not None:
+                own = range(head + some.start, head + some.stop)
+                p *= _factors(p, rate, number, token + queries.start, own, heads)
+            torch.bmm(p, v[some, keys], out=out[some, queries])
+
+    views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))
+    run(job, _jobs(lengths, *views, normaliser), device=q.device)
+    return out, normaliser
+
+
+def _outputs(q: Tensor) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    block = BLOCK.get(q.dtype, 128)
-
-    def job(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        for queries, keys in _blocks(q.shape[1], block, reach):
-            p = _probabilities(q[:, queries], k[:, keys], queries, keys, scale, reach)
-            torch.bmm(p, v[:, keys], out=out[:, queries])
-
-    run(job, _jobs(lengths, q, k, v, out), device=q.device)
-    return out
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return out, q.new_zeros(q.shape[1], q.shape[0], dtype=wide)
 
 
 @blockwise_attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, reach: int) -> Tensor:
-    return torch.empty_like(q, memory_format=torch.contiguous_format)
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Tensor,
+    seed: Tensor | None,
+    scale: float,
+    reach: int,
+    rate: float,
+) -> tuple[Tensor, Tensor]:
+    return _outputs(q)
 
 
 @torch.library.custom_op("brimful::blockwise_attention_backward", mutates_args=())
 def blockwise_attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, reach: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, given that of the output; see `blockwise_attention`."""
-    d_q, d_k, d_v = (torch.empty_like(q, memory_format=torch.contiguous_format) for _ in range(3))
-    block = BLOCK.get(q.dtype, 128)
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    normaliser: Tensor,
+    lengths: Tensor,
+    seed: Tensor | None,
+    scale: float,
+    reach: int,
+    rate: float,
+) -> Tensor:
+    """The gradients of q, k and v, (T, 3, heads, head_dim), given that of the output."""
+    gradients = _gradients(q)
+    number = None if seed is None else int(seed)
+    heads, itemsize = q.shape[1], q.element_size()
 
-    def job(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> None:
-        length = q.shape[1]
-        beta = 0 if length <= block else 1  # a single block writes what several add up
-        if beta:
-            d_k.zero_()
-            d_v.zero_()
-        for queries, keys in _blocks(length, block, reach):
-            q_i, k_i, grad_i, d_k_i = q[:, queries], k[:, keys], grad[:, queries], d_k[:, keys]
+    def job(
+        token: int,
+        head: int,
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        normaliser: Tensor,
+        d_q: Tensor,
+        d_k: Tensor,
+        d_v: Tensor,
+    ) -> None:
+        if _is_fused(q, reach, rate, backward=True):
+            inputs = (tensor[None] for tensor in (grad, q, k, v, out, normaliser))
+            found = _fused_backward(*inputs, 0.0, False, scale=scale)
+            for mine, gradient in zip((d_q, d_k, d_v), found, strict=True):
+                mine.copy_(gradient[0])
+            return
+        begun = -1
+        for some, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
+            whole = keys == queries == slice(0, q.shape[1])
+            beta = 0 if whole else 1  # a single tile of queries writes what several add up
+            if beta and some.start != begun:
+                d_k[some] = 0
+                d_v[some] = 0
+                begun = some.start
+            q_i, k_i, v_i, grad_i = q[some, queries], k[some, keys], v[some, keys], grad[some, queries]
             p = _probabilities(q_i, k_i, queries, keys, scale, reach)
-            d_v[:, keys].baddbmm_(p.transpose(1, 2), grad_i, beta=beta)
-            d_s = torch.bmm(grad_i, v[:, keys].transpose(1, 2))
-            d_s = torch._softmax_backward_data(d_s, p, -1, p.dtype)
-            d_q[:, queries].baddbmm_(d_s, k_i, beta=0, alpha=scale)
-            d_k_i.baddbmm_(d_s.transpose(1, 2), q_i, beta=beta, alpha=scale)
+            d_p = torch.bmm(grad_i, v_i.transpose(1, 2))
+            kept = p
+            if number is not None:
+                own = range(head + some.start, head + some.stop)
+                factors = _factors(p, rate, number, token + queries.start, own, heads)
+                kept = p * factors
+                d_p *= factors
+            d_v[some, keys].baddbmm_(kept.transpose(1, 2), grad_i, beta=beta)
+            d_s = torch._softmax_backward_data(d_p, p, -1, p.dtype)
+            d_q[some, queries].baddbmm_(d_s, k_i, beta=0, alpha=scale)
+            d_k[some, keys].baddbmm_(d_s.transpose(1, 2), q_i, beta=beta, alpha=scale)
 
-    run(job, _jobs(lengths, grad, q, k, v, d_q, d_k, d_v), device=q.device)
-    return d_q, d_k, d_v
-
-
-def _save(ctx, inputs, output):
-    q, k, v, lengths, ctx.scale, ctx.reach = inputs
-    ctx.save_for_backward(q, k, v, lengths)
-
-
-def _backward(ctx, grad):
-    q, k, v, lengths = ctx.saved_tensors
-    d_q, d_k, d_v = blockwise_attention_backward(grad, q, k, v, lengths, ctx.scale, ctx.reach)
-    return d_q, d_k, d_v, None, None, None
+    views = (tensor.transpose(0, 1) for tensor in (grad, q, k, v, out))
+    d_views = (tensor.transpose(0, 1) for tensor in gradients.unbind(1))
+    run(job, _jobs(lengths, *views, normaliser, *d_views), device=q.device)
+    return gradients
 
 
-blockwise_attention.register_autograd(_backward, setup_context=_save)
+def _gradients(q: Tensor) -> Tensor:
+    return q.new_empty(q.shape[0], 3, *q.shape[1:])
 
 
 @blockwise_attention_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, reach: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    d_q, d_k, d_v = (torch.empty_like(q, memory_format=torch.contiguous_format) for _ in range(3))
-    return d_q, d_k, d_v
+def _(grad, q, k, v, out, normaliser, lengths, seed, scale, reach, rate):
+    return _gradients(q)
+
+
+def _save(ctx, inputs, output):
+    q, k, v, lengths, seed, ctx.scale, ctx.reach, ctx.rate = inputs
+    out, normaliser = output
+    ctx.mark_non_differentiable(normaliser)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, out, normaliser, lengths, seed)
+
+
+def _backward(ctx, grad, _):
+    if grad is None:
+        return (None,) * 8
+    gradients = blockwise_attention_backward(grad, *ctx.saved_tensors, ctx.scale, ctx.reach, ctx.rate)
+    return *gradients.unbind(1), *(None,) * 5
+
+
+blockwise_attention.register_autograd(_backward, setup_context=_save)
