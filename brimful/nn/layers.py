@@ -1,12 +1,14 @@
 """What an encoder is made of: rotary positions, and the one transformer layer that configuration shapes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError
 from brimful.nn.attention import CaptureFunction, Layout, attend
@@ -136,15 +138,20 @@ class Rotary(nn.Module):
         self.register_buffer("sine", angle.sin(), persistent=False)
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int32 (T,) -> cosines and sines (T, 1, head_dim / 2)."""
-        return F.embedding(positions, self.cosine)[:, None], F.embedding(positions, self.sine)[:, None]
+        """positions int32 (T,) -> cosines and sines (T, 1, 1, head_dim / 2)."""
+        cosine, sine = F.embedding(positions, self.cosine), F.embedding(positions, self.sine)
+        return cosine[:, None, None], sine[:, None, None]
 
 
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (x[i], x[i + head_dim / 2]) of (T, heads, head_dim) by its position's angle."""
+def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (x[i], x[i + head_dim / 2]) of queries and keys by its position's angle.
+
+    (T, 3, heads, head_dim) -> the same, with the values copied: views of `qkv` would keep all of it alive.
+    """
     cosine, sine = rotation
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
+    a, b = qkv[:, :2].chunk(2, dim=-1)
+    turned = torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1)
+    return torch.cat((turned.to(qkv.dtype), qkv[:, 2:]), dim=1)
 
 
 class Layer(nn.Module):
@@ -154,6 +161,9 @@ class Layer(nn.Module):
     each sub-layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"), except that
     of the first where a norm of the embeddings precedes it. modern gates its feed-forward layer by GeLU
     (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout there instead of after each sub-layer.
+
+    What backward needs of norms, activations and gates is computed again, from what matrix products need or
+    gave (see `recomputed`).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -172,6 +182,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(inner, hidden, bias=bias)
         self.dropout = dropout(0.0 if self.gated else config.dropout)
         self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
+        self.draws = self.gated and config.dropout > 0
 
     def forward(
         self,
@@ -182,29 +193,57 @@ class Layer(nn.Module):
     ) -> Tensor:
         """x (T, hidden) -> (T, hidden)."""
         if self.pre_norm:
-            x = x + self._attend(self.attention_norm(x), layout, rotation, capture)
-            return x + self._mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self._attend(x, layout, rotation, capture))
-        return self.mlp_norm(x + self._mlp(x))
+            qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
+            x = x + self._attend(qkv, layout, rotation, capture)
+            return x + self._down(recomputed(lambda x: self.up(self.mlp_norm(x)), x))
+        x = x + self._attend(self.qkv(x), layout, rotation, capture)
+        x, up = recomputed(self._norm_and_up, x)
+        return self.mlp_norm(x + self._down(up))
 
     def _attend(
         self,
-        x: Tensor,
+        qkv: Tensor,
         layout: Layout,
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
     ) -> Tensor:
-        q, k, v = self.qkv(x).view(x.shape[0], 3, self.heads, -1).unbind(1)
+        """(T, 3 * hidden) -> (T, hidden)."""
+        T = len(qkv)
+        qkv = qkv.view(T, 3, self.heads, -1)
         if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
+            qkv = rotate(qkv, rotation)
+        q, k, v = qkv.unbind(1)
         out = attend(q, k, v, layout, window=self.window, capture=capture)
-        return self.dropout(self.attention_out(out.reshape(x.shape)))
+        return self.dropout(self.attention_out(out.reshape(T, -1)))
 
-    def _mlp(self, x: Tensor) -> Tensor:
+    def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.attention_norm(x)
+        return x, self.up(x)
+
+    def _down(self, up: Tensor) -> Tensor:
+        """What `up` gave -> (T, hidden)."""
+        return self.dropout(recomputed(self._activate_and_down, up, draws=self.draws))
+
+    def _activate_and_down(self, up: Tensor) -> Tensor:
         if not self.gated:
-            return self.dropout(self.down(F.gelu(self.up(x))))
-        value, gate = self.up(x).chunk(2, dim=-1)
+            return self.down(F.gelu(up))
+        value, gate = up.chunk(2, dim=-1)
         return self.down(self.gate_dropout(F.gelu(value) * gate))
+
+
+def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
+    """function(x), where backward computes again what is cheap in it, instead of keeping it.
+
+    The function is to end with a matrix product, which is not computed again: the second pass stops when it
+    has that product's input. So of a norm or an activation `x` alone is kept (DeepSpeed's "invertible" norm
+    and recomputed GeLU keep as much). torch.compile keeps this, and forgets more on its own.
+
+    Args:
+        draws: the function draws random numbers, which have to come again.
+    """
+    if not torch.is_grad_enabled():
+        return function(x)
+    return checkpoint(function, x, use_reentrant=False, preserve_rng_state=draws)
 
 
 def norm(config: EncoderConfig) -> nn.LayerNorm:
