@@ -29,13 +29,20 @@ SHAPES = {
 }
 """Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
 
+_ALTERNATING = {"global_every": 3, "local_attention": 128, "rope_theta": 160_000.0}
+MODERN: dict[str, dict[str, Any]] = {
+    "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
+    "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
+}
+"""What ModernBERT has other than `SHAPES` in its two published sizes (Warner et al. 2024, table 4)."""
+
 
 def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
     """A configuration by its public name: tiny, mini, small, base or large.
 
-    The feed-forward width is 4 * hidden, and 2 * hidden for modern, whose gate needs a third matrix
-    (ModernBERT has 1.5 at base, 2.6 at large). Initial weights of modern shrink with the square root of the
-    width, 0.02 at base.
+    The feed-forward width is 4 * hidden. modern is ModernBERT at base and large; at the sizes that it was not
+    published in, BERT's layers with a feed-forward width of 2 * hidden, since its gate needs a third matrix,
+    and global attention. Its initial weights shrink with the square root of the width, 0.02 at base.
 
     Raises:
         BrimfulError: there is no such preset.
@@ -53,7 +60,8 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         "norm_eps": 1e-5 if modern else 1e-12,
         "initializer_range": 0.02 * (768 / hidden) ** 0.5 if modern else 0.02,
     }
-    return EncoderConfig(**(values | changes))
+    published = MODERN.get(name, {}) if modern else {}
+    return EncoderConfig(**(values | published | changes))
 
 
 @dataclass

@@ -48,7 +48,7 @@ class PretrainConfig:
     resume: str | None = None
     """Run directory of an interrupted run: go on with its own configuration."""
     model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
-    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024."""
+    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024 (modern: 22x768, 28x1024)."""
     architecture: Literal["modern", "bert", "prenorm"] = "modern"
     """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
     BERT with pre-LN (Megatron-BERT)."""
