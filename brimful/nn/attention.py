@@ -1,7 +1,7 @@
 """The one seam that attention goes through: `attend(q, k, v, layout)`.
 
-A layout says which tokens of a flat row see each other. It is made once per batch by a backend, and used by
-every layer. Attention never crosses a sequence; a window narrows it further, to the tokens at most
+A layout says which tokens of a flat row see each other. It is made once per batch by a backend, outside of
+what is compiled, and used by every layer. Attention never crosses a sequence; a window narrows it further, to the tokens at most
 `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence (blockwise.py); the only one with float32 and float64
@@ -10,8 +10,9 @@ every layer. Attention never crosses a sequence; a window narrows it further, to
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,8 +37,12 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, batch: PackedBatch) -> "Layout":
-        """The layout of a batch, on the device that its tensors are on."""
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "Layout":
+        """The layout of a batch, on the device that its tensors are on.
+
+        Args:
+            windows: those that layers will ask for, where a compiled step is to find their masks made.
+        """
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
@@ -85,7 +90,7 @@ class SequenceLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch) -> "SequenceLayout":
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "SequenceLayout":
         lengths = torch.zeros(batch.offsets.numel() - 1, dtype=torch.int64)
         lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
         return cls(lengths)
@@ -116,7 +121,7 @@ class VarlenLayout(Layout):
         return None if dtype in HALF else "float16 or bfloat16"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch) -> "VarlenLayout":
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
         return cls(batch.offsets, batch.max_length)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
@@ -158,8 +163,11 @@ class FlexLayout(Layout):
         return None if device.type == "cuda" else "a CUDA device"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch) -> "FlexLayout":
-        return cls(batch.sequence_of_token)
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
+        layout = cls(batch.sequence_of_token)
+        for window in windows:
+            layout._mask(window)
+        return layout
 
     def _mask(self, window: int | None) -> Any:
         from torch.nn.attention.flex_attention import create_block_mask
@@ -171,28 +179,32 @@ class FlexLayout(Layout):
                 same = sequence[i] == sequence[j]
                 return same if window is None else same & ((i - j).abs() <= window // 2)
 
-            self.masks[window] = create_block_mask(
-                visible, None, None, T, T, device=sequence.device, _compile=sequence.is_cuda
-            )
+            create = _compiled_create_block_mask() if sequence.is_cuda else create_block_mask
+            self.masks[window] = create(visible, None, None, T, T, device=sequence.device)
         return self.masks[window]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        from torch.nn.attention.flex_attention import flex_attention
+
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
-        out = _flex_attention(q.device.type)(q, k, v, block_mask=self._mask(window))
-        return out[0].transpose(0, 1)
+        # In a compiled step it becomes part of the step's graph. On the CPU it has no backward (tests only).
+        alone = q.is_cuda and not torch.compiler.is_compiling()
+        attention: Callable[..., Any] = _compiled_flex_attention() if alone else flex_attention
+        return attention(q, k, v, block_mask=self._mask(window))[0].transpose(0, 1)
 
 
-_compiled: dict[str, Callable[..., Any]] = {}
-
-
-def _flex_attention(device: str) -> Callable[..., Any]:
-    """FlexAttention, compiled once per process on CUDA; as it is elsewhere (tests: forward only)."""
+@cache
+def _compiled_flex_attention() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    if device not in _compiled:
-        function: Any = flex_attention
-        _compiled[device] = torch.compile(function) if device == "cuda" else function
-    return _compiled[device]
+    return torch.compile(flex_attention)
+
+
+@cache
+def _compiled_create_block_mask() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return torch.compile(create_block_mask)
 
 
 @dataclass(frozen=True)
@@ -210,7 +222,7 @@ class DenseLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch) -> "DenseLayout":
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
         raise TypeError("DenseLayout is made from a mask, not from a packed batch")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:

@@ -143,12 +143,17 @@ class Encoder(nn.Module):
         }
 
     def prepare(self, batch: PackedBatch, backend: str = "auto") -> Layout:
-        """The layout that `forward` makes for itself if it is given none (as when it is compiled)."""
+        """The layout of a batch on the encoder's device, for `forward` under the autocast of this moment.
+
+        `forward` makes it for itself if it is given none; a compiled one must be given it, and several passes
+        over one batch can share it.
+        """
         kind = self.device.type
         dtype = (
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.embedding.weight.dtype
         )
-        return choose_backend(self.device, dtype, backend).prepare(batch)
+        windows = {layer.window for layer in self.layers}
+        return choose_backend(self.device, dtype, backend).prepare(batch, windows)
 
     def forward(
         self, batch: PackedBatch, layout: Layout | None = None, capture: Capture | None = None
@@ -157,7 +162,7 @@ class Encoder(nn.Module):
 
         Args:
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
-            layout: `prepare(batch)`, if it is at hand; needed once for several passes.
+            layout: `prepare(batch)`, if it is at hand.
             capture: is filled with hidden states, queries, keys and values of each layer.
 
         Returns:
