@@ -193,8 +193,8 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
     seen = []
 
     class Recording(Classification):
-        def loss(self, encoder, batch):
-            sums = super().loss(encoder, batch)
+        def loss(self, encoder, batch, layout=None):
+            sums = super().loss(encoder, batch, layout)
             seen.append(float(sums["classification"].detach()))
             return sums
 
@@ -210,9 +210,9 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
     modes = []
 
     class Recording(Classification):
-        def loss(self, encoder, batch):
+        def loss(self, encoder, batch, layout=None):
             modes.append(("loss", encoder.training, self.head.training))
-            return super().loss(encoder, batch)
+            return super().loss(encoder, batch, layout)
 
         def evaluate(self, encoder, runtime):
             modes.append(("evaluate", encoder.training, self.head.training))
@@ -265,10 +265,10 @@ def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, 
     class Breaking(Classification):
         updates = 0
 
-        def loss(self, encoder, batch):
+        def loss(self, encoder, batch, layout=None):
             self.updates += 1
             factor = broken if self.updates == 6 else 1.0
-            return {"classification": super().loss(encoder, batch)["classification"] * factor}
+            return {"classification": super().loss(encoder, batch, layout)["classification"] * factor}
 
     trainer = trainer_of(
         tmp_path,

@@ -15,6 +15,7 @@ from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples, ExampleStream
 from brimful.errors import BrimfulError
 from brimful.infer import predict
+from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, text_length
@@ -164,6 +165,7 @@ class Classification:
     """The objective: one term, `classification`, the mean cross-entropy over an update's examples."""
 
     coefficients: ClassVar[dict[str, float]] = {"classification": 1.0}
+    compiles: ClassVar[bool] = True
 
     def __init__(self, head: SequenceHead, held_out: Examples | None) -> None:
         self.head = head
@@ -178,8 +180,10 @@ class Classification:
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         return {"classification": float(batch.real_sequences)}
 
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        logits = self.head(encoder(batch), batch)
+    def loss(
+        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
+    ) -> dict[str, Tensor]:
+        logits = self.head(encoder(batch, layout), batch)
         return {"classification": classification_sum(logits, batch.targets["label"])}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.classification import judge
@@ -49,6 +50,7 @@ class LayerDistillation:
     """
 
     coefficients: ClassVar[dict[str, float]] = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
+    compiles: ClassVar[bool] = False  # scores are compared sequence by sequence
 
     def __init__(self, teacher: Encoder, student: Encoder) -> None:
         self.teacher = teacher
@@ -72,8 +74,10 @@ class LayerDistillation:
             "attention": pairs * self.heads * mapped,
         }
 
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        layout = encoder.prepare(batch)
+    def loss(
+        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
+    ) -> dict[str, Tensor]:
+        layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture()
         encoder(batch, layout, ours)
         with torch.no_grad():
@@ -106,6 +110,7 @@ class LogitDistillation:
     """The second stage's objective: `logits`, the soft cross-entropy with the teacher's answers."""
 
     coefficients: ClassVar[dict[str, float]] = {"logits": 1.0}
+    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(
         self,
@@ -130,8 +135,10 @@ class LogitDistillation:
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         return {"logits": float(batch.real_sequences)}
 
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        layout, real = encoder.prepare(batch), slice(0, batch.real_sequences)
+    def loss(
+        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
+    ) -> dict[str, Tensor]:
+        layout, real = layout or encoder.prepare(batch), slice(0, batch.real_sequences)
         with torch.no_grad():
             theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
         ours = widen(self.head(encoder(batch, layout), batch)[real])

@@ -20,6 +20,7 @@ from brimful.data.masking import MaskingConfig
 from brimful.data.rows import RowStream, SequenceReader
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
@@ -101,6 +102,7 @@ class MaskedLM:
     """The objective: one term, `mlm`, a mean over all predictions of an update."""
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
+    compiles: ClassVar[bool] = True
 
     def __init__(self, head: MaskedLMHead, validation: list[PackedBatch]) -> None:
         self.head = head
@@ -116,10 +118,12 @@ class MaskedLM:
         assert batch.mlm_labels is not None
         return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
 
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
+    def loss(
+        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
+    ) -> dict[str, Tensor]:
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
-        hidden = self.head.transform(encoder(batch).index_select(0, batch.mlm_positions))
+        hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))
         return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
@@ -263,7 +267,7 @@ def _train(
         blocks,
         rows_per_update=config.rows_per_update,
         rows_per_micro_batch=config.rows_per_micro_batch,
-        fixed_shapes=ranks.device.type == "cuda",
+        fixed_shapes=ranks.device.type == "cuda" or config.trainer.compile is True,
         rank=ranks.rank,
         world=ranks.size,
     )

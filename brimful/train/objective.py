@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
+from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.precision.policy import Precision, autocast
 
@@ -39,6 +40,8 @@ class Objective(Protocol):
 
     coefficients: ClassVar[dict[str, float]]
     """What each term's mean is multiplied by in the total loss."""
+    compiles: ClassVar[bool]
+    """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix: then it is one graph."""
 
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""
@@ -49,8 +52,14 @@ class Objective(Protocol):
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         """What each term's sum over this batch is to be divided by, from the batch alone."""
 
-    def loss(self, encoder: Encoder, batch: PackedBatch) -> dict[str, Tensor]:
-        """Each term's sum over this batch: scalars, float32 at least."""
+    def loss(
+        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
+    ) -> dict[str, Tensor]:
+        """Each term's sum over this batch: scalars, float32 at least.
+
+        Args:
+            layout: `encoder.prepare(batch)`, if it is at hand.
+        """
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Figures on held-out data, the same on every rank; empty if there is none."""

@@ -19,6 +19,8 @@ from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.schedule import ScheduleConfig, learning_rate_factor
 from brimful.randomness import derive_key
+from brimful.train.compilation import Compile, gradient_buffers, loss_function, resolve_compile
+from brimful.train.determinism import deterministic
 from brimful.train.metrics import MetricsLog
 from brimful.train.objective import Objective, Runtime
 
@@ -39,6 +41,12 @@ class TrainerConfig:
     """Updates between checkpoints; 0 = none."""
     keep_checkpoints: int = 2
     """How many checkpoints to keep."""
+    compile: Compile = "auto"
+    """Whether a step's forward and backward pass run as one compiled graph, as a CUDA graph on CUDA. The first
+    update then takes a minute longer; dropout draws other numbers. auto: on CUDA, where the objective allows."""
+    deterministic: bool = False
+    """Whether the same command gives the same bits on CUDA too, by slower sums. On a CPU it does anyway, with
+    as many threads."""
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", "log_every", "keep_checkpoints", group="trainer.")
@@ -99,6 +107,11 @@ class Trainer:
         blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
         dtype = torch.bfloat16 if runtime.precision == "bf16" else torch.float32
         self.optimizers = build_optimizers(optimizer, self.parameters, blocks, dtype)
+        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self._loss = loss_function(objective.loss, encoder, runtime.device, compiled=compiled)
+        self._keeps_gradients = compiled and runtime.device.type == "cuda"
+        if self._keeps_gradients:
+            gradient_buffers(self.parameters.values())
         self.directory = directory
         self.checkpoints = directory / "checkpoints"
         self.metrics = MetricsLog(directory / "metrics.jsonl")
@@ -109,6 +122,10 @@ class Trainer:
 
     def run(self, title: str) -> dict[str, float]:
         """Train to the last step and evaluate; returns the objective's figures."""
+        with deterministic(self.config.deterministic):
+            return self._run(title)
+
+    def _run(self, title: str) -> dict[str, float]:
         config = self.config
         complete = self.step == config.steps
         if self.world.is_main:
@@ -150,7 +167,7 @@ class Trainer:
         for index, batch in enumerate(batches):
             torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
             with self.runtime.autocast():
-                sums = self.objective.loss(self.encoder, batch.to(self.runtime.device))
+                sums = self._loss(batch.to(self.runtime.device))
             means = {
                 term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)
             }
@@ -163,7 +180,7 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * self.learning_rate
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         window.updates += 1
         self.tokens += int(tokens)
 

@@ -1,0 +1,317 @@
+"""A compiled step: one graph for a whole run, and the losses and gradients of the eager one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from brimful.corpus.shards import Corpus
+from brimful.corpus.tokenization.tokenizer import special_ids
+from brimful.data.batch import PackedBatch, pack
+from brimful.data.blocks import Blocks, PackingConfig, split_documents
+from brimful.data.examples import Examples, ExampleStream
+from brimful.data.masking import MaskingConfig
+from brimful.data.rows import RowStream, SequenceReader
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.nn import linear_cross_entropy
+from brimful.nn.attention import FlexLayout, SequenceLayout, VarlenLayout
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.classification import Classification
+from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.pretrain import MaskedLM
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import autocast
+from brimful.train.compilation import gradient_buffers, lacks, loss_function, resolve_compile
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer, TrainerConfig
+
+ARCHITECTURES = ["modern", "bert", "prenorm"]
+CPU = torch.device("cpu")
+MAX_LENGTH = 48
+
+needs_compiler = pytest.mark.skipif(lacks(CPU) is not None, reason=f"needs {lacks(CPU)}")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(seed: int) -> Iterator[None]:
+    torch.manual_seed(seed)
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
+    """Counts graphs. What Dynamo and AOTAutograd trace, eager kernels run: that takes seconds to compile."""
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    return counter
+
+
+def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Encoder:
+    """A small encoder with local and global layers."""
+    config = EncoderConfig(
+        architecture=architecture,
+        vocabulary_size=vocabulary,
+        hidden_size=32,
+        layers=3,
+        heads=heads,
+        intermediate_size=48,
+        max_length=MAX_LENGTH,
+        local_attention=16,
+        global_every=2,
+    )
+    return Encoder(config)
+
+
+def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:
+    """Two micro-batches of a row for each update; rows hold up to 5 sequences of 3 to 48 tokens."""
+    corpus = Corpus.open(corpus_dir)
+    special = special_ids(Tokenizer.from_file(str(corpus.tokenizer_path)))
+    packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, depth=5)
+    blocks = Blocks(corpus, split_documents(corpus).training, packing, seed, directory)
+    reader = SequenceReader(corpus, special, MaskingConfig(), MAX_LENGTH, seed)
+    return RowStream(reader, blocks, rows_per_update=2, rows_per_micro_batch=1, fixed_shapes=True)
+
+
+def example_stream(seed: int) -> ExampleStream:
+    random = np.random.default_rng(seed)
+    tokens = [random.integers(0, 800, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(100)]
+    examples = Examples(
+        tokens=tokens,
+        segments=[random.integers(0, 2, len(ids)).astype(np.uint8) for ids in tokens],
+        targets={"label": random.integers(0, 3, len(tokens))},
+        max_length=MAX_LENGTH,
+        pad=0,
+    )
+    return ExampleStream(examples, sequences=8, tokens=128, seed=seed, fixed_shapes=True)
+
+
+def one_epoch(stream: RowStream | ExampleStream) -> Iterator[PackedBatch]:
+    """Every micro-batch of an epoch, the update that reaches into the next included."""
+    cursor = stream.start()
+    while cursor["epoch"] == 0:
+        batches, cursor = stream.take(cursor)
+        yield from batches
+
+
+def losses_and_gradients(
+    loss: Callable[[PackedBatch], dict], encoder: Encoder, objective: Objective, batch: PackedBatch
+) -> list[torch.Tensor]:
+    """Mean loss, then the gradient of each parameter by it."""
+    modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
+    ((term, weight),) = objective.weights(batch).items()
+    mean = loss(batch)[term] / weight
+    return [mean.detach(), *torch.autograd.grad(mean, [p for p in modules.parameters()])]
+
+
+def assert_close(ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float) -> None:
+    """The loss within `tolerance` relative, each gradient within that part of its norm and 1 % of the largest."""
+    assert float((ours[0] - theirs[0]).abs()) <= tolerance * float(theirs[0].abs())
+    largest = max(float(gradient.norm()) for gradient in theirs[1:])
+    for gradient, expected in zip(ours[1:], theirs[1:], strict=True):
+        bound = tolerance * max(float(expected.norm()), 0.01 * largest)
+        assert float((gradient - expected).norm()) <= bound
+
+
+def check(
+    objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
+) -> None:
+    """Compiled equals eager on every batch."""
+    compiled = loss_function(objective.loss, encoder, CPU, compiled=True)
+    eager = loss_function(objective.loss, encoder, CPU, compiled=False)
+    for batch in batches:
+        with autocast(precision, CPU):
+            results = [losses_and_gradients(f, encoder, objective, batch) for f in (compiled, eager)]
+        assert_close(*results, tolerance)
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_epoch_of_rows_is_one_graph(
+    architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch
+):
+    if not small:  # as with large vocabularies: the scores are never whole
+        monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
+    batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))
+    assert len(batches) > 40
+    for varies in ("real_sequences", "real_tokens", "lengths"):
+        assert len({getattr(batch, varies) for batch in batches}) > 2, varies
+    encoder = encoder_of(architecture)
+    check(MaskedLM(MaskedLMHead(encoder), []), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
+    batches = list(one_epoch(example_stream(seed)))
+    assert len({batch.real_sequences for batch in batches}) > 2
+    encoder = encoder_of(architecture)
+    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+def test_models_of_one_shape_share_a_graph(seed, counter):
+    """So trials of a fine-tuning, one for each learning rate and seed, are compiled once."""
+    batches = list(one_epoch(example_stream(seed)))[:2]
+    for _ in range(10):
+        encoder = encoder_of("bert")
+        check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "architecture", ["modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES[1:])]
+)
+def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corpus_dir, tmp_path, seed):
+    """float32 within 1e-5, the order of sums; bfloat16 within 2e-2: five roundings of 2^-8, of which compiled
+    code leaves out those between fused operations."""
+    batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))[:5]
+    encoder = encoder_of(architecture)
+    objective = MaskedLM(MaskedLMHead(encoder), [])
+    for precision, tolerance in (("fp32", 1e-5), ("bf16", 2e-2)):
+        check(objective, encoder, batches, precision, tolerance)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_inductors_code_of_a_classifier(architecture, seed):
+    batches = list(one_epoch(example_stream(seed)))[:5]
+    encoder = encoder_of(architecture)
+    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+
+
+# Attention backends of GPUs, as far as a CPU can tell
+
+
+def some_rows(count: int, seed: int) -> list[PackedBatch]:
+    random = np.random.default_rng(seed)
+
+    def some_row() -> PackedBatch:
+        lengths = random.integers(1, MAX_LENGTH + 1, random.integers(2, 6))
+        tokens = [random.integers(0, 800, length) for length in lengths]
+        row = pack(tokens, max_length=MAX_LENGTH, pad=0, slots=256, sequence_slots=12)
+        labels = torch.from_numpy(random.integers(0, 800, 16))
+        return replace(row, mlm_positions=torch.arange(16), mlm_labels=labels)
+
+    return [some_row() for _ in range(count)]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
+    """Forward only: FlexAttention has no backward pass on the CPU."""
+    encoder = encoder_of(architecture)
+    graph = torch.compile(encoder.forward, fullgraph=True, dynamic=False)
+    windows = {layer.window for layer in encoder.layers}
+    with torch.no_grad():
+        for batch in some_rows(5, seed):
+            ours = graph(batch, FlexLayout.prepare(batch, windows))
+            theirs = encoder(batch, SequenceLayout.prepare(batch))
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counter, monkeypatch):
+    """On the meta device, where operators have shapes and no values; 4 heads of 8, or 2 of 13 to be padded."""
+    encoder = encoder_of(architecture, heads=heads).to("meta")
+    objective = MaskedLM(MaskedLMHead(encoder).to("meta"), [])
+    monkeypatch.setattr(encoder, "prepare", VarlenLayout.prepare)
+    loss = loss_function(objective.loss, encoder, torch.device("meta"), compiled=True)
+    for batch in some_rows(3, seed):
+        sums = loss(batch.to("meta"))
+        gradients = torch.autograd.grad(sums["mlm"], list(encoder.parameters()))
+        assert all(gradient.is_meta for gradient in gradients)
+    assert counter.frame_count == 1
+    traced = Counter(str(node.target) for node in counter.graphs[0].graph.nodes)
+    assert traced["torch_attn._varlen_attn"] == 3
+
+
+# The trainer
+
+
+def trainer_of(directory: Path, seed: int, objective_of: Callable | None = None, **config) -> Trainer:
+    torch.manual_seed(seed)
+    encoder = encoder_of("bert")
+    objective = Classification(SequenceHead(encoder, 3), None)
+    return Trainer(
+        encoder,
+        objective_of(encoder) if objective_of else objective,
+        example_stream(seed),
+        Runtime(World(0, 1, CPU), "fp32"),
+        directory,
+        config=TrainerConfig(steps=6, log_every=1, **config),
+        optimizer=OptimizerConfig(learning_rate=1e-3),
+        schedule=ScheduleConfig(),
+        seed=seed,
+    )
+
+
+def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
+    losses = {}
+    for compiles in (False, True):
+        trainer = trainer_of(tmp_path / str(compiles), seed, compile=compiles)
+        trainer.run("test")
+        losses[compiles] = [line["loss.classification"] for line in read_metrics(trainer.metrics.path)]
+        assert counter.frame_count == compiles
+    assert losses[True] == pytest.approx(losses[False], rel=1e-4)
+
+
+def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
+    """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
+    plain, keeping = (trainer_of(tmp_path / name, seed) for name in ("plain", "keeping"))
+    keeping._keeps_gradients = True
+    gradient_buffers(keeping.parameters.values())
+    kept = {name: p.grad for name, p in keeping.parameters.items()}
+    assert len(plain.stream.take(plain.cursor)[0]) > 1
+    plain.run("test")
+    keeping.run("test")
+    for name, parameter in keeping.parameters.items():
+        assert parameter.grad is kept[name]
+        torch.testing.assert_close(parameter, plain.parameters[name], rtol=1e-5, atol=1e-6)
+
+
+def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):
+    cuda = torch.device("cuda")
+    assert not resolve_compile("auto", CPU)
+    monkeypatch.setattr("brimful.train.compilation.find_spec", lambda name: object())
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert resolve_compile("auto", cuda)
+    assert resolve_compile(True, CPU)
+    assert not resolve_compile(False, cuda)
+    assert not resolve_compile("auto", cuda, possible=False)
+    monkeypatch.setattr("brimful.train.compilation.find_spec", lambda name: None)
+    assert not resolve_compile("auto", cuda)
+    with pytest.raises(BrimfulError, match="needs Triton"):
+        resolve_compile(True, cuda)
+
+
+def test_compiling_without_a_compiler_says_what_is_missing(seed, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BrimfulError, match="no-such-compiler"):
+        trainer_of(tmp_path, seed, compile=True)
+
+
+def test_an_objective_of_changing_shapes_is_not_compiled(seed, tmp_path):
+    def distillation(encoder: Encoder) -> Objective:
+        return LayerDistillation(encoder_of("bert"), encoder)
+
+    trainer_of(tmp_path / "auto", seed, distillation).run("test")
+    with pytest.raises(BrimfulError, match="leave it at auto"):
+        trainer_of(tmp_path / "true", seed, distillation, compile=True)
