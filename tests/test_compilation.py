@@ -11,6 +11,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
 
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import special_ids
@@ -22,7 +23,7 @@ from brimful.data.rows import RowStream, SequenceReader
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn import linear_cross_entropy
-from brimful.nn.attention import FlexLayout, SequenceLayout, VarlenLayout
+from brimful.nn.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
@@ -41,6 +42,9 @@ ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
 MAX_LENGTH = 48
 
+# What torch's own modules do when Inductor imports them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+
 needs_compiler = pytest.mark.skipif(lacks(CPU) is not None, reason=f"needs {lacks(CPU)}")
 
 
@@ -48,6 +52,7 @@ needs_compiler = pytest.mark.skipif(lacks(CPU) is not None, reason=f"needs {lack
 def _fresh(seed: int) -> Iterator[None]:
     torch.manual_seed(seed)
     torch.compiler.reset()
+    counters.clear()
     yield
     torch.compiler.reset()
 
@@ -80,7 +85,7 @@ def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:
     """Two micro-batches of a row for each update; rows hold up to 5 sequences of 3 to 48 tokens."""
     corpus = Corpus.open(corpus_dir)
     special = special_ids(Tokenizer.from_file(str(corpus.tokenizer_path)))
-    packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, depth=5)
+    packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, max_sequences=5)
     blocks = Blocks(corpus, split_documents(corpus).training, packing, seed, directory)
     reader = SequenceReader(corpus, special, MaskingConfig(), MAX_LENGTH, seed)
     return RowStream(reader, blocks, rows_per_update=2, rows_per_micro_batch=1, fixed_shapes=True)
@@ -184,7 +189,7 @@ def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corp
     objective = MaskedLM(MaskedLMHead(encoder), [])
     for precision, tolerance in (("fp32", 1e-5), ("bf16", 2e-2)):
         check(objective, encoder, batches, precision, tolerance)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert counters["stats"]["unique_graphs"] == 2
 
 
 @needs_compiler
@@ -226,17 +231,20 @@ def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("heads", [2, 8])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counter, monkeypatch):
-    """On the meta device, where operators have shapes and no values; 4 heads of 8, or 2 of 13 to be padded."""
+    """On the meta device, where operators have shapes and no values; 2 heads of 16, or 8 of 4, to be padded."""
     encoder = encoder_of(architecture, heads=heads).to("meta")
-    objective = MaskedLM(MaskedLMHead(encoder).to("meta"), [])
     monkeypatch.setattr(encoder, "prepare", VarlenLayout.prepare)
-    loss = loss_function(objective.loss, encoder, torch.device("meta"), compiled=True)
+
+    def hidden_sum(encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
+        return {"sum": encoder(batch, layout).sum()}
+
+    loss = loss_function(hidden_sum, encoder, torch.device("meta"), compiled=True)
     for batch in some_rows(3, seed):
         sums = loss(batch.to("meta"))
-        gradients = torch.autograd.grad(sums["mlm"], list(encoder.parameters()))
+        gradients = torch.autograd.grad(sums["sum"], list(encoder.parameters()))
         assert all(gradient.is_meta for gradient in gradients)
     assert counter.frame_count == 1
     traced = Counter(str(node.target) for node in counter.graphs[0].graph.nodes)

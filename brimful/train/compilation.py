@@ -72,7 +72,8 @@ def loss_function(
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
-    mode = "reduce-overhead" if device.type == "cuda" else None
+    on_cuda = device.type == "cuda"
+    mode = "reduce-overhead" if on_cuda else None
     # The closure keeps modules out of the arguments, and so their weights at fixed addresses for CUDA graphs.
     graph: Any = torch.compile(
         lambda batch, layout: loss(encoder, batch, layout), fullgraph=True, dynamic=False, mode=mode
@@ -80,7 +81,8 @@ def loss_function(
 
     def run(batch: PackedBatch) -> dict[str, Tensor]:
         layout = encoder.prepare(batch)
-        torch.compiler.cudagraph_mark_step_begin()
+        if on_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
         return graph(batch, layout)
 
     return run
