@@ -1,0 +1,54 @@
+"""Attention's backends on a GPU. Runs from a checkout that has torch, numpy and pytest:
+
+python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch, pack
+from brimful.errors import BrimfulError
+from brimful.nn.attention import attend, choose_backend
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def formula(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
+    """softmax(QK^T / sqrt(d)) V under a dense mask."""
+    q, k, v = (tensor.transpose(0, 1) for tensor in qkv.unbind(1))
+    sequence = batch.sequence_of_token
+    visible = sequence[:, None] == sequence
+    if window is not None:
+        place = torch.arange(len(sequence))
+        visible &= (place[:, None] - place).abs() <= window // 2
+    scores = (q @ k.transpose(1, 2)) * q.shape[-1] ** -0.5
+    return (scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v).transpose(0, 1)
+
+
+@pytest.mark.parametrize("name", ["varlen", "flex", "sdpa"])
+@pytest.mark.parametrize("window", [None, 7, 128])
+@pytest.mark.parametrize("head_dim", [26, 64])
+def test_every_backend_of_a_gpu_equals_the_formula(name, window, head_dim):
+    """bf16 on the GPU against float64 on the CPU; 4e-2 is five bits at values of about 1."""
+    try:
+        backend = choose_backend("cuda", torch.bfloat16, name)
+    except BrimfulError as error:
+        pytest.skip(str(error))
+    lengths = [1, 5, 300, 64, 33, 2]
+    batch = pack([np.ones(n) for n in lengths], max_length=300, pad=0, slots=512, sequence_slots=12)
+    qkv = torch.randn(512, 3, 2, head_dim, dtype=torch.bfloat16)
+    exact = qkv.double().requires_grad_()
+    reference = formula(exact, batch, window)
+    upstream = torch.randn(512, 2, head_dim, dtype=torch.bfloat16)
+    (expected,) = torch.autograd.grad(reference, exact, upstream.double())
+
+    device = qkv.cuda().requires_grad_()
+    out = attend(*device.unbind(1), backend.prepare(batch.to("cuda")), window=window)
+    (gradient,) = torch.autograd.grad(out, device, upstream.cuda())
+    assert (out.cpu().double() - reference).abs().max() < 4e-2
+    assert (gradient.cpu().double() - expected).abs().max() < 4e-2
