@@ -197,6 +197,8 @@ def _one_line(error: BaseException) -> str:
 
 def entry() -> None:
     """The console script."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # libgomp reads it when torch is imported
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     code = main()
     try:
         if sys.stdout is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from brimful import cli
-from brimful.cli import VERBS, main
+from brimful.cli import VERBS, entry, main
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError, UsageError
 
@@ -382,3 +382,20 @@ def test_interrupt(corpus_dir: Path, tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "interrupted"
     assert not (run / "summary.json").exists()
     assert main(["pretrain", "--resume", str(run), "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "20000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_openmp_threads_wait_briefly_unless_told_otherwise(monkeypatch, given, expected):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["brimful", "--version"])
+    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | given
+    monkeypatch.setattr(os, "environ", environment)
+    with pytest.raises(SystemExit):
+        entry()
+    assert environment.get("GOMP_SPINCOUNT") == expected

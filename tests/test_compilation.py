@@ -119,11 +119,12 @@ def losses_and_gradients(
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
     ((term, weight),) = objective.weights(batch).items()
     mean = loss(batch)[term] / weight
-    return [mean.detach(), *torch.autograd.grad(mean, [p for p in modules.parameters()])]
+    return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
 
 def assert_close(ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float) -> None:
-    """The loss within `tolerance` relative, each gradient within that part of its norm and 1 % of the largest."""
+    """The loss within `tolerance` relative, each gradient within that part of its norm (or of 1 % of the
+    largest one's)."""
     assert float((ours[0] - theirs[0]).abs()) <= tolerance * float(theirs[0].abs())
     largest = max(float(gradient.norm()) for gradient in theirs[1:])
     for gradient, expected in zip(ours[1:], theirs[1:], strict=True):
@@ -145,9 +146,7 @@ def check(
 
 @pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_an_epoch_of_rows_is_one_graph(
-    architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch
-):
+def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch):
     if not small:  # as with large vocabularies: the scores are never whole
         monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
     batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))
@@ -234,7 +233,7 @@ def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
 @pytest.mark.parametrize("heads", [2, 8])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counter, monkeypatch):
-    """On the meta device, where operators have shapes and no values; 2 heads of 16, or 8 of 4, to be padded."""
+    """On the meta device, where operators have shapes and no values; 8 heads of 4 are padded."""
     encoder = encoder_of(architecture, heads=heads).to("meta")
     monkeypatch.setattr(encoder, "prepare", VarlenLayout.prepare)
 

@@ -36,6 +36,20 @@ def settings() -> tuple:
     )
 
 
+def fail_within() -> tuple:
+    """The settings within a deterministic block that an error ends."""
+    within: list[tuple] = []
+
+    def fail() -> None:
+        with deterministic():
+            within.append(settings())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    return within[0]
+
+
 @pytest.mark.parametrize("workspace", [None, ":16:8", ":4096:2"])
 @pytest.mark.parametrize("warns", [False, True])
 def test_what_was_set_before_is_set_after(monkeypatch, workspace, warns):
@@ -49,11 +63,10 @@ def test_what_was_set_before_is_set_after(monkeypatch, workspace, warns):
         before = settings()
         with deterministic(False):
             assert settings() == before
-        with pytest.raises(ZeroDivisionError), deterministic():
-            fixed = ":16:8" if workspace == ":16:8" else ":4096:8"
-            assert settings() == (True, False, False, True, False, fixed)
-            raise ZeroDivisionError
+        within = fail_within()
         assert settings() == before
+        fixed = ":16:8" if workspace == ":16:8" else ":4096:8"
+        assert within == (True, False, False, True, False, fixed)
     finally:
         torch.use_deterministic_algorithms(False)
 

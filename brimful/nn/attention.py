@@ -1,8 +1,9 @@
 """The one seam that attention goes through: `attend(q, k, v, layout)`.
 
 A layout says which tokens of a flat row see each other. It is made once per batch by a backend, outside of
-what is compiled, and used by every layer. Attention never crosses a sequence; a window narrows it further, to the tokens at most
-`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
+what is compiled, and used by every layer. Attention never crosses a sequence; a window narrows it further, to
+the tokens at most `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024,
+section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence (blockwise.py); the only one with float32 and float64
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
@@ -189,7 +190,7 @@ class FlexLayout(Layout):
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
         # In a compiled step it becomes part of the step's graph. On the CPU it has no backward (tests only).
         alone = q.is_cuda and not torch.compiler.is_compiling()
-        attention: Callable[..., Any] = _compiled_flex_attention() if alone else flex_attention
+        attention: Any = _compiled_flex_attention() if alone else flex_attention
         return attention(q, k, v, block_mask=self._mask(window))[0].transpose(0, 1)
 
 

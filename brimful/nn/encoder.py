@@ -152,7 +152,10 @@ class Encoder(nn.Module):
         dtype = (
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.embedding.weight.dtype
         )
-        windows = {layer.window for layer in self.layers}
+        local = (
+            None if self.config.global_every == 1 or not self.config.rotary else self.config.local_attention
+        )
+        windows = {None, local}
         return choose_backend(self.device, dtype, backend).prepare(batch, windows)
 
     def forward(

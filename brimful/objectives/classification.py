@@ -180,9 +180,7 @@ class Classification:
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         return {"classification": float(batch.real_sequences)}
 
-    def loss(
-        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
-    ) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         logits = self.head(encoder(batch, layout), batch)
         return {"classification": classification_sum(logits, batch.targets["label"])}
 

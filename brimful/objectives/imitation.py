@@ -74,9 +74,7 @@ class LayerDistillation:
             "attention": pairs * self.heads * mapped,
         }
 
-    def loss(
-        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
-    ) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture()
         encoder(batch, layout, ours)
@@ -135,9 +133,7 @@ class LogitDistillation:
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         return {"logits": float(batch.real_sequences)}
 
-    def loss(
-        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
-    ) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout, real = layout or encoder.prepare(batch), slice(0, batch.real_sequences)
         with torch.no_grad():
             theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])

@@ -118,9 +118,7 @@ class MaskedLM:
         assert batch.mlm_labels is not None
         return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
 
-    def loss(
-        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
-    ) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
         hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))

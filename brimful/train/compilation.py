@@ -5,9 +5,9 @@ once for each batch. What is left reads tensors of fixed shapes, so that one com
 (and the next one, of a model of the same shape); attention and the linear cross-entropy are opaque operators
 in it, FlexAttention is a part of it.
 
-With CUDA graphs the results of a pass lie in memory that the next pass writes again. So losses are read before
-that, and gradients are added up in buffers that were there before: autograd would otherwise take over those of
-the first micro-batch as they lie, and the second would overwrite them
+With CUDA graphs the results of a pass lie in memory that the next pass writes again. So losses are read
+before that, and gradients are added up in buffers that were there before: autograd would otherwise take over
+those of the first micro-batch as they lie, and the second would overwrite them
 (https://github.com/pytorch/pytorch/issues/169545).
 """
 
@@ -54,7 +54,9 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     if setting == "auto":
         return possible and device.type == "cuda" and lacks(device) is None
     if setting and not possible:
-        raise BrimfulError("trainer.compile: this objective's shapes change with each batch; leave it at auto")
+        raise BrimfulError(
+            "trainer.compile: this objective's shapes change with each batch; leave it at auto"
+        )
     if setting and (missing := lacks(device)):
         raise BrimfulError(f"trainer.compile needs {missing}; install it, or leave compile at auto")
     return setting
@@ -67,8 +69,8 @@ def loss_function(
     backward pass, which needs batches of fixed shapes.
 
     With CUDA graphs, what it returned last must not be read any more when it is called again, and gradients
-    must be accumulated in `gradient_buffers`. Under `sdpa` attention, whose lengths are on the host, there are
-    no CUDA graphs.
+    must be accumulated in `gradient_buffers`. Under `sdpa` attention, whose lengths are on the host, there
+    are no CUDA graphs.
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))

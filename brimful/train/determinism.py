@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.utils.deterministic
@@ -10,17 +11,19 @@ from torch.backends import cudnn
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 FIXED_WORKSPACES = (":4096:8", ":16:8")
+_memory: Any = torch.utils.deterministic
 
 
 @contextmanager
 def deterministic(enabled: bool = True) -> Iterator[None]:
     """Within it every operation of torch gives the same bits for the same input, or raises RuntimeError.
 
-    On CUDA, gradients of embeddings, gathers and scatters are added up by sorting instead of atomic additions;
-    FlashAttention's backward pass adds up dQ in a fixed order (`_flash_attention_backward` asks for this mode;
-    FlexAttention's order is always the same); Inductor takes a fixed tile for reductions instead of the one it
-    measures as the fastest; cuBLAS has workspaces of fixed sizes. It looks for them when a process first
-    multiplies on CUDA: where that was before, set CUBLAS_WORKSPACE_CONFIG=:4096:8 for the process.
+    On CUDA, gradients of embeddings, gathers and scatters are added up by sorting instead of atomic
+    additions; FlashAttention's backward pass adds up dQ in a fixed order (`_flash_attention_backward` asks
+    for this mode; FlexAttention has no atomic additions); Inductor takes a fixed tile for reductions instead
+    of the one it measures as the fastest; cuBLAS has workspaces of fixed sizes. Torch looks for that setting
+    once, when a process first multiplies on CUDA: where that was before, set CUBLAS_WORKSPACE_CONFIG=:4096:8
+    for the process, or the first product raises RuntimeError.
 
     After it everything is as it was before. Memory from `torch.empty` is not filled with NaN, which torch
     otherwise does in this mode.
@@ -30,19 +33,19 @@ def deterministic(enabled: bool = True) -> Iterator[None]:
         return
     mode = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
+    fill = _memory.fill_uninitialized_memory
     flags = cudnn.deterministic, cudnn.benchmark
     workspace = os.environ.get(WORKSPACE)
     try:
         if workspace not in FIXED_WORKSPACES:
             os.environ[WORKSPACE] = FIXED_WORKSPACES[0]
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        _memory.fill_uninitialized_memory = False
         cudnn.deterministic, cudnn.benchmark = True, False
         yield
     finally:
         torch.use_deterministic_algorithms(mode, warn_only=only_warns)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        _memory.fill_uninitialized_memory = fill
         cudnn.deterministic, cudnn.benchmark = flags
         if workspace is None:
             os.environ.pop(WORKSPACE, None)

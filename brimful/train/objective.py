@@ -52,9 +52,7 @@ class Objective(Protocol):
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         """What each term's sum over this batch is to be divided by, from the batch alone."""
 
-    def loss(
-        self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None
-    ) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         """Each term's sum over this batch: scalars, float32 at least.
 
         Args:

@@ -42,8 +42,8 @@ class TrainerConfig:
     keep_checkpoints: int = 2
     """How many checkpoints to keep."""
     compile: Compile = "auto"
-    """Whether a step's forward and backward pass run as one compiled graph, as a CUDA graph on CUDA. The first
-    update then takes a minute longer; dropout draws other numbers. auto: on CUDA, where the objective allows."""
+    """Whether a step's forward and backward pass are compiled into one graph, on CUDA a CUDA graph. The first
+    update takes a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows."""
     deterministic: bool = False
     """Whether the same command gives the same bits on CUDA too, by slower sums. On a CPU it does anyway, with
     as many threads."""

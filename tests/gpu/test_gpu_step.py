@@ -1,5 +1,5 @@
-"""The compiled step on a GPU, replayed as CUDA graphs, and its determinism. Runs from a checkout that has torch,
-numpy, safetensors, tokenizers and pytest:
+"""The compiled step on a GPU, replayed as CUDA graphs, and its determinism. Runs from a checkout that has
+torch, numpy, safetensors, tokenizers and pytest:
 
 python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
 """
@@ -29,6 +29,8 @@ from brimful.train.determinism import deterministic
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # What torch's own modules do when Inductor imports them.
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +108,7 @@ class Step:
 @pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
 def test_cuda_graphs_of_one_compilation_serve_an_epoch(architecture, backend, vocabulary, seed):
     """Losses and gradients, added up over two micro-batches, within 2e-2 of eager's: bf16 keeps 8 bits, and
-    compiled code leaves out roundings between fused operations. (An overwritten gradient is half or twice.)"""
+    compiled code leaves out roundings between fused operations. (An overwritten gradient is off by half.)"""
     try:
         choose_backend(DEVICE, torch.bfloat16, backend)
     except BrimfulError as error:
@@ -152,7 +154,7 @@ def train(backend: str, compiled: bool, seed: int) -> str:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("backend", ["varlen", "flex"])
 def test_two_deterministic_processes_have_the_same_bits(backend, compiled, seed):
-    """In processes, since cuBLAS looks for its workspaces once; the second must not take the first's kernels."""
+    """In processes, since torch asks for cuBLAS' workspaces once; the second compiles its own kernels."""
     try:
         choose_backend(DEVICE, torch.bfloat16, backend)
     except BrimfulError as error:

@@ -1,4 +1,4 @@
-"""`brimful pretrain --trainer.compile True` in real processes: eager's losses, and the same bits after a kill."""
+"""`brimful pretrain --trainer.compile True` in real processes: eager's losses; the same bits after a kill."""
 
 from pathlib import Path
 
