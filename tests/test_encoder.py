@@ -12,6 +12,7 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
+from brimful.nn.attention import SequenceLayout, attend
 from brimful.nn.encoder import SHAPES, Capture, Encoder, preset
 from brimful.nn.heads import pool
 from brimful.nn.hf_config import write_config
@@ -247,6 +248,26 @@ def test_dropout_acts_in_training_only(architecture):
     assert not torch.equal(encoder(batch), encoder(batch))
     assert torch.equal(encoder.eval()(batch), encoder(batch))
     assert not any(isinstance(module, torch.nn.Dropout) for module in small(architecture).modules())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_attention_dropout_acts_in_training_only_and_where_it_is_known(monkeypatch, capsys, architecture):
+    encoder = small(architecture, attention_dropout=0.2)
+    batch = random_row([20, 30])
+    torch.manual_seed(1)
+    first = encoder(batch)
+    assert not torch.equal(encoder(batch), first)
+    torch.manual_seed(1)
+    assert torch.equal(encoder(batch), first)
+    exact = small(architecture)
+    exact.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder.eval()(batch), exact(batch))
+    monkeypatch.setattr(SequenceLayout, "drops", False)
+    assert torch.equal(encoder.train()(batch), exact(batch))
+    encoder(batch)
+    assert capsys.readouterr().err.count("attention dropout of 0.2 is left out") <= 1
+    with pytest.raises(BrimfulError, match="'sdpa' alone"):
+        attend(*torch.randn(3, 50, 2, 8), SequenceLayout.prepare(batch), dropout=0.1)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "prenorm"])

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,9 @@ CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 class Layout(ABC):
     """Which tokens see each other, in the form that one backend's kernel wants."""
 
+    drops: ClassVar[bool] = False
+    """Whether the backend knows dropout of probabilities."""
+
     @staticmethod
     @abstractmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -46,8 +49,8 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-        """See `attend`."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
+        """See `attend`; dropout is 0 where the backend does not know it."""
 
 
 def attend(
@@ -57,6 +60,7 @@ def attend(
     layout: Layout,
     *,
     window: int | None = None,
+    dropout: float = 0.0,
     capture: CaptureFunction | None = None,
 ) -> Tensor:
     """softmax(QK^T / sqrt(head_dim)) V within each sequence of a flat row.
@@ -66,14 +70,21 @@ def attend(
         layout: `choose_backend(...).prepare(batch)`.
         window: width of local attention: a token sees those at most `window // 2` away. None: all of its
             sequence.
+        dropout: the share of probabilities that become 0, drawn from torch's generator; the others grow as
+            much. Only the `sdpa` backend knows it.
         capture: is given (q, k, v), so that distillation can form attention scores of its own.
 
     Returns:
         (T, heads, head_dim), the dtype of q.
+
+    Raises:
+        BrimfulError: the layout's backend does not know dropout.
     """
+    if dropout and not layout.drops:
+        raise BrimfulError("attention dropout is known to the attention backend 'sdpa' alone: use that, or 0")
     if capture is not None:
         capture(q, k, v)
-    return layout.attend(q, k, v, window)
+    return layout.attend(q, k, v, window, dropout)
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,7 @@ class SequenceLayout(Layout):
     """
 
     lengths: Tensor
+    drops: ClassVar[bool] = True
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -96,9 +108,10 @@ class SequenceLayout(Layout):
         lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
         return cls(lengths)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         reach = -1 if window is None else window // 2
-        return blockwise_attention(q, k, v, self.lengths, None, q.shape[-1] ** -0.5, reach, 0.0)[0]
+        seed = torch.randint(2**40, ()) if dropout else None
+        return blockwise_attention(q, k, v, self.lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class VarlenLayout(Layout):
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
         return cls(batch.offsets, batch.max_length)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         from torch.nn.attention import varlen
 
         head_dim = q.shape[-1]
@@ -184,7 +197,7 @@ class FlexLayout(Layout):
             self.masks[window] = create(visible, None, None, T, T, device=sequence.device)
         return self.masks[window]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         from torch.nn.attention.flex_attention import flex_attention
 
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
@@ -226,7 +239,7 @@ class DenseLayout(Layout):
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
         raise TypeError("DenseLayout is made from a mask, not from a packed batch")
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         B, L = self.real.shape
         heads, head_dim = q.shape[-2:]
         q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))

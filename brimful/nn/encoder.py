@@ -7,6 +7,7 @@ one matrix product for Q, K and V, and a vocabulary padded to a multiple of 64 t
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from brimful.console import warn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
@@ -86,6 +88,11 @@ class Capture:
         self.values.append(v)
 
 
+@cache
+def _warn_of_attention_dropout(rate: float) -> None:
+    warn(f"the model's attention dropout of {rate:g} is left out: only the attention backend 'sdpa' knows it")
+
+
 class Encoder(nn.Module):
     """A BERT-style encoder over packed rows.
 
@@ -155,8 +162,10 @@ class Encoder(nn.Module):
         local = (
             None if self.config.global_every == 1 or not self.config.rotary else self.config.local_attention
         )
-        windows = {None, local}
-        return choose_backend(self.device, dtype, backend).prepare(batch, windows)
+        chosen = choose_backend(self.device, dtype, backend)
+        if self.config.attention_dropout and self.training and not chosen.drops:
+            _warn_of_attention_dropout(self.config.attention_dropout)
+        return chosen.prepare(batch, {None, local})
 
     def forward(
         self, batch: PackedBatch, layout: Layout | None = None, capture: Capture | None = None

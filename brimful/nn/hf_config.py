@@ -5,7 +5,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from brimful.console import warn
 from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
@@ -100,19 +99,19 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             "pad_id": pad,
             "initializer_range": float(values.get("initializer_range", 0.02)),
         }
-        if values.get("attention_probs_dropout_prob") or values.get("attention_dropout"):
-            warn(f"{where} has dropout of attention probabilities; it is left out here")
         if family.architecture != "modern":
             return EncoderConfig(
                 variant=family.variant,
                 segments=int(values.get("type_vocab_size", 2)),
                 norm_eps=float(values.get("layer_norm_eps", 1e-12)),
                 dropout=float(values.get("hidden_dropout_prob", 0.1)),
+                attention_dropout=float(values.get("attention_probs_dropout_prob", 0.1)),
                 **shared,
             )
         return EncoderConfig(
             norm_eps=float(values.get("norm_eps", 1e-5)),
             dropout=float(values.get("mlp_dropout", 0.0)),
+            attention_dropout=float(values.get("attention_dropout", 0.0)),
             local_attention=int(values.get("local_attention", 128)),
             rope_theta=_theta(values, "full_attention", "global_rope_theta", 160_000.0),
             rope_theta_local=_theta(values, "sliding_attention", "local_rope_theta", 10_000.0),
@@ -166,13 +165,13 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
             "type_vocab_size": config.segments,
             "layer_norm_eps": config.norm_eps,
             "hidden_dropout_prob": config.dropout,
-            "attention_probs_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": config.attention_dropout,
         }
     return values | {
         "cls_token_id": cls,
         "sep_token_id": sep,
         "norm_eps": config.norm_eps,
-        "attention_dropout": 0.0,
+        "attention_dropout": config.attention_dropout,
         "embedding_dropout": config.dropout,
         "mlp_dropout": config.dropout,
         "local_attention": config.local_attention,

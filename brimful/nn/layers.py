@@ -45,7 +45,9 @@ class EncoderConfig:
     norm_eps: float = 1e-5
     """Added to the variance in LayerNorm."""
     dropout: float = 0.0
-    """Dropout of hidden states while training; attention probabilities are never dropped."""
+    """Dropout of hidden states while training."""
+    attention_dropout: float = 0.0
+    """Dropout of attention probabilities while training; by the attention backend sdpa only."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies in global layers; modern only."""
     rope_theta_local: float = 10_000.0
@@ -68,9 +70,11 @@ class EncoderConfig:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
             raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
-        if not 0 <= self.dropout < 1:
-            raise BrimfulError(f"model.dropout is {self.dropout}: it must be at least 0 and less than 1")
-
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BrimfulError(
+                    f"model.{name} is {getattr(self, name)}: it must be at least 0 and less than 1"
+                )
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
 
@@ -172,6 +176,7 @@ class Layer(nn.Module):
         self.gated = config.gated
         self.pre_norm = config.pre_norm
         self.window = None if config.is_global(index) else config.local_attention
+        self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
         normalised_already = config.pre_norm and config.embedding_norm and index == 0
         self.attention_norm = nn.Identity() if normalised_already else norm(config)
@@ -213,7 +218,8 @@ class Layer(nn.Module):
         if rotation is not None:
             qkv = rotate(qkv, rotation)
         q, k, v = qkv.unbind(1)
-        out = attend(q, k, v, layout, window=self.window, capture=capture)
+        rate = self.attention_dropout if self.training and layout.drops else 0.0
+        out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
         return self.dropout(self.attention_out(out.reshape(T, -1)))
 
     def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -131,12 +131,21 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
         )
     if config.initialisation == "pretrained" and width == shape.hidden_size:
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
-        start = replace(finetuned, initialisation="pretrained", layers=layers, dropout=0.0)
+        start = replace(
+            finetuned, initialisation="pretrained", layers=layers, dropout=0.0, attention_dropout=0.0
+        )
         return Classifier(*starting_model(start, config.seed, len(labels)), labels, teacher.max_length)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
-        replace(shape, layers=config.student_layers, hidden_size=width, intermediate_size=inner, dropout=0.0)
+        replace(
+            shape,
+            layers=config.student_layers,
+            hidden_size=width,
+            intermediate_size=inner,
+            dropout=0.0,
+            attention_dropout=0.0,
+        )
     )
     encoder.tokenizer = teacher.encoder.tokenizer
     return Classifier(encoder, SequenceHead(encoder, len(labels)), labels, teacher.max_length)

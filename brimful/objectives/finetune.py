@@ -65,6 +65,9 @@ class FinetuneConfig:
     """Keep only these layers of the encoder (0-based), in this order."""
     dropout: float = 0.1
     """Dropout of hidden states and before the classifier."""
+    attention_dropout: float | None = None
+    """Dropout of attention probabilities, by the attention backend sdpa only; by default the
+    encoder's own."""
     micro_batch_tokens: int = 4096
     """The most tokens that one forward and backward pass takes."""
     precision: Precision = "auto"
@@ -105,7 +108,9 @@ def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Enc
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
-    shape = replace(encoder.config, dropout=config.dropout)
+    rate = config.attention_dropout
+    rate = encoder.config.attention_dropout if rate is None else rate
+    shape = replace(encoder.config, dropout=config.dropout, attention_dropout=rate)
     fresh = Encoder(shape)
     fresh.tokenizer = encoder.tokenizer
     if config.initialisation == "pretrained":
