@@ -159,13 +159,12 @@ class Encoder(nn.Module):
         dtype = (
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.embedding.weight.dtype
         )
-        local = (
-            None if self.config.global_every == 1 or not self.config.rotary else self.config.local_attention
-        )
+        shape = self.config
+        windows = {None if shape.is_global(i) else shape.local_attention for i in range(shape.layers)}
         chosen = choose_backend(self.device, dtype, backend)
-        if self.config.attention_dropout and self.training and not chosen.drops:
-            _warn_of_attention_dropout(self.config.attention_dropout)
-        return chosen.prepare(batch, {None, local})
+        if shape.attention_dropout and self.training and not chosen.drops:
+            _warn_of_attention_dropout(shape.attention_dropout)
+        return chosen.prepare(batch, windows)
 
     def forward(
         self, batch: PackedBatch, layout: Layout | None = None, capture: Capture | None = None
