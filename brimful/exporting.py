@@ -22,8 +22,9 @@ from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
-from brimful.nn.interop import load_model, save_model, text_length
+from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead
+from brimful.nn.hf_tensors import Head
+from brimful.nn.interop import HEADS, load_model, save_model, text_length
 from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
 from brimful.storage import atomic_directory, commit
@@ -32,7 +33,6 @@ from brimful.train.run import find_model
 TOLERANCE = 1e-4
 """Largest difference of a logit that an export may have, in float32."""
 RECORD = "export.json"
-Head = MaskedLMHead | SequenceHead | None
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -69,7 +69,7 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
     return sequences
 
 
-def _packed_logits(encoder: Encoder, head: Head, sequences: list[np.ndarray]) -> list[np.ndarray]:
+def _packed_logits(encoder: Encoder, head: Head | None, sequences: list[np.ndarray]) -> list[np.ndarray]:
     """Brimful's own outputs on a packed batch: for each sequence (classes,) or (length, width)."""
     batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
     with torch.inference_mode():
@@ -80,7 +80,7 @@ def _packed_logits(encoder: Encoder, head: Head, sequences: list[np.ndarray]) ->
     return [part.numpy() for part in values.split(list(batch.lengths))]
 
 
-def max_difference(encoder: Encoder, head: Head, other: Forward) -> float:
+def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float:
     """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
@@ -101,19 +101,21 @@ def max_difference(encoder: Encoder, head: Head, other: Forward) -> float:
     return float(np.max(differences))  # NaN if one is
 
 
-def transformers_forward(folder: Path, head: Head) -> Forward:
+def transformers_forward(folder: Path, head: Head | None) -> Forward:
     """The folder as `transformers` runs it (imports transformers)."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    name = {MaskedLMHead: "AutoModelForMaskedLM", SequenceHead: "AutoModelForSequenceClassification"}
-    kind = getattr(transformers, name.get(type(head), "AutoModel"))
+    suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
+    kind = getattr(transformers, f"AutoModel{suffix}")
     model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+        if isinstance(head, SpanHead):
+            return torch.stack((output.start_logits, output.end_logits), -1).numpy()
         return (output.last_hidden_state if head is None else output.logits).numpy()
 
     return forward
@@ -141,7 +143,7 @@ def onnx_forward(path: Path) -> Forward:
     return forward
 
 
-def write_onnx(path: Path, encoder: Encoder, head: Head) -> None:
+def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
     """Trace the model with dynamic batch and length, into one file."""
     logging.getLogger("torch.onnx").setLevel(
         logging.ERROR
@@ -168,7 +170,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head) -> None:
         )
 
 
-def _check(folder: Path, kind: str, encoder: Encoder, head: Head) -> float | None:
+def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> float | None:
     """The largest difference of a logit; None where `transformers` is absent."""
     if kind == "hf" and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")

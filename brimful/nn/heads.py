@@ -1,7 +1,8 @@
-"""Heads: hidden states of a packed row -> logits. Their losses belong to the objectives.
+"""Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
-Both follow `transformers` exactly: the ForMaskedLM and ForSequenceClassification of Bert, Roberta,
-MegatronBert and ModernBert.
+All follow `transformers` exactly: the ForMaskedLM, ForSequenceClassification, ForTokenClassification and
+ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and the ForPreTraining and
+ForNextSentencePrediction that Bert and MegatronBert have.
 """
 
 from typing import Literal
@@ -49,7 +50,73 @@ class MaskedLMHead(nn.Module):
         return self._encoder[0].word_embeddings, self.bias
 
 
-class SequenceHead(nn.Module):
+class ClassifierHead(nn.Module):
+    """What heads that score classes have in common: a transform, dropout, and the matrix of the scores.
+
+    The transform of modern is that of its masked-LM head: dense, GeLU and norm.
+    """
+
+    def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
+        """
+        Args:
+            encoder: the encoder that it will read.
+            classes: number of scores.
+            dropout: before the classifier; the encoder's own by default.
+            dense: whether the transform has a dense layer.
+        """
+        super().__init__()
+        config = encoder.config
+        self.classes = classes
+        self.modern = config.modern
+        self.dropout_rate = config.dropout if dropout is None else dropout
+        self.dense: nn.Module = nn.Identity()
+        if dense:
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            initialize(self.dense, config, output=config.modern)
+        self.norm = norm(config) if config.modern else nn.Identity()
+        self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
+        self.classifier = nn.Linear(config.hidden_size, classes)
+        initialize(self.classifier, config)
+        if config.modern:
+            std = config.hidden_size**-0.5
+            nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
+
+    def start_from(self, head: MaskedLMHead) -> None:
+        """Copy the transform of a masked-LM head; of modern only, whose heads have it in common."""
+        if self.modern:
+            self.dense.load_state_dict(head.dense.state_dict())
+            self.norm.load_state_dict(head.norm.state_dict())
+
+    def classify(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> logits (N, classes)."""
+        return self.classifier(self.dropout(self.transform(x)))
+
+    def transform(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> what is scored, (N, hidden)."""
+        return self.norm(F.gelu(self.dense(x))) if self.modern else x
+
+
+class TokenHead(ClassifierHead):
+    """Scores of classes for each token."""
+
+    def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None = None) -> None:
+        """dropout: before the classifier; the encoder's own by default."""
+        super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (T, hidden) -> logits (T, classes); those of filler mean nothing."""
+        return self.classify(hidden)
+
+
+class SpanHead(TokenHead):
+    """Scores of each token as the start and as the end of an answer, (T, 2)."""
+
+    def __init__(self, encoder: Encoder, *, dropout: float | None = None) -> None:
+        """dropout: of modern only, the others have none here; the encoder's own by default."""
+        super().__init__(encoder, 2, dropout=dropout if encoder.config.modern else 0.0)
+
+
+class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
     bert and prenorm pool the first token, through a dense layer and tanh (`transformers` calls it the
@@ -73,42 +140,41 @@ class SequenceHead(nn.Module):
                 other.
             dropout: before the classifier; the encoder's own by default.
         """
-        super().__init__()
+        super().__init__(encoder, classes, dropout=dropout, dense=True)
         config = encoder.config
-        self.classes = classes
-        self.modern = config.modern
         self.drops_input = config.variant is not None
         self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
         if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
             raise BrimfulError(f"pooling {self.pooling!r} is not known for {config.architecture} classifiers")
-        self.dropout_rate = config.dropout if dropout is None else dropout
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        self.norm = norm(config) if config.modern else nn.Identity()
-        self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
-        self.classifier = nn.Linear(config.hidden_size, classes)
-        initialize(self.dense, config, output=config.modern)
-        initialize(self.classifier, config)
-        if config.modern:
-            std = config.hidden_size**-0.5
-            nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
         """hidden (T, hidden) -> logits (S, classes); those of filler and empty sequences mean nothing."""
         return self.classify(pool(hidden, batch, self.pooling))
 
-    def start_from(self, head: MaskedLMHead) -> None:
-        """Copy the transform of a masked-LM head; of modern only, whose two heads have it in common."""
+    def transform(self, x: Tensor) -> Tensor:
+        """pooled (S, hidden) -> what is scored, (S, hidden)."""
         if self.modern:
-            self.dense.load_state_dict(head.dense.state_dict())
-            self.norm.load_state_dict(head.norm.state_dict())
+            return super().transform(x)
+        return torch.tanh(self.dense(self.dropout(x) if self.drops_input else x))
 
-    def classify(self, pooled: Tensor) -> Tensor:
-        """pooled (S, hidden) -> logits (S, classes)."""
-        if self.drops_input:
-            pooled = self.dropout(pooled)
-        pooled = self.dense(pooled)
-        pooled = self.norm(F.gelu(pooled)) if self.modern else torch.tanh(pooled)
-        return self.classifier(self.dropout(pooled))
+
+class PairHead(SequenceHead):
+    """Two scores for each sequence of two parts: next-sentence prediction (Devlin et al. 2018, section 3.1)
+    or sentence order (Lan et al. 2019, "ALBERT", section 3.1).
+
+    Class 0: the second part follows the first, as in `transformers`.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder, 2, pooling="first", dropout=0.0)
+
+
+class PretrainingHead(MaskedLMHead):
+    """BERT's two heads of pretraining (Devlin et al. 2018): the masked-LM head, and with it a PairHead."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder)
+        self.pair = PairHead(encoder)
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:

@@ -10,11 +10,19 @@ from torch import Tensor
 
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import (
+    ClassifierHead,
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
 from brimful.nn.hf_config import family_of
 from brimful.nn.layers import Architecture, EncoderConfig
 
-Head = MaskedLMHead | SequenceHead
+Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> theirs; several are joined along the first dimension."""
 
@@ -53,21 +61,49 @@ _LAYER: dict[Architecture, Rules] = {
 }
 _LAYERS: dict[Architecture, str] = {"bert": "encoder.layer", "prenorm": "encoder.layer", "modern": "layers"}
 
-_MASKED_LM: dict[str, dict[str, str]] = {
-    "bert.": {
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-        "": "cls.predictions",
+_POOLER = {"dense": "bert.pooler.dense"}
+_MODERN = {"dense": "head.dense", "norm": "head.norm"}
+_HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
+    MaskedLMHead: {
+        "bert.": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "": "cls.predictions",
+        },
+        "roberta.": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
+        "model.": _MODERN | {"": "decoder"},
     },
-    "roberta.": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
-    "model.": {"dense": "head.dense", "norm": "head.norm", "": "decoder"},
+    SequenceHead: {
+        "bert.": _POOLER | {"classifier": "classifier"},
+        "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
+    PairHead: {
+        "bert.": _POOLER | {"classifier": "cls.seq_relationship"},
+        "roberta.": {"dense": "pair.dense", "classifier": "pair.classifier"},
+        "model.": {"dense": "pair.dense", "norm": "pair.norm", "classifier": "pair.classifier"},
+    },
+    TokenHead: {
+        "bert.": {"classifier": "classifier"},
+        "roberta.": {"classifier": "classifier"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
+    SpanHead: {
+        "bert.": {"classifier": "qa_outputs"},
+        "roberta.": {"classifier": "qa_outputs"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
 }
-_SEQUENCE: dict[str, dict[str, str]] = {
-    "bert.": {"dense": "bert.pooler.dense", "classifier": "classifier"},
-    "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-    "model.": {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
-}
+"""By the prefix of the family. RoBERTa and ModernBERT have no pair head: its names are ours."""
 _DECODER = {"bert.": "cls.predictions.decoder", "roberta.": "lm_head.decoder", "model.": "decoder"}
+
+
+def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
+    """A head's modules, and their names there."""
+    if kind is PretrainingHead:
+        pair = {f"pair.{ours}": theirs for ours, theirs in _names(PairHead, config).items()}
+        return _names(MaskedLMHead, config) | pair
+    return _HEADS[kind][family_of(config).prefix]
 
 
 def decoder_weight(config: EncoderConfig) -> str:
@@ -75,9 +111,9 @@ def decoder_weight(config: EncoderConfig) -> str:
     return f"{_DECODER[family_of(config).prefix]}.weight"
 
 
-def classifier_weight(config: EncoderConfig) -> str:
-    """Their name of the last matrix of a SequenceHead, (classes, hidden)."""
-    return f"{_SEQUENCE[family_of(config).prefix]['classifier']}.weight"
+def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
+    """Their name of the last matrix of a head, (classes, hidden)."""
+    return f"{_names(kind, config)['classifier']}.weight"
 
 
 def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
@@ -89,8 +125,7 @@ def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tens
                 names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
                 rules[f"layers.{index}.{ours}"] = names
     else:
-        heads = _MASKED_LM if isinstance(module, MaskedLMHead) else _SEQUENCE
-        rules = {ours: (name,) for ours, name in heads[family_of(config).prefix].items()}
+        rules = {ours: (name,) for ours, name in _names(type(module), config).items()}
     for name, parameter in module.named_parameters():
         owner, _, kind = name.rpartition(".")
         if isinstance(module, Encoder) and name == "embedding.weight":

@@ -6,7 +6,7 @@ A folder holds config.json, model.safetensors and, if known, tokenizer.json; the
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,10 +16,34 @@ from torch import Tensor
 from brimful.corpus.tokenization.tokenizer import save as save_tokenizer
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, Pooling, SequenceHead
+from brimful.nn.heads import (
+    ClassifierHead,
+    MaskedLMHead,
+    PairHead,
+    Pooling,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
 from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
 from brimful.storage import atomic_directory, read_json, write_tensors
+
+HEADS: dict[type[Head], str] = {
+    MaskedLMHead: "ForMaskedLM",
+    PretrainingHead: "ForPreTraining",
+    PairHead: "ForNextSentencePrediction",
+    SequenceHead: "ForSequenceClassification",
+    TokenHead: "ForTokenClassification",
+    SpanHead: "ForQuestionAnswering",
+}
+"""What the name of a model's class ends in, by its head."""
+
+
+def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
+    """Whether its classes have names; those of a PairHead and a SpanHead need none."""
+    return type(head) in (SequenceHead, TokenHead)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -69,30 +93,42 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     """
     directory = Path(directory)
     encoder, values, tensors = _load(directory)
-    config, where = encoder.config, str(directory / "model.safetensors")
-    kind = (values.get("architectures") or [""])[0]
-    head: Head
-    if kind.endswith("ForSequenceClassification"):
-        name = classifier_weight(config)
-        if name not in tensors:
-            raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
-        pooling: Pooling = "mean" if values.get("classifier_pooling") == "mean" else "first"
-        rate = values.get("classifier_dropout")
-        head = SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
-        from_hf(head, config, tensors, where)
-        names = values.get("id2label")
-        labels = [names.get(str(index), f"LABEL_{index}") for index in range(head.classes)] if names else None
-        return encoder, head.eval(), labels
-    if kind.endswith(("ForMaskedLM", "ForPreTraining")):
-        decoder = tensors.get(decoder_weight(config))
+    name = (values.get("architectures") or [""])[0]
+    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    if kind is None:
+        return encoder, None, None
+    where = str(directory / "model.safetensors")
+    head = _new_head(kind, encoder, values, tensors, where)
+    from_hf(head, encoder.config, tensors, where)
+    labels: list[str] | None = None
+    if _is_labelled(head) and (names := values.get("id2label")):
+        labels = [names.get(str(index), f"LABEL_{index}") for index in range(head.classes)]
+    return encoder, head.eval(), labels
+
+
+def _new_head(
+    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
+) -> Head:
+    """The head that a config.json and the shapes of the tensors describe."""
+    if issubclass(kind, MaskedLMHead):
+        decoder = tensors.get(decoder_weight(encoder.config))
         if decoder is not None and not torch.equal(
             decoder.to(encoder.word_embeddings), encoder.word_embeddings
         ):
             raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
-        head = MaskedLMHead(encoder)
-        from_hf(head, config, tensors, where)
-        return encoder, head.eval(), None
-    return encoder, None, None
+        return kind(encoder)
+    if kind is PairHead:
+        return PairHead(encoder)
+    rate = values.get("classifier_dropout")
+    if kind is SpanHead:
+        return SpanHead(encoder, dropout=rate)
+    name = classifier_weight(kind, encoder.config)
+    if name not in tensors:
+        raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+    if kind is TokenHead:
+        return TokenHead(encoder, len(tensors[name]), dropout=rate)
+    pooling: Pooling = "mean" if values.get("classifier_pooling") == "mean" else "first"
+    return SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:
@@ -117,10 +153,11 @@ def save_model(
     Args:
         directory: where; a folder that is there is replaced.
         encoder: saved with its tokenizer, if it has one.
-        head: AutoModelForMaskedLM or AutoModelForSequenceClassification then load the folder whole.
-        labels: names of the classes of a SequenceHead, in their order.
+        head: the AutoModelFor... class of its kind (`HEADS`) then loads the folder whole. RoBERTa and
+            ModernBERT have none for a pair head: its tensors, which are saved too, are ours alone.
+        labels: names of the classes of a SequenceHead or TokenHead, in their order.
         max_length: where tokenizers should cut texts; by default the longest that the encoder takes.
-        problem_type: as in `transformers`; by default "regression" for one class, else
+        problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
 
     Raises:
@@ -134,18 +171,19 @@ def save_model(
     if head is not None:
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
-        suffix = "ForMaskedLM"
-    if isinstance(head, SequenceHead):
-        suffix = "ForSequenceClassification"
+        suffix = HEADS[type(head)]
+    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
+        values["classifier_dropout"] = head.dropout_rate
+    if _is_labelled(head):
         labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
         if len(labels) != head.classes:
             raise ValueError(f"{len(labels)} labels for {head.classes} classes")
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if type(head) is SequenceHead:
         values["problem_type"] = problem_type or (
             "regression" if head.classes == 1 else "single_label_classification"
         )
-        values["classifier_dropout"] = head.dropout_rate
         if config.modern:
             values["classifier_pooling"] = {"mean": "mean", "first": "cls"}[head.pooling]
     values["architectures"] = [family.name + suffix]

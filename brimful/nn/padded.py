@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.nn.attention import DenseLayout
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import SequenceHead
+from brimful.nn.hf_tensors import Head
 
 
 class PaddedModel(nn.Module):
@@ -15,7 +16,7 @@ class PaddedModel(nn.Module):
     `torch.onnx.export(..., dynamo=True)` traces it with dynamic B and L.
     """
 
-    def __init__(self, encoder: Encoder, head: MaskedLMHead | SequenceHead | None = None) -> None:
+    def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
@@ -23,7 +24,7 @@ class PaddedModel(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Hidden states (B, L, hidden), or the head's logits: (B, L, vocabulary) or (B, classes).
+        """Hidden states (B, L, hidden), or the head's logits: (B, L, scores), (B, classes) of a SequenceHead.
 
         Args:
             input_ids, attention_mask, token_type_ids: integers (B, L); tokens stand on the left. Types are

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.console import warn
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, ExampleStream
 from brimful.errors import BrimfulError
 from brimful.infer import predict
@@ -20,17 +19,12 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, text_length
 from brimful.objectives.evaluate import classification_figures
-from brimful.precision.policy import widen
+from brimful.objectives.losses import cross_entropy_sum
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table
 from brimful.train.objective import Runtime
 from brimful.train.run import find_model
-
-
-def classification_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over sequences, float32 at least: logits (S, classes), labels int64 (S,)."""
-    return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ def judge(
         device=runtime.device,
         precision=runtime.precision,
     )
-    loss = classification_sum(torch.from_numpy(logits), torch.from_numpy(labels)) / len(labels)
+    loss = cross_entropy_sum(torch.from_numpy(logits), torch.from_numpy(labels)) / len(labels)
     return logits, classification_figures(logits.argmax(1), labels, logits.shape[1]) | {"loss": float(loss)}
 
 
@@ -182,7 +176,7 @@ class Classification:
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         logits = self.head(encoder(batch, layout), batch)
-        return {"classification": classification_sum(logits, batch.targets["label"])}
+        return {"classification": cross_entropy_sum(logits, batch.targets["label"])}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Accuracy, F1 and mean loss on the held-out examples."""

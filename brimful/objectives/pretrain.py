@@ -3,39 +3,33 @@
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import Tensor, nn
 
 from brimful.config import build, config_hash, read_yaml, require_positive, verb
 from brimful.console import say, warn
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import special_ids
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig, split_documents
 from brimful.data.masking import MaskingConfig
 from brimful.data.rows import RowStream, SequenceReader
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
-from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from brimful.objectives.masked_lm import LossMean, MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.packing.hyperparameters import Keep, suggest
-from brimful.precision.policy import Precision, resolve, widen
+from brimful.precision.policy import Precision, resolve
 from brimful.storage import sweep
 from brimful.train.objective import Runtime
 from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer, TrainerConfig
-
-EVALUATED = 1024
-"""Predictions whose logits an evaluation holds at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +58,9 @@ class PretrainConfig:
     unpacked_keep: Keep = "sequences"
     """Follow it with as many sequences an update: this sets rows_per_update; or with as many rows: this sets
     rows_per_update to the batch size, and AdamW's betas to their power of the sequences in a row."""
+    loss_mean: LossMean = "tokens"
+    """What the loss is a mean over: predictions; or sequences, each counting the same whatever its length, as
+    the Packed-BERT paper has it."""
     precision: Precision = "auto"
     """Number format of the computation; auto is the fastest that needs no loss scaling."""
     validation_tokens: int = 100_000
@@ -91,57 +88,6 @@ class PretrainConfig:
                 f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
                 f" ({self.rows_per_update})"
             )
-
-
-def masked_lm_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross-entropy over predictions, float32 at least: logits (M, vocabulary), labels (M,)."""
-    return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
-
-
-class MaskedLM:
-    """The objective: one term, `mlm`, a mean over all predictions of an update."""
-
-    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
-    compiles: ClassVar[bool] = True
-
-    def __init__(self, head: MaskedLMHead, validation: list[PackedBatch]) -> None:
-        self.head = head
-        self.validation = validation
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
-
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
-        assert batch.mlm_labels is not None
-        return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
-
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        assert batch.mlm_positions is not None
-        assert batch.mlm_labels is not None
-        hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))
-        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Mean loss and accuracy over the held-out predictions, whose masks never change."""
-        total = [0.0, 0.0, 0.0]
-        for batch in self.validation[runtime.world.rank :: runtime.world.size]:
-            batch = batch.to(runtime.device)
-            assert batch.mlm_positions is not None
-            assert batch.mlm_labels is not None
-            with runtime.autocast():
-                hidden = encoder(batch)
-                parts = batch.mlm_positions.split(EVALUATED), batch.mlm_labels.split(EVALUATED)
-                for positions, labels in zip(*parts, strict=True):
-                    logits = self.head(hidden, positions)
-                    used = labels != IGNORED
-                    total[0] += float(masked_lm_sum(logits, labels))
-                    total[1] += float(((logits.argmax(-1) == labels) & used).sum())
-                    total[2] += float(used.sum())
-        loss, correct, count = runtime.world.sum(total)
-        return {"loss": loss / count, "accuracy": correct / count} if count else {}
 
 
 def validation_batches(
@@ -212,6 +158,12 @@ def follow_unpacked(config: PretrainConfig, blocks: Blocks) -> PretrainConfig:
     )
 
 
+def _perplexity(figures: dict[str, float]) -> dict[str, float]:
+    """From the mean over predictions, which `loss` is unless there is a `token_loss`."""
+    loss = figures.get("token_loss", figures.get("loss"))
+    return {} if loss is None else {"perplexity": math.exp(min(loss, 50))}
+
+
 @verb(PretrainConfig)
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """Train an encoder by masked language modelling on packed rows.
@@ -272,6 +224,7 @@ def _train(
     objective = MaskedLM(
         MaskedLMHead(encoder),
         validation_batches(corpus, reader, config, split.validation, directory / "blocks"),
+        config.loss_mean,
     )
     trainer = Trainer(
         encoder,
@@ -299,7 +252,7 @@ def _train(
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "precision": runtime.precision,
         "world_size": ranks.size,
-        "validation": figures | ({"perplexity": math.exp(min(figures["loss"], 50))} if figures else {}),
+        "validation": figures | _perplexity(figures),
         "packing": {
             "efficiency": first.efficiency,
             "padded_efficiency": first.padded_efficiency,

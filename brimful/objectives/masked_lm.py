@@ -1,0 +1,147 @@
+"""Masked language modelling on packed rows, alone or with pairs of sentences beside it."""
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from brimful.data.batch import PackedBatch
+from brimful.nn.attention import Layout
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from brimful.objectives.losses import (
+    correct_and_count,
+    count,
+    cross_entropy_sum,
+    predicted_sequences,
+    prediction_weights,
+)
+from brimful.train.objective import Runtime
+
+EVALUATED = 1024
+"""Predictions whose logits an evaluation holds at once."""
+
+LossMean = Literal["tokens", "sequences"]
+
+
+class MaskedLM:
+    """The objective: one term, `mlm`, a mean over an update's predictions, or over its sequences' means."""
+
+    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
+    compiles: ClassVar[bool] = True
+
+    def __init__(
+        self, head: MaskedLMHead, validation: list[PackedBatch], loss_mean: LossMean = "tokens"
+    ) -> None:
+        """
+        Args:
+            head: trained beside the encoder.
+            validation: held-out batches.
+            loss_mean: "tokens": every prediction counts the same; "sequences": every sequence that has
+                predictions does, as without packing where each is its own batch entry (Krell et al. 2021,
+                section 3.2.3).
+        """
+        self.head = head
+        self.validation = validation
+        self.by_sequence = loss_mean == "sequences"
+        self.figures = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def frozen(self) -> dict[str, nn.Module]:
+        return {}
+
+    def weights(self, batch: PackedBatch) -> dict[str, float]:
+        assert batch.mlm_labels is not None
+        return {"mlm": predicted_sequences(batch) if self.by_sequence else count(batch.mlm_labels)}
+
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+        return {"mlm": self.masked_lm_sum(encoder(batch, layout), batch)}
+
+    def masked_lm_sum(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
+        """The sum of the term `mlm`: hidden (T, hidden)."""
+        assert batch.mlm_positions is not None
+        assert batch.mlm_labels is not None
+        scored = self.head.transform(hidden.index_select(0, batch.mlm_positions))
+        weights = self._prediction_weights(batch, hidden.dtype)
+        return linear_cross_entropy(scored, *self.head.decoder, batch.mlm_labels, weights)
+
+    def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
+        """What each prediction counts in the sum of `mlm`; None: all the same."""
+        if not self.by_sequence:
+            return None
+        return prediction_weights(batch, torch.promote_types(dtype, torch.float32))
+
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+        """Mean loss and accuracy over the held-out predictions, whose masks never change.
+
+        `loss` is the mean that is trained; `token_loss`, where that is another one, and `accuracy` are means
+        over predictions.
+        """
+        sums = {name: [0.0, 0.0] for name in self.figures}
+        for batch in self.validation[runtime.world.rank :: runtime.world.size]:
+            batch = batch.to(runtime.device)
+            with runtime.autocast():
+                measured = self.measure(encoder(batch), batch)
+            for name, (total, weight) in measured.items():
+                sums[name][0] += total
+                sums[name][1] += weight
+        names = list(sums)
+        flat = runtime.world.sum([value for name in names for value in sums[name]])
+        means = zip(names, flat[::2], flat[1::2], strict=True)
+        return {name: total / weight for name, total, weight in means if weight}
+
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
+        """Each of `figures` on one batch, as a sum and its weight: hidden (T, hidden)."""
+        assert batch.mlm_positions is not None
+        assert batch.mlm_labels is not None
+        weights = self._prediction_weights(batch, hidden.dtype)
+        total = total_of_means = correct = 0.0
+        for start in range(0, len(batch.mlm_labels), EVALUATED):
+            part = slice(start, start + EVALUATED)
+            labels = batch.mlm_labels[part]
+            logits = self.head(hidden, batch.mlm_positions[part])
+            total += float(cross_entropy_sum(logits, labels))
+            if weights is not None:
+                total_of_means += float(cross_entropy_sum(logits, labels, weights[part]))
+            correct += correct_and_count(logits, labels)[0]
+        predictions = count(batch.mlm_labels)
+        measured = {"loss": (total, predictions), "accuracy": (correct, predictions)}
+        if weights is not None:
+            measured["token_loss"] = measured["loss"]
+            measured["loss"] = total_of_means, predicted_sequences(batch)
+        return measured
+
+
+class MaskedLMAndPairs(MaskedLM):
+    """The objective of BERT and ALBERT: beside `mlm` the term `pair`, a mean over an update's pairs.
+
+    Which sequences are pairs, and of which class, `batch.targets["pair"]` says: int64 (S,), 0, 1 or -100.
+    """
+
+    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0, "pair": 1.0}
+    head: PretrainingHead
+
+    def __init__(
+        self, head: PretrainingHead, validation: list[PackedBatch], loss_mean: LossMean = "tokens"
+    ) -> None:
+        """See `MaskedLM`."""
+        super().__init__(head, validation, loss_mean)
+        self.figures += ["pair_loss", "pair_accuracy"]
+
+    def weights(self, batch: PackedBatch) -> dict[str, float]:
+        return super().weights(batch) | {"pair": count(batch.targets["pair"])}
+
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+        hidden = encoder(batch, layout)
+        pair = cross_entropy_sum(self.head.pair(hidden, batch), batch.targets["pair"])
+        return {"mlm": self.masked_lm_sum(hidden, batch), "pair": pair}
+
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
+        """As of `MaskedLM`, and mean loss and accuracy of the pairs."""
+        logits, labels = self.head.pair(hidden, batch), batch.targets["pair"]
+        loss = float(cross_entropy_sum(logits, labels)), count(labels)
+        accuracy = correct_and_count(logits, labels)
+        return super().measure(hidden, batch) | {"pair_loss": loss, "pair_accuracy": accuracy}
