@@ -14,7 +14,7 @@ from brimful.corpus.tokenization.tokenizer import train
 from brimful.errors import BrimfulError
 from brimful.exporting import export, max_difference, sample_sequences
 from brimful.nn.encoder import Encoder, EncoderConfig
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import save_model
 from brimful.objectives.pretrain import pretrain
 
@@ -60,9 +60,16 @@ def test_onnx_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
         assert session.run(None, values)[0].shape == (shape[0], 3)
 
 
-def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
+def test_other_heads_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
     encoder = Encoder.load(model / "model")
-    for name, head in (("mlm", MaskedLMHead(encoder)), ("bare", None)):
+    heads = {
+        "mlm": MaskedLMHead(encoder),
+        "pretraining": PretrainingHead(encoder),
+        "token": TokenHead(encoder, 3),
+        "span": SpanHead(encoder),
+        "bare": None,
+    }
+    for name, head in heads.items():
         save_model(tmp_path / name, encoder, head)
         for kind in ("hf", "onnx"):
             result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-{kind}"), format=kind)

@@ -9,15 +9,19 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.hf_tensors import from_hf
-from brimful.nn.interop import save_model
+from brimful.nn.interop import HEADS, save_model
 from brimful.nn.padded import PaddedModel
 
 
 @pytest.fixture(autouse=True)
 def _random(seed: int) -> None:
     torch.manual_seed(seed)
+
+
+def make_head(kind, encoder, classes=3):
+    return kind(encoder, classes) if kind in (SequenceHead, TokenHead) else kind(encoder)
 
 
 def folder_as(directory, encoder, head, kind):
@@ -117,18 +121,17 @@ def test_initial_weights_of_heads_spread_as_in_transformers(architecture):
     config = preset("tiny", architecture, vocabulary_size=512, layers=3)
     encoder = Encoder(config)
     their_config = peer_class(config).config
-    their_config.num_labels = 128
-    pairs = [
-        (lambda: MaskedLMHead(encoder), transformers.AutoModelForMaskedLM),
-        (lambda: SequenceHead(encoder, 128), transformers.AutoModelForSequenceClassification),
-    ]
-    for make, auto in pairs:
-        ours, theirs = make(), make()
+    kinds = [MaskedLMHead, SequenceHead, TokenHead, SpanHead]
+    for kind in kinds if architecture == "modern" else [*kinds, PairHead, PretrainingHead]:
+        their_config.num_labels = 128 if kind in (SequenceHead, TokenHead) else 2
+        ours, theirs = (make_head(kind, encoder, classes=128) for _ in range(2))
+        auto = getattr(transformers, f"AutoModel{HEADS[kind]}")
         from_hf(theirs, config, auto.from_config(their_config).state_dict())
         for name, tensor in ours.state_dict().items():
             expected = theirs.state_dict()[name]
-            if tensor.ndim == 2:
-                assert float(tensor.std()) == pytest.approx(float(expected.std()), rel=0.04), name
+            if tensor.ndim == 2:  # of 256 numbers, where there are two classes: known to 4.4 %
+                tolerance = 0.04 if tensor.numel() > 256 else 0.3
+                assert float(tensor.std()) == pytest.approx(float(expected.std()), rel=tolerance), name
             else:
                 assert torch.equal(tensor, expected), name
 
@@ -141,22 +144,64 @@ class Halve(nn.Module):
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-def test_classifiers_drop_where_transformers_does(tmp_path, model_name):
-    encoder = small(model_name).eval()
-    head = SequenceHead(encoder, 3, pooling="first")
-    for bias in (head.dense.bias, head.classifier.bias):
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
+def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
+    encoder = small(model_name, dropout=0.1).eval()
+    head = SequenceHead(encoder, 3, pooling="first") if kind is SequenceHead else make_head(kind, encoder)
+    for bias in (head.classifier.bias, getattr(head.dense, "bias", None)):
         if bias is not None:
             nn.init.normal_(bias)
-    kind = transformers.AutoModelForSequenceClassification
-    model = folder_as(tmp_path / "model", encoder, head, kind)
-    head.dropout = Halve()
+    model = folder_as(tmp_path / "model", encoder, head, getattr(transformers, f"AutoModel{HEADS[kind]}"))
     owner = {"modern": "drop", "roberta": "classifier.dropout"}.get(model_name, "dropout")
-    assert isinstance(model.get_submodule(owner), nn.Dropout)
-    model.set_submodule(owner, Halve())
-    batch = random_row([1, 60, 22, 128])
+    if kind is not SequenceHead and model_name == "roberta":
+        owner = "dropout"
+    if kind is SpanHead and model_name != "modern":
+        assert not hasattr(model, owner)
+        assert isinstance(head.dropout, nn.Identity)
+    else:
+        assert model.get_submodule(owner).p == head.dropout.p == 0.1
+        head.dropout = Halve()
+        model.set_submodule(owner, Halve())
+    batch = random_row([1, 60, 22, 128], pad=encoder.config.pad_id)
     with torch.no_grad():
-        output, _ = run_peer(model, batch)
-        torch.testing.assert_close(head(encoder(batch), batch)[:4], output.logits, atol=1e-5, rtol=1e-4)
+        output, real = run_peer(model, batch)
+        hidden = encoder(batch)
+    if kind is SequenceHead:
+        torch.testing.assert_close(head(hidden, batch)[:4], output.logits, atol=1e-5, rtol=1e-4)
+    else:
+        scores = output.logits if kind is TokenHead else torch.stack(output[:2], -1)
+        torch.testing.assert_close(head(hidden), scores[real], atol=1e-5, rtol=1e-4)
+
+
+def test_pair_heads_drop_nothing():
+    encoder = small("bert", dropout=0.5)
+    head = PairHead(encoder).train()
+    batch = random_row([5, 9])
+    hidden = encoder.eval()(batch)
+    assert torch.equal(head(hidden, batch), head(hidden, batch))
+
+
+def test_a_pair_head_of_modern_is_its_classifier_of_the_first_token():
+    encoder = small("modern").eval()
+    pair, other = PairHead(encoder), SequenceHead(encoder, 2, pooling="first").eval()
+    other.load_state_dict(pair.state_dict())
+    batch = random_row([5, 9, 1])
+    hidden = encoder(batch)
+    assert torch.equal(pair(hidden, batch), other(hidden, batch))
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
+def test_heads_of_modern_start_from_the_masked_lm_transform(model_name, kind):
+    """As where transformers loads a pretrained folder into the class of a task."""
+    encoder = small(model_name)
+    pretrained, head = MaskedLMHead(encoder), make_head(kind, encoder)
+    nn.init.uniform_(pretrained.norm.weight, 0.5, 2)
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    head.start_from(pretrained)
+    for name, tensor in head.state_dict().items():
+        taken = model_name == "modern" and not name.startswith("classifier")
+        assert torch.equal(tensor, pretrained.state_dict()[name] if taken else before[name])
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -176,10 +221,10 @@ def test_bert_classifiers_know_no_mean(architecture):
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead])
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead, PairHead, TokenHead, SpanHead])
 def test_padded_model_equals_packed(model_name, kind):
     encoder = small(model_name).eval()
-    head = kind(encoder, *([3] if kind is SequenceHead else [])) if kind else None
+    head = make_head(kind, encoder) if kind else None
     batch = random_row([1, 60, 22, 128])
     inputs, real = padded(batch)
     model = PaddedModel(encoder, head.eval() if head else None)

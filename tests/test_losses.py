@@ -1,0 +1,373 @@
+"""Losses of heads: packed rows == each sequence alone == transformers' own losses, and their gradients."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from test_encoder import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
+from torch import Tensor, nn
+from transformers.models.modernbert import modeling_modernbert
+
+from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
+from brimful.nn.hf_tensors import from_hf
+from brimful.nn.interop import HEADS, save_model
+from brimful.objectives.losses import (
+    correct_and_count,
+    count,
+    cross_entropy_sum,
+    predicted_sequences,
+    prediction_weights,
+    span_sum,
+    span_weight,
+)
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+
+CLASSES = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _rotations_in_float64() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
+        yield
+
+
+# What each loss is here
+
+
+def total(objective: MaskedLM, encoder: Encoder, batch: PackedBatch) -> dict[str, tuple[Tensor, float]]:
+    sums, weights = objective.loss(encoder, batch), objective.weights(batch)
+    return {term: (sums[term], weights[term]) for term in objective.coefficients}
+
+
+def masked_lm(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+    return total(MaskedLM(head, []), encoder, batch)
+
+
+def masked_lm_by_sequence(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+    return total(MaskedLM(head, [], "sequences"), encoder, batch)
+
+
+def pretraining(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+    return total(MaskedLMAndPairs(head, []), encoder, batch)
+
+
+def labels_of(name: str) -> Callable[..., dict[str, tuple[Tensor, float]]]:
+    def loss(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+        hidden, labels = encoder(batch), batch.targets[name]
+        logits = head(hidden) if isinstance(head, TokenHead) else head(hidden, batch)
+        return {name: (cross_entropy_sum(logits, labels), count(labels))}
+
+    return loss
+
+
+def span(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+    targets = batch.targets["span"]
+    return {"span": (span_sum(head(encoder(batch)), targets, batch), span_weight(targets, batch))}
+
+
+# What it is there: on the padded batch, or as a mean over sequences that stand alone
+
+
+def padded_labels(batch: PackedBatch, flat: Tensor, real: Tensor) -> Tensor:
+    labels = torch.full(real.shape, IGNORED)
+    labels[real] = flat[: batch.real_tokens]
+    return labels
+
+
+def masked_labels(batch: PackedBatch) -> Tensor:
+    flat = torch.full((len(batch.tokens),), IGNORED)
+    used = batch.mlm_labels != IGNORED
+    flat[batch.mlm_positions[used]] = batch.mlm_labels[used]
+    return flat
+
+
+def their_masked_lm(model, batch: PackedBatch, **options) -> Tensor:
+    output, real = run_peer(model, batch)
+    labels = padded_labels(batch, masked_labels(batch), real)
+    if type(model).__name__.startswith("ModernBert"):  # its loss is in float32 whatever the model
+        return F.cross_entropy(output.logits.flatten(0, 1), labels.flatten())
+    return run_peer(model, batch, labels=labels, **options)[0].loss
+
+
+def their_pretraining(model, batch: PackedBatch) -> Tensor:
+    pairs = batch.targets["pair"][: batch.real_sequences]
+    return their_masked_lm(model, batch, next_sentence_label=pairs)
+
+
+def their_sequences(name: str) -> Callable[..., Tensor]:
+    def loss(model, batch: PackedBatch) -> Tensor:
+        return run_peer(model, batch, labels=batch.targets[name][: batch.real_sequences])[0].loss
+
+    return loss
+
+
+def their_tokens(model, batch: PackedBatch) -> Tensor:
+    _, real = run_peer(model, batch)
+    return run_peer(model, batch, labels=padded_labels(batch, batch.targets["token"], real))[0].loss
+
+
+def their_masked_lm_alone(model, batch: PackedBatch) -> Tensor:
+    parts = [part for part in singles(batch) if count(part.mlm_labels)]
+    return torch.stack([their_masked_lm(model, part) for part in parts]).mean()
+
+
+def their_spans_alone(model, batch: PackedBatch) -> Tensor:
+    """On sequences alone: on a padded batch their softmax goes over the padding."""
+    losses = []
+    for part in singles(batch):
+        start, end = part.targets["span"][:1].T
+        if 0 <= int(start) < len(part.tokens):
+            losses.append(run_peer(model, part, start_positions=start, end_positions=end)[0].loss)
+    return torch.stack(losses).mean()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A head with one of its losses."""
+
+    head: type[nn.Module]
+    ours: Callable[[Encoder, nn.Module, PackedBatch], dict[str, tuple[Tensor, float]]]
+    theirs: Callable[..., Tensor]
+
+
+CASES = {
+    "masked-lm": Case(MaskedLMHead, masked_lm, their_masked_lm),
+    "masked-lm-by-sequence": Case(MaskedLMHead, masked_lm_by_sequence, their_masked_lm_alone),
+    "sequence": Case(SequenceHead, labels_of("label"), their_sequences("label")),
+    "token": Case(TokenHead, labels_of("token"), their_tokens),
+    "span": Case(SpanHead, span, their_spans_alone),
+    "pair": Case(PairHead, labels_of("pair"), their_sequences("pair")),
+    "pretraining": Case(PretrainingHead, pretraining, their_pretraining),
+}
+WITH_PAIRS = ("bert", "prenorm")
+"""The architectures that have the last two in transformers."""
+PAIRED = [
+    (model, case) for model in MODELS for case in CASES if model in WITH_PAIRS or not case.startswith("p")
+]
+
+
+def make_head(kind: type[nn.Module], encoder: Encoder) -> nn.Module:
+    return kind(encoder, CLASSES) if kind in (SequenceHead, TokenHead) else kind(encoder)
+
+
+@cache
+def trio(model_name: str, kind: type[nn.Module], dtype: torch.dtype):
+    """An encoder, a head, and the class of transformers with their weights."""
+    encoder = small(model_name, layers=2)
+    head = make_head(kind, encoder)
+    for parameter in (*encoder.parameters(), *head.parameters()):
+        if parameter.ndim == 1:  # so that what norms and biases do is seen
+            nn.init.normal_(parameter, mean=0.5, std=0.3)
+    with TemporaryDirectory() as folder:
+        save_model(Path(folder, "model"), encoder, head)
+        auto = getattr(transformers, f"AutoModel{HEADS[kind]}")
+        model = auto.from_pretrained(Path(folder, "model"))
+    return encoder.to(dtype), head.to(dtype), model.to(dtype)
+
+
+def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int = 5) -> PackedBatch:
+    """The batch with targets of every kind, some of them missing; at least one of each is there."""
+    lengths = np.array(batch.lengths[: batch.real_sequences])
+    T, S = len(batch.tokens), len(batch.offsets) - 1
+
+    def drawn(size: int, slots: int, classes: int) -> Tensor:
+        labels = np.full(slots, IGNORED)
+        labels[:size] = np.where(random.random(size) < 0.6, random.integers(0, classes, size), IGNORED)
+        labels[random.integers(size)] = random.integers(classes)
+        return torch.from_numpy(labels)
+
+    words = drawn(batch.real_tokens, T, VOCABULARY).numpy()
+    positions, labels = np.zeros(T + spare, np.int64), np.full(T + spare, IGNORED)
+    chosen = np.flatnonzero(words != IGNORED)
+    positions[: len(chosen)], labels[: len(chosen)] = chosen, words[chosen]
+
+    spans = np.full((S, 2), IGNORED)
+    spans[: len(lengths)] = random.integers(0, lengths[:, None], (len(lengths), 2))
+    gone = random.random(len(lengths)) < 0.3
+    gone[random.integers(len(lengths))] = False
+    away = random.choice([IGNORED, 200], (len(lengths), 1))
+    spans[: len(lengths)] = np.where(gone[:, None], away, spans[: len(lengths)])
+    targets = {
+        "label": drawn(len(lengths), S, CLASSES),
+        "pair": drawn(len(lengths), S, 2),
+        "token": drawn(batch.real_tokens, T, CLASSES),
+        "span": torch.from_numpy(spans),
+    }
+    return replace(
+        batch,
+        mlm_positions=torch.from_numpy(positions),
+        mlm_labels=torch.from_numpy(labels),
+        targets=targets,
+    )
+
+
+def singles(batch: PackedBatch) -> Iterator[PackedBatch]:
+    """Each sequence alone, with its targets."""
+    masked = masked_labels(batch)
+    for index in range(batch.real_sequences):
+        part = slice(*batch.offsets[index : index + 2].tolist())
+        alone = pack(
+            [batch.tokens[part].numpy()], segments=[batch.segments[part].numpy()], max_length=128, pad=0
+        )
+        targets = {
+            name: values[part] if name == "token" else values[index : index + 1]
+            for name, values in batch.targets.items()
+        }
+        chosen = (masked[part] != IGNORED).nonzero()[:, 0]
+        yield replace(alone, mlm_positions=chosen, mlm_labels=masked[part][chosen], targets=targets)
+
+
+def our_mean(case: Case, encoder: Encoder, head: nn.Module, batches: list[PackedBatch]):
+    """The loss of an update over the batches, and its gradients."""
+    for module in (encoder, head):
+        module.zero_grad(set_to_none=True)
+    parts = [case.ours(encoder, head, batch) for batch in batches]
+    weights = {term: sum(part[term][1] for part in parts) for term in parts[0]}
+    loss = torch.stack([part[term][0] / weights[term] for part in parts for term in part]).sum()
+    loss.backward()
+    named = (*encoder.named_parameters(), *head.named_parameters(prefix="head"))
+    return loss.detach(), {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named}
+
+
+def their_mean(case: Case, encoder: Encoder, model, batch: PackedBatch):
+    """transformers' loss, and its gradients under our names."""
+    model.zero_grad(set_to_none=True)
+    loss = case.theirs(model, batch)
+    loss.backward()
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+    prefix = f"{model.base_model_prefix}."
+    gradients |= {name.removeprefix(prefix): gradient for name, gradient in gradients.items()}
+    reference = Encoder(encoder.config).to(loss.dtype)
+    head = make_head(case.head, reference).to(loss.dtype)
+    with torch.no_grad():
+        reference.embedding.weight.zero_()
+    from_hf(reference, encoder.config, gradients)
+    from_hf(head, encoder.config, gradients)
+    return loss.detach(), {**reference.state_dict(), **head.state_dict(prefix="head.")}
+
+
+def check(model_name: str, case_name: str, batch: PackedBatch, dtype: torch.dtype, tolerances) -> None:
+    case = CASES[case_name]
+    encoder, head, model = trio(model_name, case.head, dtype)
+    expected, wanted = their_mean(case, encoder, model, batch)
+    size = max(float(gradient.norm()) for gradient in wanted.values())
+    for batches in ([batch], list(singles(batch))):
+        loss, gradients = our_mean(case, encoder, head, batches)
+        torch.testing.assert_close(loss, expected, rtol=tolerances[0], atol=tolerances[0])
+        for name, gradient in gradients.items():
+            # Gradients that are zero but for rounding, as the key's bias has, are held to the largest one's.
+            bound = tolerances[1] * max(float(wanted[name].norm()), 1e-2 * size)
+            assert float((gradient - wanted[name]).norm()) <= bound, name
+
+
+@pytest.mark.parametrize(("model_name", "case_name"), PAIRED)
+@settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    lengths=st.lists(st.one_of(st.just(1), st.integers(1, 40)), min_size=1, max_size=6),
+    filler=st.integers(0, 150),
+    seed=st.integers(0, 2**31),
+)
+@example(lengths=[1, 128, 1, 3], filler=0, seed=0)  # no filler, and a sequence of the greatest length
+@example(lengths=[1], filler=0, seed=0)
+def test_packed_equals_alone_equals_transformers(model_name, case_name, lengths, filler, seed):
+    """In float64, where rounding is all that differs."""
+    torch.manual_seed(seed)
+    batch = random_row(lengths, filler, pad=1 if model_name == "roberta" else 0)
+    batch = draw_targets(batch, np.random.default_rng(seed))
+    check(model_name, case_name, batch, torch.float64, (1e-10, 1e-9))
+
+
+@pytest.mark.parametrize(("model_name", "case_name"), PAIRED)
+def test_losses_in_float32_and_bfloat16(seed, model_name, case_name):
+    """float32 within 1e-5; bfloat16, which keeps 8 bits of each of a few dozen products, within 2 %."""
+    torch.manual_seed(seed)
+    batch = random_row([1, 60, 22, 128, 2], 30, pad=1 if model_name == "roberta" else 0)
+    batch = draw_targets(batch, np.random.default_rng(seed))
+    check(model_name, case_name, batch, torch.float32, (1e-5, 1e-4))
+    case = CASES[case_name]
+    encoder, head, _ = trio(model_name, case.head, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        half, _ = our_mean(case, encoder, head, [batch])
+    wide = small(model_name, layers=2).double()
+    wide_head = make_head(case.head, wide).double()
+    wide.load_state_dict(encoder.state_dict())
+    wide_head.load_state_dict(head.state_dict())
+    exact, _ = our_mean(case, wide, wide_head, [batch])
+    assert half.dtype == torch.float32
+    assert float(half) == pytest.approx(float(exact), rel=0.02)
+
+
+@pytest.mark.parametrize("case_name", ["sequence", "token", "span", "pair"])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_filler_and_empty_slots_have_no_gradient(seed, model_name, case_name):
+    """The pad token stands in the filler alone. (A masked-LM head scores it, so its losses reach it.)"""
+    torch.manual_seed(seed)
+    encoder = small(model_name).double()
+    pad = encoder.config.pad_id
+    batch = draw_targets(random_row([5, 9, 4], 140, pad=pad), np.random.default_rng(seed))
+    case = CASES[case_name]
+    _, gradients = our_mean(case, encoder, make_head(case.head, encoder).double(), [batch])
+    assert not gradients["embedding.weight"][pad].any()
+    assert gradients["embedding.weight"].any()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("case_name", ["span", "masked-lm-by-sequence", "pretraining", "token"])
+def test_a_batch_without_targets_has_no_loss(seed, case_name):
+    torch.manual_seed(seed)
+    encoder = small("bert")
+    batch = random_row([5, 1], filler=3)
+    nothing = torch.full((9,), IGNORED)
+    targets = {"pair": nothing[:5], "token": nothing, "span": torch.full((5, 2), IGNORED)}
+    batch = replace(batch, mlm_positions=torch.zeros_like(nothing), mlm_labels=nothing, targets=targets)
+    case = CASES[case_name]
+    head = make_head(case.head, encoder)
+    for loss, weight in case.ours(encoder, head, batch).values():
+        assert (float(loss.detach()), weight) == (0, 0)
+        loss.backward(retain_graph=True)
+    assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
+
+
+def test_spans_by_hand():
+    """Starts and ends each have their softmax; a target outside of its sequence is none."""
+    batch = random_row([3, 1, 2], filler=4)
+    logits = torch.randn(10, 2, dtype=torch.float64)
+    targets = torch.tensor([[2, 0], [0, 0], [1, 2], [0, 0], [0, 0], [0, 0]])  # 2 is past the third's end
+    targets[3:] = IGNORED
+    a = logits[:3].log_softmax(0)
+    c = logits[4:6].log_softmax(0)
+    expected = -(a[2, 0] + a[0, 1] + 0 + 0 + c[1, 0]) / 2
+    torch.testing.assert_close(span_sum(logits, targets, batch), expected)
+    assert span_weight(targets, batch) == 2.5
+    huge = span_sum(logits * 1e30, targets, batch)
+    assert huge.isfinite()
+    assert span_sum(logits.bfloat16(), targets, batch).dtype == torch.float32
+
+
+def test_prediction_weights_by_hand():
+    batch = random_row([4, 1, 6, 2], filler=5)
+    positions = torch.tensor([0, 3, 4, 9, 6, 5, 0, 0])  # two, one, three, none; two slots unused
+    labels = torch.tensor([7, 7, 7, 7, 7, 7, IGNORED, IGNORED])
+    batch = replace(batch, mlm_positions=positions, mlm_labels=labels)
+    weights = prediction_weights(batch, torch.float64)
+    expected = torch.tensor([1 / 2, 1 / 2, 1, 1 / 3, 1 / 3, 1 / 3, 0, 0], dtype=torch.float64)
+    torch.testing.assert_close(weights, expected)
+    assert predicted_sequences(batch) == 3
+
+
+def test_right_answers_are_counted_where_there_are_labels():
+    logits = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 5.0], [9.0, 0.0]])
+    labels = torch.tensor([1, 1, IGNORED, 0])
+    assert correct_and_count(logits, labels) == (2, 3)
