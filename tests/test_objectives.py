@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.examples import Examples
+from brimful.distributed import World
 from brimful.nn.encoder import Capture, Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.classification import Classification
 from brimful.objectives.evaluate import classification_figures, paired_bootstrap
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
-from brimful.objectives.pretrain import MaskedLM
-from brimful.train.objective import Objective
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.objectives.pretrain import pretrain
+from brimful.train.objective import Objective, Runtime
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
@@ -149,18 +151,25 @@ def check_contract(
 
 
 @contract
-@given(**CASES)
-def test_masked_lm_is_the_same_packed_split_and_alone(architecture, lengths, rows, filler, seed):
+@given(loss_mean=st.sampled_from(["tokens", "sequences"]), pairs=st.booleans(), **CASES)
+def test_masked_lm_is_the_same_packed_split_and_alone(
+    architecture, lengths, rows, filler, seed, loss_mean, pairs
+):
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     encoder = encoder_of(architecture)
     examples = examples_of(lengths, random)
     labels = [np.where(random.random(n) < 0.4, random.integers(0, VOCABULARY, n), IGNORED) for n in lengths]
-    objective = MaskedLM(randomise(MaskedLMHead(encoder)), [])
+    kind, head = (MaskedLMAndPairs, PretrainingHead) if pairs else (MaskedLM, MaskedLMHead)
+    objective = kind(randomise(head(encoder)), [], loss_mean)
+    relation = np.where(random.random(len(lengths)) < 0.7, random.integers(0, 2, len(lengths)), IGNORED)
 
     def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
         tokens, segments = ([column[i] for i in chosen] for column in (examples.tokens, examples.segments))
         batch = pack(tokens, segments=segments, max_length=MAX_LENGTH, pad=0, slots=slots)
+        pair = torch.full((len(batch.offsets) - 1,), IGNORED)
+        pair[: len(chosen)] = torch.from_numpy(relation[chosen])
+        batch = replace(batch, targets={"pair": pair})
         return with_predictions(batch, [labels[i] for i in chosen], slots)
 
     check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
@@ -242,6 +251,59 @@ def test_masked_lm_is_the_mean_cross_entropy_of_the_predictions(seed, architectu
     chances = head(encoder(batch)).log_softmax(-1)
     expected = -(chances[3, 5] + chances[9, 0] + chances[10, VOCABULARY - 1]) / 3
     torch.testing.assert_close(means["mlm"], expected.detach())
+
+
+@pytest.mark.parametrize("loss_mean", ["tokens", "sequences"])
+def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
+    """Over two batches of several slices: the same means as an update's, and shares of right answers."""
+    monkeypatch.setattr("brimful.objectives.masked_lm.EVALUATED", 3)
+    random = np.random.default_rng(seed)
+    encoder = encoder_of("bert")
+    head = randomise(PretrainingHead(encoder))
+    batches = []
+    for lengths in ([9, 1, 20], [24, 7]):
+        sequences = [random.integers(0, VOCABULARY, n, dtype=np.int32) for n in lengths]
+        labels = [
+            np.where(random.random(n) < 0.5, random.integers(0, VOCABULARY, n), IGNORED) for n in lengths
+        ]
+        labels[0][0] = 5
+        batch = pack(sequences, max_length=MAX_LENGTH, pad=0, slots=50)
+        pair = torch.full((len(batch.offsets) - 1,), IGNORED)
+        pair[: len(lengths) - 1] = torch.from_numpy(random.integers(0, 2, len(lengths) - 1))
+        batches.append(replace(with_predictions(batch, labels, 50), targets={"pair": pair}))
+    objective = MaskedLMAndPairs(head, batches, loss_mean)
+    with torch.no_grad():
+        figures = objective.evaluate(encoder, Runtime(World(0, 1, torch.device("cpu")), "fp32"))
+    means, _ = update(objective, encoder, batches)
+    assert figures["loss"] == pytest.approx(float(means["mlm"]), rel=1e-12)
+    assert figures["pair_loss"] == pytest.approx(float(means["pair"]), rel=1e-12)
+    by_token, _ = update(MaskedLM(head, []), encoder, batches)
+    assert figures.get("token_loss", figures["loss"]) == pytest.approx(float(by_token["mlm"]), rel=1e-12)
+    assert ("token_loss" in figures) == (loss_mean == "sequences")
+    right, pairs_right = [], []
+    for batch in batches:
+        hidden = encoder(batch)
+        used = batch.mlm_labels != IGNORED
+        right += (head(hidden, batch.mlm_positions).argmax(-1) == batch.mlm_labels)[used].tolist()
+        known = batch.targets["pair"] != IGNORED
+        pairs_right += (head.pair(hidden, batch).argmax(-1) == batch.targets["pair"])[known].tolist()
+    assert figures["accuracy"] == pytest.approx(np.mean(right))
+    assert figures["pair_accuracy"] == pytest.approx(np.mean(pairs_right))
+
+
+def test_perplexity_is_of_predictions_whatever_the_loss_is_a_mean_over(corpus_dir, tmp_path):
+    summary = pretrain(
+        data=str(corpus_dir),
+        out=str(tmp_path / "run"),
+        model="tiny",
+        loss_mean="sequences",
+        packing={"max_length": 64},
+        trainer={"steps": 2},
+        validation_tokens=500,
+    )
+    figures = summary["validation"]
+    assert figures["perplexity"] == pytest.approx(np.exp(figures["token_loss"]))
+    assert figures["loss"] != figures["token_loss"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
