@@ -21,6 +21,7 @@ from brimful.optim.schedule import ScheduleConfig, learning_rate_factor
 from brimful.randomness import derive_key
 from brimful.train.compilation import Compile, gradient_buffers, loss_function, resolve_compile
 from brimful.train.determinism import deterministic
+from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import MetricsLog
 from brimful.train.objective import Objective, Runtime
 
@@ -109,6 +110,8 @@ class Trainer:
         self.optimizers = build_optimizers(optimizer, self.parameters, blocks, dtype)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
         self._loss = loss_function(objective.loss, encoder, runtime.device, compiled=compiled)
+        if runtime.device.type == "cpu":
+            keep_freed_memory()
         self._keeps_gradients = compiled and runtime.device.type == "cuda"
         if self._keeps_gradients:
             gradient_buffers(self.parameters.values())
