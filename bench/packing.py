@@ -27,28 +27,14 @@ from typing import Any
 import numpy as np
 
 from bench.corpora import DATA, environment
+from bench.lengths import MEDIAN, SIGMA, read_histogram
 from bench.packing_peers import GROUPS, REQUIREMENTS, WITHOUT_DEPENDENCIES
 from bench.processes import machine_facts, timed
 
 CAPACITY = 512
 SIZES = [20_000, 1_000_000, 16_279_552]  # what the slowest peers end at; a million; the Wikipedia
-MEDIAN, SIGMA = 180, 1.0  # of the lengths without a file: 15 % are cut at 512
 LIBRARIES = ("numpy", "scipy", "numba")
 MEDIANS = ("cpu", "wall", "peak_mb", "added_mb")
-
-
-def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
-    """int64 (capacity + 1,): how many sequences there are of each length."""
-    counts = np.zeros(capacity + 1, dtype=np.int64)
-    if file:
-        given = json.loads(file.read_text(encoding="utf-8"))["counts"]
-        if len(given) > capacity:
-            sys.exit(f"bench: {file} has lengths up to {len(given)}, above the capacity of {capacity}")
-        counts[1 : len(given) + 1] = given
-    else:
-        drawn = np.random.default_rng(0).lognormal(np.log(MEDIAN), SIGMA, 2_000_000)
-        np.add.at(counts, np.clip(np.rint(drawn), 3, capacity).astype(np.int64), 1)
-    return counts
 
 
 def draw(counts: np.ndarray, size: int) -> np.ndarray:

@@ -1,0 +1,34 @@
+"""Memory of a training step: bytes saved for backward, and a limit that an allocation fails at."""
+
+import resource
+from collections.abc import Callable, Iterable
+
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+
+def saved_bytes(forward: Callable[[], object], without: Iterable[Tensor]) -> int:
+    """Bytes that a forward pass keeps for backward, a storage once, those of the tensors `without` not."""
+    saved: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = forward()  # holds what is saved, lest an address be used twice
+    for tensor in without:
+        saved.pop(tensor.untyped_storage().data_ptr(), None)
+    del output
+    return sum(saved.values())
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had resident, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def limit_mb(most: int) -> None:
+    """Let allocations of this process fail beyond so many MiB of its own data."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most << 20, most << 20))

@@ -1,0 +1,115 @@
+"""Processes that take turns: each has its own memory and threads, and only one works at a time.
+
+A worker reads a command as a line of JSON, works, and answers with a line of JSON. So what is set up once
+(compiled, warmed up) is measured many times, in turn with the others, round by round.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Answer = dict[str, Any]
+
+
+class WorkerError(Exception):
+    """A worker could not do what it was asked to; the text is the last line of what it said about that."""
+
+
+class Worker:
+    """`python -m MODULE` in a process of its own, which answers as `serve` does."""
+
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the worker)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=os.environ | dict(environment or {}),
+        )
+        self.buffer = b""
+
+    def ask(self, command: str, *, seconds: float | None = None, **values: Any) -> Answer:
+        """What the worker answers to a command.
+
+        Args:
+            seconds: how long it may take; no limit without it.
+
+        Raises:
+            WorkerError: the command failed, or the worker ended.
+            TimeoutError: it took longer; the worker has been killed.
+        """
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write((json.dumps({"command": command, **values}) + "\n").encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise WorkerError(self._last_words()) from None
+        answer = json.loads(self._line(None if seconds is None else time.monotonic() + seconds))
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return answer
+
+    def _line(self, until: float | None) -> bytes:
+        assert self.process.stdout is not None
+        pipe = self.process.stdout.fileno()
+        while b"\n" not in self.buffer:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([pipe], [], [], left)[0]:
+                self.kill()
+                raise TimeoutError
+            read = os.read(pipe, 1 << 16)
+            if not read:
+                raise WorkerError(self._last_words())
+            self.buffer += read
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return line
+
+    def _last_words(self) -> str:
+        status = self.process.wait()
+        self.errors.seek(0)
+        lines = [line for line in self.errors.read().splitlines() if line.strip()]
+        return f"ended with status {status}: {lines[-1] if lines else 'no message'}"
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Wait until the process has ended, which it does when there are no more commands."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def serve(commands: Mapping[str, Callable[..., Answer]]) -> None:
+    """Answer commands on stdin until it ends. What libraries print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        values = json.loads(line)
+        try:
+            answer = commands[values.pop("command")](**values)
+        except Exception as error:
+            text = str(error).strip().splitlines()
+            answer = {"error": f"{type(error).__name__}: {text[0] if text else ''}"}
+        print(json.dumps(answer), file=answers, flush=True)
