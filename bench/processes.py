@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,11 +48,11 @@ def machine_facts() -> dict[str, Any]:
     """The machine, its load now, and the commit; JSON types."""
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    git = shutil.which("git") and subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     return {
         "cpu": names[0].split(":")[1].strip() if names else platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
-        "commit": git.stdout.strip() or None,
+        "commit": (git.stdout.strip() or None) if git else None,
     }

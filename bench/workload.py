@@ -70,9 +70,9 @@ def sample_lengths(histogram: Path | None, count: int, longest: int, seed: int) 
     return cut(quantile_sample(read_histogram(histogram, CAPACITY), count, seed), longest)
 
 
-def packed(sequences: Sequences, max_length: int) -> PackedBatch:
-    """One flat row of exactly these tokens, with their masked positions."""
-    batch = pack(sequences.tokens, max_length=max_length, pad=0)
+def packed(sequences: Sequences, max_length: int, slots: int | None = None) -> PackedBatch:
+    """One flat row with its masked positions: of exactly these tokens, or of `slots` with filler at the end."""
+    batch = pack(sequences.tokens, max_length=max_length, pad=0, slots=slots)
     labels = torch.from_numpy(np.concatenate(sequences.labels))
     positions = (labels != IGNORED).nonzero()[:, 0]
     return replace(batch, mlm_positions=positions, mlm_labels=labels[positions])
@@ -116,7 +116,7 @@ def per_sequence_weights(sequences: Sequences, slots: int) -> tuple[Tensor, Tens
         masked = np.flatnonzero(wanted != IGNORED)
         positions += (start + masked).tolist()
         labels += wanted[masked].tolist()
-        weights += [1 / (len(masked) * counted)] * len(masked)
+        weights += [1 / max(1, len(masked) * counted)] * len(masked)
     unused = max(0, slots - len(positions))
     return (
         torch.tensor((positions + [0] * unused)[:slots]),

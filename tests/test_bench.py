@@ -1,0 +1,327 @@
+"""The benches' own arithmetic: what they count, what they draw, and that their commands run (toy sizes)."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.comparison import figures
+from bench.flops import STORED, packed_shape, padded_shape, step_flops
+from bench.gpu_step import row_lengths
+from bench.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
+from bench.kernels import kind_of
+from bench.lengths import cut, evenly_spaced, length_grouped, quantile_sample
+from bench.memory import saved_bytes
+from bench.peers import masked_lm
+from bench.turns import Worker, WorkerError
+from bench.workload import in_rows, make_sequences, model_config, packed, padded, per_sequence_weights
+from brimful.data.batch import IGNORED
+from brimful.nn.blockwise import blockwise_attention
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead
+
+ROOT = Path(__file__).parents[1]
+ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
+TORCH_NEEDS = {"filelock", "typing_extensions", "setuptools", "sympy", "mpmath", "networkx", "jinja2", "fsspec"}
+TORCH_NEEDS |= {"markupsafe", "triton", "pkg_resources", "_distutils_hack", "isympy"}
+
+
+def model(architecture: str, seed: int) -> tuple[Encoder, MaskedLMHead]:
+    torch.manual_seed(seed)
+    encoder = Encoder(model_config("tiny", architecture, vocabulary=704))
+    return encoder, MaskedLMHead(encoder)
+
+
+# Lengths
+
+
+def test_a_sample_at_quantiles_has_the_padding_factor_of_the_whole(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 1000, 513) * (np.arange(513) > 2)
+    mean = float(counts @ np.arange(513)) / counts.sum()
+    for size in (16, 64, 500):
+        sample = quantile_sample(counts, size, seed)
+        # A stratum's midpoint misses its mean by less than its width; the widths sum up to the range.
+        assert abs(np.mean(sample) - mean) <= 512 / size
+        assert counts[sample].all()
+    assert sample != sorted(sample)
+    assert sorted(quantile_sample(counts, 500, seed + 1)) == sorted(sample)
+
+
+def test_every_length_comes_as_often_as_in_the_histogram(seed):
+    counts = np.random.default_rng(seed).integers(0, 5, 40)
+    counts[3] += 1
+    sample = quantile_sample(counts, int(counts.sum()), seed)
+    assert np.array_equal(np.bincount(sample, minlength=40), counts)
+
+
+def test_pieces_keep_all_tokens(seed):
+    lengths = np.random.default_rng(seed).integers(1, 513, 50).tolist()
+    pieces = cut(lengths, 128)
+    assert sum(pieces) == sum(lengths)
+    assert max(pieces) <= 128
+    assert len(pieces) == sum(-(-length // 128) for length in lengths)
+    assert cut(lengths, 512) == lengths
+
+
+def test_grouped_batches_are_those_of_transformers(seed):
+    """One megabatch; transformers swaps in the longest sequence, which is the first already."""
+    from transformers.trainer_pt_utils import get_length_grouped_indices
+
+    lengths = np.random.default_rng(seed).integers(1, 513, 400).tolist()
+    indices = get_length_grouped_indices(lengths, batch_size=8, mega_batch_mult=50)
+    theirs = [lengths[index] for index in indices]
+    batches = length_grouped(lengths, 8)
+    assert [length for batch in batches for length in batch] == theirs
+    assert {len(batch) for batch in batches} == {8}
+    chosen = evenly_spaced(batches, 5)
+    assert [batches.index(batch) for batch in chosen] == [5, 15, 25, 35, 45]
+
+
+def test_a_row_for_a_gpu_is_nearly_full():
+    lengths = row_lengths(None, 4096, 128)
+    assert 4096 - 128 < sum(lengths) <= 4096
+    assert max(lengths) <= 128
+
+
+# Batches
+
+
+def test_both_sides_see_the_same_tokens_and_labels(seed):
+    sequences = make_sequences([5, 60, 1, 17], 700, seed)
+    batch, values = packed(sequences, 64), padded(sequences, 64)
+    assert torch.equal(values["input_ids"][values["attention_mask"].bool()].int(), batch.tokens)
+    flat = values["labels"][values["attention_mask"].bool()]
+    assert torch.equal(flat[batch.mlm_positions], batch.mlm_labels)
+    assert int((values["labels"] != IGNORED).sum()) == len(batch.mlm_positions) == sequences.predictions
+
+
+def test_15_percent_are_masked(seed):
+    sequences = make_sequences([200] * 300, 700, seed)
+    assert abs(sequences.predictions / 60_000 - 0.15) < 0.001  # 9,000 fixed, 300 fractions of one
+
+
+def test_a_per_sequence_loss_is_the_mean_of_the_losses_alone(seed):
+    encoder, head = model("bert", seed)
+    sequences = make_sequences([5, 60, 40], 700, seed)
+    rows = in_rows(sequences, [[0, 1], [2]], 128)
+    assert sum(rows.lengths) == 256
+    batch = packed(rows, 128)
+    positions, labels, weights = per_sequence_weights(rows, 30)
+    losses = []
+    for i in range(3):
+        alone = packed(make_sequences([5, 60, 40], 700, seed).__class__(
+            [sequences.tokens[i]], [sequences.labels[i]]), 128)
+        losses.append(packed_loss(encoder, head)(alone, encoder.prepare(alone), None))
+    from dataclasses import replace
+
+    batch = replace(batch, mlm_positions=positions, mlm_labels=labels)
+    loss = packed_loss(encoder, head)(batch, encoder.prepare(batch), weights)
+    assert float(loss) == pytest.approx(float(sum(losses)) / 3, abs=1e-5)  # float32
+    assert len(positions) == 30
+
+
+# Flops and bytes
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_flops_of_a_padded_step(architecture, seed):
+    """All of them, with attention spelt out: the counter knows matrix products only, as we do."""
+    encoder, head = model(architecture, seed)
+    peer = masked_lm(encoder, head)
+    peer.set_attn_implementation("eager")
+    values = padded(make_sequences([5, 60, 33], 700, seed), 64)
+    with FlopCounterMode(display=False) as counter:
+        peer(**values).loss.backward()
+    assert counter.get_total_flops() == step_flops(encoder.config, padded_shape(3, 64))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_flops_of_a_packed_step(architecture, seed):
+    """Attention of each sequence by SDPA, which the counter reads as recomputed; ours is opaque to it."""
+    encoder, head = model(architecture, seed)
+    lengths = [5, 60, 33]
+    sequences = make_sequences(lengths, 700, seed)
+    batch = packed(sequences, 64)
+    loss = packed_loss(encoder, head)
+    with FlopCounterMode(display=False) as counter:
+        loss(batch, layout_of(encoder, batch, (ATTENTION,)), None).backward()
+    assert counter.get_total_flops() == step_flops(encoder.config, packed_shape(lengths, sequences.predictions))
+    without = step_flops(encoder.config, packed_shape(lengths, sequences.predictions, attention=0))
+    with FlopCounterMode(display=False) as counter:
+        loss(batch, encoder.prepare(batch), None).backward()
+    assert counter.get_total_flops() == without
+
+
+def test_flops_of_the_presets_attention():
+    """Stored: 2 products forward and 4 backward, of 2 l^2 d flops each."""
+    config = model_config("base", "bert")
+    some, none = (step_flops(config, packed_shape([100, 7], 0, attention)) for attention in (STORED, 0))
+    assert some - none == 12 * 6 * 2 * (100**2 + 7**2) * 768
+
+
+def test_saved_bytes():
+    x, w = torch.randn(8, 4), torch.randn(4, 4, requires_grad=True)
+
+    def forward() -> torch.Tensor:
+        return ((x @ w).exp() * 2).exp()  # saves x, both exponentials, and not w
+
+    assert saved_bytes(forward, [w]) == 3 * 8 * 4 * 4
+
+
+def test_figures():
+    row = figures({"real_tokens": 100, "flops": 1000}, [1.0, 4.0, 2.0], 2000.0)
+    assert row["tokens_per_second"] == 50
+    assert (row["least_tokens_per_second"], row["most_tokens_per_second"]) == (25, 100)
+    assert row["share_of_matrix_rate"] == 0.25
+    assert row["flops_per_token"] == 10
+
+
+# Ideas
+
+
+@pytest.mark.parametrize("off", [*((idea,) for idea in IDEAS), IDEAS])
+def test_switching_an_idea_off_changes_no_loss_or_gradient(off, seed):
+    encoder, head = model("bert", seed)
+    sequences = make_sequences([5, 60, 33], 700, seed)
+    batch = packed(sequences, 64)
+    loss = packed_loss(encoder, head)(batch, encoder.prepare(batch), None)
+    loss.backward()
+    expected = encoder.embedding.weight.grad.clone()
+    encoder.zero_grad()
+    switch_off(encoder, off)
+    if PACKING in off:
+        batch = packed(in_rows(sequences, [[0], [1], [2]], 64), 64)
+    other = packed_loss(encoder, head, off)(batch, layout_of(encoder, batch, off), None)
+    other.backward()
+    assert float(other) == pytest.approx(float(loss), abs=1e-5)  # float32, a loss of about 6.5
+    assert (encoder.embedding.weight.grad - expected).norm() < 1e-4 * expected.norm()
+
+
+def test_kinds_of_kernels():
+    assert kind_of("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT") == "matrix"
+    assert kind_of("void cutlass::device_kernel<flash::FlashAttnFwdSm90<...>>") == "attention"
+    assert kind_of("triton_tem_fused_flex_attention_0") == "attention"
+    assert kind_of("triton_per_fused_native_layer_norm_3") == "other"
+
+
+# Processes
+
+
+def test_a_worker_that_ends_or_hangs_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "answering.py").write_text(
+        "import os, sys, time\n"
+        "from bench.turns import serve\n"
+        "print('noise on stdout')\n"
+        "def end(): sys.stderr.write('the reason\\n'); sys.stderr.flush(); os._exit(3)\n"
+        "def fail(): raise ValueError('no such size\\nmore')\n"
+        "def echo(text): print('noise'); return {'text': text}\n"
+        "serve({'end': end, 'fail': fail, 'echo': echo, 'sleep': lambda: time.sleep(60)})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    with Worker("answering") as worker:
+        with pytest.raises(WorkerError, match="ValueError: no such size$"):
+            worker.ask("fail")
+        assert worker.ask("echo", text="ä\n") == {"text": "ä\n"}
+        with pytest.raises(WorkerError, match="status 3: the reason"):
+            worker.ask("end")
+    with Worker("answering") as worker, pytest.raises(TimeoutError):
+        worker.ask("sleep", seconds=0.1)
+    assert worker.process.poll() is not None
+
+
+def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | environment,
+        timeout=300,
+    )
+
+
+def test_bench_step_runs(tmp_path):
+    out = tmp_path / "step.json"
+    done = run(["bench.step", "--quick", "--threads", "1", "--out", str(out)], ROOT)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(out.read_text())
+    rows = {row["variant"]: row for row in record["rows"]}
+    assert set(rows) == {"brimful", "padded", "careful"}
+    assert record["torch"] == torch.__version__
+    for name, row in rows.items():
+        assert row["tokens_per_second"] == pytest.approx(row["real_tokens"] / row["seconds"][0]), name
+        assert row["peak_mb"] > 50
+        assert name in done.stdout
+    ours = rows["brimful"]["tokens_per_second"]
+    assert rows["padded"]["brimful_over_it"] == pytest.approx(ours / rows["padded"]["tokens_per_second"])
+    assert rows["padded"]["ceiling"] > rows["careful"]["ceiling"] > 1 == rows["brimful"]["ceiling"]
+    assert 0 < rows["brimful"]["saved_bytes_per_token"] < rows["padded"]["saved_bytes_per_token"]
+
+
+def blocked_packages() -> list[str]:
+    return sorted(set(packages_distributions()) - ALLOWED - TORCH_NEEDS)
+
+
+def test_bench_gpu_needs_five_packages(tmp_path):
+    """Every other third-party package is as if it were not installed, in all of its processes."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import sys\n"
+        f"blocked = set({blocked_packages()!r})\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in blocked:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+    )
+    assert {"rich", "numba", "msgspec", "transformers", "pytest", "scipy"} <= set(blocked_packages())
+    path = f"{hook}{os.pathsep}{ROOT}"
+    out = tmp_path / "found"
+    arguments = ["bench.gpu", "--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "4"]
+    done = run(arguments, ROOT, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    record = json.loads((out / "gpu.json").read_text())
+    assert record["rows"] == rows
+    assert record["left_out"] == []
+    kinds = [row["row"] for row in rows]
+    assert kinds == sorted(kinds, key=["tests", "check", "rate", "case"].index)
+    assert "not importable" in rows[0]["skipped"]
+    checked = [row for row in rows if row["row"] == "check" and "skipped" not in row]
+    assert len(checked) == 7  # three of attention by sdpa, four of a step
+    assert all(row["passed"] for row in checked), checked
+    cases: list[dict[str, Any]] = [row for row in rows if row["row"] == "case"]
+    assert [case.get("skipped") for case in cases] == [None, None, "transformers is not importable", None, None]
+    assert "needs a CUDA device" in cases[4]["error"]
+    for case in (cases[0], cases[1], cases[3]):
+        shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
+        assert min(shares[:3]) > 0
+        assert case["loss_agrees"]
+        assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
+    assert cases[3]["bit_equal"]
+
+
+def test_bench_gpu_stops_in_time(tmp_path):
+    done = run(["bench.gpu", "--out", str(tmp_path), "--device", "cpu", "--minutes", "0.05"], ROOT)
+    assert not (tmp_path / "rows.jsonl").read_text()
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
+
+
+def test_without_a_gpu_bench_gpu_says_so(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = run(["bench.gpu", "--out", str(tmp_path)], ROOT)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes"
