@@ -56,7 +56,7 @@ def compare(
         for name, (cell, variant) in variants.items():
             print(f"  setting up {name} ...", file=sys.stderr, flush=True)
             worker = stack.enter_context(Worker("bench.step_worker"))
-            values = {"cell": asdict(cell), "variant": asdict(variant), "warm_ups": WARM_UPS}
+            values: dict[str, Any] = {"cell": asdict(cell), "variant": asdict(variant), "warm_ups": WARM_UPS}
             try:
                 found[name] = worker.ask("setup", **values)
                 workers[name] = worker
@@ -106,7 +106,7 @@ def figures(facts: Row, seconds: list[float], rate: float) -> Row:
 
 
 def _saved(worker: Worker, sequences: tuple[int, int]) -> Row:
-    """The bytes saved for backward grow by so much a real token; the constant is copies of weights and such."""
+    """How the bytes saved for backward grow with real tokens; the constant is copies of weights and such."""
     try:
         (few, fewer), (many, more) = worker.ask("saved", sequences=sequences)["bytes_and_tokens"]
     except WorkerError as error:

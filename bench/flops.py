@@ -1,9 +1,9 @@
 """Floating-point operations of a training step, counted from its shape.
 
-A matrix of n entries costs 2 n flops a token in forward and 4 n in backward. Embeddings are looked up, and norms
-and activations cost next to nothing: neither is counted. Attention over a sequence of l tokens makes 2 products
-of 2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward computes the
-scores again instead of having kept them.
+A matrix of n entries costs 2 n flops a token in forward and 4 n in backward. Embeddings are looked up, and
+norms and activations cost next to nothing: neither is counted. Attention over a sequence of l tokens makes 2
+products of 2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward
+computes the scores again instead of having kept them.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class Shape:
     Attributes:
         slots: tokens that go through the layers, padding included.
         predictions: tokens that the decoder scores.
-        pairs: pairs of tokens that attention scores: the sum of the squared lengths, of padded ones where padded.
+        pairs: pairs of tokens that attention scores: the sum of squared lengths, padding included.
         attention: STORED or RECOMPUTED.
     """
 

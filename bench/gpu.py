@@ -1,9 +1,9 @@
 """A pretraining step on a GPU, within the minutes that there are: what matters most comes first.
 
-First the tests that need a GPU, then checks against float64 on the CPU (bench/exactness.py), the card's matrix
-rate (8192^3 in bf16), and training steps in bf16 autocast with float32 weights (bench/gpu_cases.py): real
-tokens a second, model flops utilisation against that rate, memory, and what bounds the step. Each row is in
-DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. What the time does not
+First the tests that need a GPU, then checks against float64 on the CPU (bench/exactness.py), the card's
+matrix rate (8192^3 in bf16), and training steps in bf16 autocast with float32 weights (bench/gpu_cases.py):
+real tokens a second, model flops utilisation against that rate, memory, and what bounds the step. Each row is
+in DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. What the time does not
 suffice for is left out and named.
 
 Model flops are what the model needs, not what is computed: matrices for real tokens, the decoder for masked
@@ -17,7 +17,7 @@ Nothing is needed but torch, numpy, safetensors, tokenizers and pyyaml; `transfo
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
@@ -32,6 +32,7 @@ from bench.processes import machine_facts
 from bench.turns import Worker, WorkerError
 
 TESTS_SHARE = 1 / 3  # of the time, at most
+CASES_SHARE = 1 / 2  # at least
 LEAST_SECONDS = 10.0  # below it nothing is begun
 LOSS_TOLERANCE = 5e-2  # of bf16
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
@@ -109,7 +110,7 @@ class Session:
 
 def run_tests(session: Session) -> None:
     """The tests marked `gpu`, where there is what they need."""
-    lacking = [name for name in PYTEST if importlib.util.find_spec(name) is None]
+    lacking = [name for name in PYTEST if not _importable(name)]
     if lacking or session.options.device != "cuda":
         reason = f"{', '.join(lacking)} not importable" if lacking else "they need CUDA"
         session.add("tests", f"tests marked gpu: skipped, {reason}", skipped=reason)
@@ -118,7 +119,9 @@ def run_tests(session: Session) -> None:
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "--continue-on-collection-errors", *files]
     try:
         limit = session.left * TESTS_SHARE
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
+        )
         lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
         status, output = done.returncode, lines[-20:]
     except subprocess.TimeoutExpired:
@@ -127,9 +130,17 @@ def run_tests(session: Session) -> None:
     session.add("tests", line, status=status, output=output)
 
 
+def _importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
 def run_checks(session: Session) -> None:
     """The checks of exactness, one row each."""
-    while session.left > LEAST_SECONDS:
+    while session.left > 60 * session.options.minutes * CASES_SHARE:
         found = session.ask("check")
         if "done" in found:
             return
@@ -207,7 +218,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: toy sizes")
     parser.add_argument("--threads", type=int, help="of the CPU; torch's default without it")
-    parser.add_argument("--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...')
+    parser.add_argument(
+        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
+    )
     options = parser.parse_args(arguments)
     session = Session(options)
     try:
@@ -217,7 +230,9 @@ def main(arguments: list[str] | None = None) -> None:
     if session.facts["device"] is None:
         session.stop()
         sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
-    print(f"{session.facts['device']}, torch {session.facts['torch']}, {options.minutes:g} minutes", flush=True)
+    print(
+        f"{session.facts['device']}, torch {session.facts['torch']}, {options.minutes:g} minutes", flush=True
+    )
     try:
         run_tests(session)
         run_checks(session)

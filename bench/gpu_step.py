@@ -4,6 +4,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ LEAST_TOKENS = 8192
 
 
 def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
-    """Lengths of sequences that fill a row of `tokens` slots: in random order, each that still fits."""
+    """Lengths of sequences that fill a row of `tokens` slots: of a sample, in random order, what still fits."""
     counts = read_histogram(histogram, CAPACITY)
     candidates = cut(quantile_sample(counts, max(64, tokens // 64), seed=0), longest)
     chosen, room = [], tokens
@@ -50,7 +51,8 @@ class GpuStep:
         head = MaskedLMHead(encoder)
         lengths = row_lengths(histogram, tokens, case.length)
         if case.side == "padded":
-            lengths = lengths[: tokens // case.length]
+            sample = quantile_sample(read_histogram(histogram, CAPACITY), tokens // case.length, seed=0)
+            lengths = cut(sample, case.length)[: len(sample)]
         sequences = make_sequences(lengths, config.vocabulary_size, seed=0)
         self.real_tokens = sum(lengths)
         # Attention of real pairs alone, nothing computed twice: what the model needs, not what is done.
@@ -127,14 +129,14 @@ def step_times(step: Callable[[], object], device: torch.device) -> list[float]:
         for _ in range(repeats):
             step()
             times.append(time.perf_counter())
-        return [b - a for a, b in zip(times, times[1:], strict=False)]
+        return [b - a for a, b in pairwise(times)]
     events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     events[0].record()
     for event in events[1:]:
         step()
         event.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:], strict=False)]
+    return [a.elapsed_time(b) / 1e3 for a, b in pairwise(events)]
 
 
 def synchronize(device: torch.device) -> None:

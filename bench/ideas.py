@@ -26,7 +26,7 @@ PackedLoss = Callable[[PackedBatch, Layout, Tensor | None], Tensor]
 
 
 def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ()) -> PackedLoss:
-    """The MLM loss of a batch: the mean over its predictions, or their sum with the weights that are given."""
+    """The MLM loss of a batch: the mean over its predictions, or their sum with given weights."""
 
     def loss(batch: PackedBatch, layout: Layout, weights: Tensor | None) -> Tensor:
         positions, labels = batch.mlm_positions, batch.mlm_labels
@@ -35,7 +35,9 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
             assert labels is not None
         hidden = encoder(batch, layout)
         if HEAD in off:  # the cross-entropy is plain here, as the chunked one would skip what is not masked
-            everywhere = torch.full_like(batch.tokens, IGNORED, dtype=torch.long).scatter(0, positions, labels)
+            everywhere = torch.full_like(batch.tokens, IGNORED, dtype=torch.long).scatter(
+                0, positions, labels
+            )
             return F.cross_entropy(head(hidden).float(), everywhere, ignore_index=IGNORED)
         if CROSS_ENTROPY in off:
             return F.cross_entropy(head(hidden, positions).float(), labels)
@@ -73,6 +75,7 @@ def switch_off(encoder: Encoder, off: Collection[str]) -> None:
     """Replace modules of an encoder whose ideas are off."""
     if QKV in off:
         for layer in encoder.layers:
+            assert isinstance(layer.qkv, nn.Linear)
             layer.qkv = SeparateQKV(layer.qkv)
 
 

@@ -1,7 +1,7 @@
 """Lengths of sequences for the benches: a histogram, samples of it, and batches of similar lengths.
 
-A step holds few sequences, and a random sample of 32 lengths has a padding factor anywhere near the true one.
-So a sample of n takes the lengths at the even quantiles (i + 1/2) / n of the distribution, in random order: its
+A step holds few sequences, and the padding factor of 32 random ones may be far from that of the whole. So a
+sample of n takes the lengths at the even quantiles (i + 1/2) / n of the distribution, in random order: its
 mean length, and so its padding factor, is that of the whole to within the width of a quantile.
 """
 
@@ -20,7 +20,7 @@ def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
     """int64 (capacity + 1,): how many sequences there are of each length.
 
     Args:
-        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; None: lognormal, cut at the capacity.
+        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; None: lognormal, cut at capacity.
     """
     counts = np.zeros(capacity + 1, dtype=np.int64)
     if file:

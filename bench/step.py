@@ -1,9 +1,9 @@
 """One pretraining step on the CPU, in real tokens a second: Brimful's packed row against `transformers`.
 
 A step is forward, backward and fused AdamW of masked language modelling (15 % of the tokens, 30,522 in the
-vocabulary). Lengths are at even quantiles of a histogram, in random order, so that a step of few sequences has
-the padding factor of the whole (bench/lengths.py); at 128, the same sequences are cut into pieces. The peers
-have the same weights and sequences, SDPA, no dropout:
+vocabulary). Lengths are at even quantiles of a histogram, in random order, so that a step of few sequences
+has the padding factor of the whole (bench/lengths.py); at 128, the same sequences are cut into pieces. The
+peers have the same weights and sequences, SDPA, no dropout:
 
     padded     every sequence padded to the length
     careful    length-grouped batches as `group_by_length` makes them (megabatches of 50 batches, sorted),
@@ -11,9 +11,9 @@ have the same weights and sequences, SDPA, no dropout:
                modern, `sparse_prediction` too
 
 Every variant is a process of its own, set up once; they take turns, round by round, and what counts is the
-ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the flops
-for each real token (bench/flops.py). Other tables: micro-batches up to a memory budget, what packing itself
-costs by depth, what each idea contributes.
+ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the
+flops for each real token (bench/flops.py). Other tables: micro-batches up to a memory budget, what packing
+itself costs by depth, what each idea contributes.
 
     python -m bench.step [--histogram FILE.json] [--models mini minilm base] [--rounds 5] [--out FILE.json]
     python -m bench.step --micro-batches | --depth | --contributions
@@ -56,12 +56,14 @@ def lacks_bf16() -> str | None:
 
 
 def cells(options: argparse.Namespace, record: Record) -> Iterator[Cell]:
-    """The combinations that were asked for; those in bf16 are skipped where the CPU has no such arithmetic."""
+    """The combinations that were asked for; without bf16 where the CPU has no such arithmetic."""
     for model, architecture, length, dtype in itertools.product(
         options.models, options.architectures, options.lengths, options.dtypes
     ):
         if dtype == "bf16" and (reason := lacks_bf16()):
-            record.add({"table": "skipped", "model": model, "dtype": dtype, "length": length, "reason": reason})
+            record.add(
+                {"table": "skipped", "model": model, "dtype": dtype, "length": length, "reason": reason}
+            )
             print(f"{model} {architecture} at {length}, bf16: skipped, {reason}", flush=True)
             continue
         yield Cell(
@@ -126,7 +128,9 @@ def _print(name: str, row: Row) -> None:
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...')
+    parser.add_argument(
+        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
+    )
     parser.add_argument("--models", nargs="+", default=list(SEQUENCES), help="presets, or minilm, 30m")
     parser.add_argument("--architectures", nargs="+", default=["bert"], choices=["bert", "prenorm", "modern"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 128])
@@ -137,11 +141,15 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--micro-batches", action="store_true", help="sequences a second and memory by batch size, to a budget"
+        "--micro-batches",
+        action="store_true",
+        help="sequences a second and memory by batch size, to a budget",
     )
     parser.add_argument("--budget-gib", type=float, default=8.0)
     parser.add_argument("--depth", action="store_true", help="what packing costs, by sequences in a row")
-    parser.add_argument("--contributions", action="store_true", help="each idea switched off, and all of them")
+    parser.add_argument(
+        "--contributions", action="store_true", help="each idea switched off, and all of them"
+    )
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     parser.set_defaults(vocabulary=VOCABULARY)
@@ -168,7 +176,9 @@ def main(arguments: list[str] | None = None) -> None:
         "seed": options.seed,
     }
     record = Record(facts, options.out)
-    print(f"{facts['cpu']}, {options.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{facts['cpu']}, {options.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
+    )
     for cell in cells(options, record):
         if options.micro_batches:
             micro_batches(cell, options.rounds, options.budget_gib, options.quick, record)

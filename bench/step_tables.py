@@ -1,9 +1,9 @@
-"""The other tables of bench/step: micro-batches up to a budget, packing by depth, and the contribution of ideas."""
+"""The other tables of bench/step: micro-batches up to a budget, packing by depth, contributions of ideas."""
 
 import statistics
 from dataclasses import asdict, replace
 
-from bench.comparison import WARM_UPS, Record, Row, compare
+from bench.comparison import Record, Row, compare
 from bench.ideas import IDEAS
 from bench.turns import Worker, WorkerError
 from bench.variants import Cell, Variant
@@ -22,7 +22,7 @@ def micro_batches(cell: Cell, rounds: int, budget_gib: float, quick: bool, recor
     print("           micro-batch  sequences/s   peak MB", flush=True)
     for side in ("brimful", "padded"):
         for size in QUICK_MICRO_BATCHES if quick else MICRO_BATCHES:
-            row = _micro_batch(replace(cell, sequences=size), Variant(side), rounds, budget_gib)  # type: ignore[arg-type]
+            row = _micro_batch(replace(cell, sequences=size), Variant(side), rounds, budget_gib)
             record.add(
                 {
                     "table": "micro-batches",
@@ -105,8 +105,6 @@ def contributions(cell: Cell, rounds: int, compiling: bool, record: Record) -> N
             print(f"{name:28} failed: {row['error']}", flush=True)
         else:
             row["all_over_it"] = ours["tokens_per_second"] / row["tokens_per_second"]
-            print(
-                f"{name:28} {row['tokens_per_second']:13,.0f} {row['all_over_it']:13.2f} {row['peak_mb']:9,.0f}",
-                flush=True,
-            )
+            rate, ratio = row["tokens_per_second"], row["all_over_it"]
+            print(f"{name:28} {rate:13,.0f} {ratio:13.2f} {row['peak_mb']:9,.0f}", flush=True)
         record.add({"table": "contributions", "variant": name, "cell": vars(cell), **row})

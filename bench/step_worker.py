@@ -1,4 +1,4 @@
-"""The process of one variant of bench/step: it sets up a step, and takes it when asked to (bench/turns.py)."""
+"""The process of one variant of bench/step: it sets up a step, and takes it when asked to."""
 
 import time
 from dataclasses import replace

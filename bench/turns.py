@@ -25,14 +25,17 @@ class Worker:
     """`python -m MODULE` in a process of its own, which answers as `serve` does."""
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the worker)
+        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the worker)
+        self.answers, answering = os.pipe()  # not stdout, which libraries write to
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module, str(answering)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
+            stdout=self.said,
+            stderr=self.said,
+            pass_fds=[answering],
             env=os.environ | dict(environment or {}),
         )
+        os.close(answering)
         self.buffer = b""
 
     def ask(self, command: str, *, seconds: float | None = None, **values: Any) -> Answer:
@@ -57,14 +60,12 @@ class Worker:
         return answer
 
     def _line(self, until: float | None) -> bytes:
-        assert self.process.stdout is not None
-        pipe = self.process.stdout.fileno()
         while b"\n" not in self.buffer:
             left = None if until is None else max(0.0, until - time.monotonic())
-            if not select.select([pipe], [], [], left)[0]:
+            if not select.select([self.answers], [], [], left)[0]:
                 self.kill()
                 raise TimeoutError
-            read = os.read(pipe, 1 << 16)
+            read = os.read(self.answers, 1 << 16)
             if not read:
                 raise WorkerError(self._last_words())
             self.buffer += read
@@ -73,26 +74,17 @@ class Worker:
 
     def _last_words(self) -> str:
         status = self.process.wait()
-        self.errors.seek(0)
-        lines = [line for line in self.errors.read().splitlines() if line.strip()]
+        self.said.seek(0)
+        lines = [line for line in self.said.read().splitlines() if line.strip()]
         return f"ended with status {status}: {lines[-1] if lines else 'no message'}"
 
     def kill(self) -> None:
-        """End the process at once."""
-        self.process.kill()
-        self.close()
-
-    def close(self) -> None:
-        """Wait until the process has ended, which it does when there are no more commands."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        self.process.wait()
-        self.process.stdout.close()
-        self.errors.close()
+        """End the process at once; more than once does no harm."""
+        if not self.said.closed:
+            self.process.kill()
+            self.process.communicate()
+            os.close(self.answers)
+            self.said.close()
 
     def __enter__(self) -> "Worker":
         return self
@@ -102,9 +94,8 @@ class Worker:
 
 
 def serve(commands: Mapping[str, Callable[..., Answer]]) -> None:
-    """Answer commands on stdin until it ends. What libraries print goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Answer the commands on stdin until it ends, as the process of a `Worker`."""
+    answers = os.fdopen(int(sys.argv[1]), "w")
     for line in sys.stdin:
         values = json.loads(line)
         try:

@@ -152,7 +152,7 @@ class Step:
         return evenly_spaced(batches, CAREFUL_BATCHES)
 
     def _rows(self, depth: int | None) -> Item:
-        """Rows at even distances through the plan of a pool of sequences, whose rows come pattern by pattern."""
+        """Rows at even distances through the plan of a pool of sequences, which has them by pattern."""
         from brimful.packing import assign, best_fit, count_lengths
 
         lengths = np.array(quantile_sample(read_histogram(self.cell.file, CAPACITY), POOL, self.cell.seed))

@@ -71,7 +71,7 @@ def sample_lengths(histogram: Path | None, count: int, longest: int, seed: int) 
 
 
 def packed(sequences: Sequences, max_length: int, slots: int | None = None) -> PackedBatch:
-    """One flat row with its masked positions: of exactly these tokens, or of `slots` with filler at the end."""
+    """One flat row with its masked positions: of these tokens alone, or of `slots` with filler at the end."""
     batch = pack(sequences.tokens, max_length=max_length, pad=0, slots=slots)
     labels = torch.from_numpy(np.concatenate(sequences.labels))
     positions = (labels != IGNORED).nonzero()[:, 0]
