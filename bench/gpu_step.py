@@ -29,7 +29,7 @@ LEAST_TOKENS = 8192
 
 
 def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
-    """Lengths of sequences that fill a row of `tokens` slots: of a sample, in random order, what still fits."""
+    """Lengths of sequences that fill a row of `tokens` slots: what fits of a sample in random order."""
     counts = read_histogram(histogram, CAPACITY)
     candidates = cut(quantile_sample(counts, max(64, tokens // 64), seed=0), longest)
     chosen, room = [], tokens

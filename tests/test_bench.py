@@ -258,7 +258,7 @@ def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.Compl
         text=True,
         cwd=cwd,
         env=os.environ | environment,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -298,7 +298,7 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert {"rich", "numba", "msgspec", "transformers", "pytest", "scipy"} <= set(blocked_packages())
     path = f"{hook}{os.pathsep}{ROOT}"
     out = tmp_path / "found"
-    arguments = ["bench.gpu", "--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "4"]
+    arguments = ["bench.gpu", "--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "9"]
     done = run(arguments, ROOT, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
@@ -319,13 +319,13 @@ def test_bench_gpu_needs_five_packages(tmp_path):
         None,
         None,
     ]
-    assert "needs a CUDA device" in cases[4]["error"]
-    for case in (cases[0], cases[1], cases[3]):
+    assert "needs a CUDA device" in cases[3]["error"]
+    for case in (cases[0], cases[1], cases[4]):
         shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
         assert min(shares[:3]) > 0
         assert case["loss_agrees"]
         assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
-    assert cases[3]["bit_equal"]
+    assert cases[4]["bit_equal"]
 
 
 def test_bench_gpu_stops_in_time(tmp_path):
