@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor, nn
 
 from bench.flops import STORED, packed_shape, step_flops
@@ -64,6 +65,10 @@ class GpuStep:
         else:
             self._padded(encoder, head, sequences)
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-5, fused=True)
+        self.keep_gradients = case.mode == "graphs"
+        if self.keep_gradients:  # else they would lie in memory that the next replay writes
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
 
     def _compiled(self, function: Callable[..., Any], *, fullgraph: bool) -> Callable[..., Any]:
         if self.case.mode == "eager":
@@ -78,9 +83,6 @@ class GpuStep:
         batch = packed(sequences, self.case.length, slots=tokens).to(self.device)
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)
-            if self.case.backend == "flex":  # makes its masks and compiles itself, outside of our graph
-                with torch.no_grad():
-                    encoder(batch, layout)
         call = self._compiled(packed_loss(encoder, head), fullgraph=True)
         self.loss = lambda: call(batch, layout, None)
 
@@ -105,7 +107,7 @@ class GpuStep:
         torch.compiler.cudagraph_mark_step_begin()
         self.forward().backward()
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=not self.keep_gradients)
 
     def first_pass(self) -> tuple[float, list[Tensor]]:
         """Loss and gradients of the weights as they are."""
@@ -113,7 +115,7 @@ class GpuStep:
         loss = self.forward()
         loss.backward()
         found = float(loss), [p.grad.clone() for p in self.parameters if p.grad is not None]
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=not self.keep_gradients)
         return found
 
 
@@ -176,6 +178,7 @@ def _measure(
     case: Case, tokens: int, device: torch.device, histogram: Path | None, rate: float
 ) -> dict[str, Any]:
     torch.use_deterministic_algorithms(case.deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # which is for finding errors
     started = time.perf_counter()
     step = GpuStep(case, tokens, device, histogram)
     loss, gradients = step.first_pass()

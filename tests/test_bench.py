@@ -307,7 +307,7 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert record["left_out"] == []
     kinds = [row["row"] for row in rows]
     assert kinds == sorted(kinds, key=["tests", "check", "rate", "case"].index)
-    assert "not importable" in rows[0]["skipped"]
+    assert "CUDA" in rows[0]["skipped"]
     checked = [row for row in rows if row["row"] == "check" and "skipped" not in row]
     assert len(checked) == 7  # three of attention by sdpa, four of a step
     assert all(row["passed"] for row in checked), checked
