@@ -26,6 +26,7 @@ from brimful.nn.heads import MaskedLMHead
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
 FEWEST_REPEATS = 5
+determinism: Any = torch.utils.deterministic
 LEAST_TOKENS = 8192
 
 
@@ -178,7 +179,7 @@ def _measure(
     case: Case, tokens: int, device: torch.device, histogram: Path | None, rate: float
 ) -> dict[str, Any]:
     torch.use_deterministic_algorithms(case.deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # which is for finding errors
+    determinism.fill_uninitialized_memory = False  # which is for finding errors
     started = time.perf_counter()
     step = GpuStep(case, tokens, device, histogram)
     loss, gradients = step.first_pass()
