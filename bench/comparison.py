@@ -62,22 +62,28 @@ def compare(
                 workers[name] = worker
             except WorkerError as error:
                 found[name] = {"error": str(error)}
-        if same_loss:
-            dtypes = {variants[name][0].dtype for name in workers}
-            _check({name: found[name]["loss"] for name in workers}, TOLERANCE[max(dtypes, key=TOLERANCE.get)])  # type: ignore[arg-type]
+        if same_loss and workers:
+            tolerance = max(TOLERANCE[variants[name][0].dtype] for name in workers)
+            _check({name: found[name]["loss"] for name in workers}, tolerance)
         rates = {name: _rate(worker, variants[name][0]) for name, worker in workers.items()}
         seconds: dict[str, list[float]] = {name: [] for name in workers}
         for _ in range(rounds):
-            for name, worker in workers.items():
-                seconds[name].append(worker.ask("turn", steps=1)["seconds"])
+            for name, worker in list(workers.items()):
+                try:
+                    seconds[name].append(worker.ask("turn", steps=1)["seconds"])
+                except WorkerError as error:
+                    found[name] = {"error": str(error)}
+                    del workers[name]
         for name, worker in workers.items():
             cell = variants[name][0]
             dtype_rates = [rate for other, rate in rates.items() if variants[other][0].dtype == cell.dtype]
             found[name] |= figures(found[name], seconds[name], max(dtype_rates))
             found[name] |= worker.ask("peak")
-        for name, worker in workers.items():
-            if saved and variants[name][1].side != "careful":
-                found[name] |= _saved(worker, saved)
+        grouped = [name for name in workers if variants[name][1].side == "careful"]
+        for name in dict.fromkeys([*grouped, *workers]):
+            if saved and name not in grouped:
+                found[name] |= _saved(workers[name], saved)
+            workers[name].kill()  # so that the next has its memory
     return found
 
 
