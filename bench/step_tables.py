@@ -60,8 +60,9 @@ def _micro_batch(cell: Cell, variant: Variant, rounds: int, budget_gib: float) -
 def depths(cell: Cell, rounds: int, record: Record) -> None:
     """What is lost to packing itself, as in table 3 of Krell et al. (2021): rows of at most d sequences.
 
-    Rows of 512 have 76 prediction slots each at every depth, used or not, and a per-sequence loss: so what
-    differs is the layout, attention and that loss. Realised speed-up = packing factor * (1 - overhead).
+    A step has the prediction slots that training has, as many at every depth, used or not, and a per-sequence
+    loss: so what differs is the layout, attention and that loss. Realised speed-up = packing factor times
+    (1 - overhead).
     """
     cell = replace(cell, length=512)
     variants = {name: (cell, Variant("brimful", depth=depth)) for name, depth in DEPTHS.items()}

@@ -26,6 +26,7 @@ from bench.workload import (
     per_sequence_weights,
     sample_lengths,
 )
+from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import Architecture
@@ -166,7 +167,7 @@ class Step:
         indices = [range(end - len(row), end) for row, end in zip(rows, ends.tolist(), strict=True)]
         sequences = make_sequences(flat, self.config.vocabulary_size, self.cell.seed)
         sequences = in_rows(sequences, indices, CAPACITY)
-        slots = int(MASKED * CAPACITY) * count
+        slots = prediction_slots(CAPACITY * count, MASKED)
         positions, labels, weights = per_sequence_weights(sequences, slots)
         item = self._packed(sequences, sum(flat), slots, weights, plan.packing_factor)
         batch = replace(item.arguments[0], mlm_positions=positions, mlm_labels=labels)

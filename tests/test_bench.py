@@ -27,6 +27,7 @@ from bench.lengths import cut, evenly_spaced, length_grouped, quantile_sample
 from bench.memory import saved_bytes
 from bench.peers import masked_lm
 from bench.turns import Worker, WorkerError
+from bench.variants import Cell, Step, Variant
 from bench.workload import (
     Sequences,
     in_rows,
@@ -37,6 +38,7 @@ from bench.workload import (
     per_sequence_weights,
 )
 from brimful.data.batch import IGNORED
+from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 
@@ -201,7 +203,39 @@ def test_figures():
     assert row["flops_per_token"] == 10
 
 
-# Ideas
+# Variants
+
+
+def test_rows_of_a_limited_depth(seed):
+    """Their shapes are the same at every depth, and what is in them is not."""
+    found = {}
+    for depth in (1, 2, 0):
+        cell = Cell("tiny", "bert", 512, "fp32", 5, 1, None, seed, vocabulary=1000)
+        step = Step(cell, Variant("brimful", depth=depth))
+        (item,) = step.items
+        batch, _, weights = item.arguments
+        assert len(batch.tokens) == item.shape.slots == 5 * 512
+        assert len(batch.mlm_positions) == len(weights) == prediction_slots(5 * 512, 0.15)
+        assert weights.sum().item() == pytest.approx(1, abs=1e-5)  # all predictions fit
+        assert step.loss(item).isfinite()
+        found[depth] = item
+    assert found[1].per_row == 1 < found[2].per_row <= 2
+    assert found[2].per_row < found[0].per_row
+    assert found[1].real_tokens < found[2].real_tokens < found[0].real_tokens <= 5 * 512
+
+
+@pytest.mark.parametrize("side", ["brimful", "padded", "careful"])
+def test_a_step_trains(side, seed):
+    cell = Cell("tiny", "modern", 128, "bf16", 4, 1, None, seed, vocabulary=1000)
+    step = Step(cell, Variant(side))
+    assert len(step.items) == (5 if side == "careful" else 1)
+    assert step.check.real_tokens == sum(cell.lengths())
+    before = step.loss(step.check).item()
+    for _ in range(3):
+        for item in step.items:
+            step.train(item)
+    assert all(parameter.grad is None for parameter in step.parameters)
+    assert step.loss(step.check).item() != before
 
 
 @pytest.mark.parametrize("off", [*((idea,) for idea in IDEAS), IDEAS])
