@@ -19,36 +19,42 @@ class Shape:
     """What a step computes.
 
     Attributes:
-        slots: tokens that go through the layers, padding included.
+        lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
-        pairs: pairs of tokens that attention scores: the sum of squared lengths, padding included.
         attention: STORED or RECOMPUTED.
+        windowed: whether local layers skip the pairs out of their window.
     """
 
-    slots: int
+    lengths: tuple[int, ...]
     predictions: int
-    pairs: int
     attention: int
+    windowed: bool
 
-    def __add__(self, other: "Shape") -> "Shape":
-        return Shape(
-            self.slots + other.slots,
-            self.predictions + other.predictions,
-            self.pairs + other.pairs,
-            self.attention,
-        )
+    def pairs(self, window: int | None) -> int:
+        """Pairs of tokens that a layer's attention scores."""
+        if window is None or not self.windowed:
+            return sum(length**2 for length in self.lengths)
+        return sum(_near(length, window // 2) for length in self.lengths)
+
+
+def _near(length: int, reach: int) -> int:
+    """Pairs of tokens at most `reach` apart."""
+    return length**2 if length <= reach else length * (2 * reach + 1) - reach * (reach + 1)
 
 
 def packed_shape(lengths: Iterable[int], predictions: int, attention: int = RECOMPUTED) -> Shape:
     """Each sequence takes its own length, and the decoder scores masked tokens only."""
-    lengths = list(lengths)
-    return Shape(sum(lengths), predictions, sum(length**2 for length in lengths), attention)
+    return Shape(tuple(lengths), predictions, attention, windowed=True)
 
 
 def padded_shape(batch: int, width: int, predictions: int | None = None) -> Shape:
-    """Each sequence takes `width`, and the decoder scores every slot, or `predictions` of them."""
-    slots = batch * width
-    return Shape(slots, slots if predictions is None else predictions, slots * width, STORED)
+    """Each sequence takes `width`, and the decoder scores every slot, or `predictions` of them.
+
+    SDPA with a mask computes what the mask hides.
+    """
+    return Shape(
+        (width,) * batch, batch * width if predictions is None else predictions, STORED, windowed=False
+    )
 
 
 def matrix_entries(config: EncoderConfig) -> tuple[int, int]:
@@ -60,7 +66,11 @@ def matrix_entries(config: EncoderConfig) -> tuple[int, int]:
 
 
 def step_flops(config: EncoderConfig, shape: Shape) -> int:
-    """Flops of forward and backward; every layer's attention is global (as in all presets)."""
+    """Flops of forward and backward."""
     layers, head = matrix_entries(config)
-    attention = shape.attention * shape.pairs * config.hidden_size * config.layers
-    return 6 * (layers * shape.slots + head * shape.predictions) + attention
+    windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
+    pairs = sum(shape.pairs(window) for window in windows)
+    return (
+        6 * (layers * sum(shape.lengths) + head * shape.predictions)
+        + shape.attention * pairs * config.hidden_size
+    )

@@ -4,7 +4,9 @@ Nothing in Brimful has a switch for this: modules are replaced here, or the loss
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +14,17 @@ from torch import Tensor, nn
 
 from bench.attention import sdpa
 from brimful.data.batch import IGNORED, PackedBatch
+from brimful.nn import layers
 from brimful.nn.attention import Layout, SequenceLayout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from brimful.train.memory import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"
 QKV, ATTENTION = "fused QKV", "blockwise attention"
-IDEAS = (PACKING, HEAD, CROSS_ENTROPY, QKV, ATTENTION)
+RECOMPUTING, MEMORY = "recomputing", "kept memory"
+IDEAS = (PACKING, HEAD, CROSS_ENTROPY, QKV, ATTENTION, RECOMPUTING, MEMORY)
 """Those that exist as code; compiling and bf16 are options of a step."""
 
 PackedLoss = Callable[[PackedBatch, Layout, Tensor | None], Tensor]
@@ -33,7 +38,8 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
         if TYPE_CHECKING:
             assert positions is not None
             assert labels is not None
-        hidden = encoder(batch, layout)
+        with patch.object(layers, "recomputed", _kept) if RECOMPUTING in off else nullcontext():
+            hidden = encoder(batch, layout)
         if HEAD in off:  # the cross-entropy is plain here, as the chunked one would skip what is not masked
             everywhere = torch.full_like(batch.tokens, IGNORED, dtype=torch.long).scatter(
                 0, positions, labels
@@ -46,6 +52,10 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
         return total / len(labels) if weights is None else total
 
     return loss
+
+
+def _kept(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
+    return function(x)
 
 
 class SeparateQKV(nn.Module):
@@ -66,13 +76,16 @@ class SeparateQKV(nn.Module):
 class AloneLayout(SequenceLayout):
     """F.scaled_dot_product_attention of each sequence."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         assert window is None
+        assert not dropout
         return sdpa(q, k, v, self.lengths.tolist())
 
 
 def switch_off(encoder: Encoder, off: Collection[str]) -> None:
-    """Replace modules of an encoder whose ideas are off."""
+    """Replace what is off in an encoder, and in this process."""
+    if MEMORY not in off:
+        keep_freed_memory()  # as the trainer does
     if QKV in off:
         for layer in encoder.layers:
             assert isinstance(layer.qkv, nn.Linear)

@@ -1,5 +1,6 @@
 """The benches' own arithmetic: what they count, what they draw, and that their commands run (toy sizes)."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -177,6 +178,13 @@ def test_flops_of_a_packed_step(architecture, seed):
             loss(batch, layout, None).backward()
         shape = packed_shape(lengths, sequences.predictions, attention)
         assert counter.get_total_flops() == step_flops(encoder.config, shape)
+
+
+def test_pairs_of_a_window():
+    for length, window in itertools.product((1, 2, 5, 9, 40), (1, 2, 7, 16, 100)):
+        near = sum(abs(i - j) <= window // 2 for i in range(length) for j in range(length))
+        assert packed_shape([length], 0).pairs(window) == near
+        assert padded_shape(1, length).pairs(window) == length**2
 
 
 def test_flops_of_the_presets_attention():
