@@ -91,6 +91,7 @@ def contributions(cell: Cell, rounds: int, compiling: bool, record: Record) -> N
     variants = {"all ideas": (cell, Variant("brimful"))}
     if compiling:
         variants["and compiled"] = (cell, Variant("brimful", compile=True))
+    variants["and deterministic"] = (cell, Variant("brimful", deterministic=True))
     for idea in IDEAS:
         variants[f"no {idea}"] = (cell, Variant("brimful", off=(idea,)))
     wide = replace(cell, dtype="fp32")

@@ -30,6 +30,7 @@ from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import Architecture
+from brimful.train.determinism import deterministic
 
 Side = Literal["brimful", "padded", "careful"]
 CAREFUL_BATCHES = 5  # of a megabatch of 50 that are measured
@@ -71,12 +72,14 @@ class Variant:
         off: ideas of Brimful that are switched off.
         depth: rows of 512 with at most so many sequences (0: any number) and a per-sequence loss, and as many
             of them as the cell has sequences.
+        deterministic: the trainer's setting.
     """
 
     side: Side
     compile: bool = False
     off: tuple[str, ...] = ()
     depth: int | None = None
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,7 @@ class Step:
 
     def train(self, item: Item) -> None:
         """Forward, backward, AdamW."""
-        self.loss(item).backward()
-        self.optimizer.step()
+        with deterministic(self.variant.deterministic):
+            self.loss(item).backward()
+            self.optimizer.step()
         self.optimizer.zero_grad()
