@@ -67,10 +67,12 @@ def compare(
             _check({name: found[name]["loss"] for name in workers}, tolerance)
         rates = {name: _rate(worker, variants[name][0]) for name, worker in workers.items()}
         seconds: dict[str, list[float]] = {name: [] for name in workers}
-        for _ in range(rounds):
-            for name, worker in list(workers.items()):
+        for turn in range(rounds):
+            order = list(workers)
+            start = turn % max(1, len(order))  # everyone has another one before it in every round
+            for name in order[start:] + order[:start]:
                 try:
-                    seconds[name].append(worker.ask("turn", steps=1)["seconds"])
+                    seconds[name].append(workers[name].ask("turn")["seconds"])
                 except WorkerError as error:
                     found[name] = {"error": str(error)}
                     del workers[name]

@@ -46,7 +46,7 @@ def _micro_batch(cell: Cell, variant: Variant, rounds: int, budget_gib: float) -
         try:
             worker.ask("limit", megabytes=int(budget_gib * 1024))
             worker.ask("setup", cell=asdict(cell), variant=asdict(variant), warm_ups=1)
-            seconds = [worker.ask("turn", steps=1)["seconds"] for _ in range(rounds)]
+            seconds = [worker.ask("turn")["seconds"] for _ in range(rounds)]
             peak = worker.ask("peak")
         except WorkerError as error:
             return {"error": str(error)}

@@ -14,6 +14,7 @@ from bench.variants import Cell, Step, Variant
 from bench.workload import sample_lengths
 
 made: list[Step] = []
+TURN = 2.0  # so that the first of quick steps, after others had the caches, does not decide
 
 
 def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answer:
@@ -37,12 +38,13 @@ def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answe
     }
 
 
-def turn(steps: int) -> Answer:
-    """Mean seconds of a training step over each batch."""
-    started = time.perf_counter()
-    for _ in range(steps):
+def turn() -> Answer:
+    """Mean seconds of a training step over each batch: of as many as fill `TURN` seconds, one at least."""
+    started, steps = time.perf_counter(), 0
+    while steps == 0 or time.perf_counter() - started < TURN:
         for item in made[0].items:
             made[0].train(item)
+        steps += 1
     return {"seconds": (time.perf_counter() - started) / steps}
 
 
