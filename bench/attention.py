@@ -76,7 +76,7 @@ def main() -> None:
         sizes = torch.tensor(lengths)
 
         def ours(q: Tensor, k: Tensor, v: Tensor, sizes: Tensor = sizes) -> Tensor:
-            return blockwise_attention(q, k, v, sizes, HEAD_DIM**-0.5, -1)
+            return blockwise_attention(q, k, v, sizes, None, HEAD_DIM**-0.5, -1, 0.0)[0]
 
         def peer(q: Tensor, k: Tensor, v: Tensor, lengths: list[int] = lengths) -> Tensor:
             return sdpa(q, k, v, lengths)

@@ -307,6 +307,12 @@ def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
+def test_bench_attention_runs():
+    done = run(["bench.attention", "--tokens", "64", "--repeats", "1"], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1 + 4 * 2
+
+
 def test_bench_step_runs(tmp_path):
     out = tmp_path / "step.json"
     done = run(["bench.step", "--quick", "--threads", "1", "--out", str(out)], ROOT)
