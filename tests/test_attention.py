@@ -67,6 +67,19 @@ def test_forward_and_backward_equal_the_formula(dtype, tolerance, window, head_d
     torch.testing.assert_close(gradient.double(), expected, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_how_tensors_lie_in_memory_changes_nothing(dtype):
+    batch = row([5, 90, 1, 130])
+    layout = SequenceLayout.prepare(batch)
+    q, k, v, upstream = torch.randn(4, 226, 2, 16, 3, dtype=dtype).select(-1, 1).unbind(0)
+    results = []
+    for lie in (Tensor.contiguous, Tensor.detach):
+        leaves = [lie(tensor).requires_grad_() for tensor in (q, k, v)]
+        out = attend(*leaves, layout)
+        results.append((out, *torch.autograd.grad(out, leaves, lie(upstream))))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 @settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 300), min_size=1, max_size=8),

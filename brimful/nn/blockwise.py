@@ -51,6 +51,11 @@ def _is_fused(q: Tensor, reach: int, rate: float, *, backward: bool) -> bool:
     return q.element_size() >= 4 or (q.shape[1] <= SHORT and not backward)
 
 
+def _as_fused(tensor: Tensor) -> Tensor:
+    """(heads, length, head_dim) -> (1, ...); the fused kernel relies on heads that lie in one piece."""
+    return (tensor if tensor.stride(-1) == 1 else tensor.contiguous())[None]
+
+
 def _tiles(heads: int, length: int, itemsize: int, reach: int) -> Iterator[tuple[slice, slice, slice]]:
     """Heads, queries, and the keys within `reach` of any of them: the pieces that attention is made of."""
     hides = _hides(reach, length)
@@ -135,7 +140,7 @@ def blockwise_attention(
 
     def job(token: int, head: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor, normaliser: Tensor) -> None:
         if _is_fused(q, reach, rate, backward=False):
-            result, logarithm = _fused_forward(q[None], k[None], v[None], scale=scale)
+            result, logarithm = _fused_forward(*map(_as_fused, (q, k, v)), scale=scale)
             out.copy_(result[0])
             normaliser.copy_(logarithm[0])
             return
@@ -204,8 +209,8 @@ def blockwise_attention_backward(
         d_v: Tensor,
     ) -> None:
         if _is_fused(q, reach, rate, backward=True):
-            inputs = (tensor[None] for tensor in (grad, q, k, v, out, normaliser))
-            found = _fused_backward(*inputs, 0.0, False, scale=scale)
+            inputs = map(_as_fused, (grad, q, k, v, out))
+            found = _fused_backward(*inputs, normaliser[None], 0.0, False, scale=scale)
             for mine, gradient in zip((d_q, d_k, d_v), found, strict=True):
                 mine.copy_(gradient[0])
             return
