@@ -47,7 +47,8 @@ class EncoderConfig:
     dropout: float = 0.0
     """Dropout of hidden states while training."""
     attention_dropout: float = 0.0
-    """Dropout of attention probabilities while training; by the attention backend sdpa only."""
+    """Dropout of attention probabilities while training; by the attention backend sdpa only. In modern
+    also of what attention adds to the residual stream, by all of them."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies in global layers; modern only."""
     rope_theta_local: float = 10_000.0
@@ -164,7 +165,8 @@ class Layer(nn.Module):
     bert normalises after each residual sum (Devlin et al. 2018). prenorm and modern normalise the input of
     each sub-layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"), except that
     of the first where a norm of the embeddings precedes it. modern gates its feed-forward layer by GeLU
-    (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout there instead of after each sub-layer.
+    (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout there instead of after that sub-layer;
+    after attention it has that of attention probabilities once more, as in `transformers`.
 
     What backward needs of norms, activations and gates is computed again, from what matrix products need or
     gave (see `recomputed`).
@@ -185,8 +187,9 @@ class Layer(nn.Module):
         self.mlp_norm = norm(config)
         self.up = nn.Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
         self.down = nn.Linear(inner, hidden, bias=bias)
-        self.dropout = dropout(0.0 if self.gated else config.dropout)
+        self.attention_out_dropout = dropout(config.attention_dropout if self.gated else config.dropout)
         self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
+        self.down_dropout = dropout(0.0 if self.gated else config.dropout)
         self.draws = self.gated and config.dropout > 0
 
     def forward(
@@ -220,7 +223,7 @@ class Layer(nn.Module):
         q, k, v = qkv.unbind(1)
         rate = self.attention_dropout if self.training and layout.drops else 0.0
         out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
-        return self.dropout(self.attention_out(out.reshape(T, -1)))
+        return self.attention_out_dropout(self.attention_out(out.reshape(T, -1)))
 
     def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.attention_norm(x)
@@ -228,7 +231,7 @@ class Layer(nn.Module):
 
     def _down(self, up: Tensor) -> Tensor:
         """What `up` gave -> (T, hidden)."""
-        return self.dropout(recomputed(self._activate_and_down, up, draws=self.draws))
+        return self.down_dropout(recomputed(self._activate_and_down, up, draws=self.draws))
 
     def _activate_and_down(self, up: Tensor) -> Tensor:
         if not self.gated:
