@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from brimful.train import memory
 
 CODE = """
 import resource, sys, torch
@@ -34,4 +37,24 @@ def page_faults(how: str) -> list[int]:
 
 def test_a_freed_tensor_costs_no_page_faults_when_it_is_made_again():
     assert max(page_faults("kept")) < 100
-    assert page_faults("given back")[1] > 4 * 100 * 100  # 4 kB pages, or a mixture with larger ones
+    assert page_faults("given back")[1] > 4 * 45  # pages of 2 MiB at most
+
+
+def test_an_old_glibc_keeps_what_it_can(monkeypatch):
+    """It refuses a large M_MMAP_THRESHOLD; M_TRIM_THRESHOLD alone would fix the other at 128 kB."""
+    values = {}
+
+    def mallopt(name: int, value: int) -> int:
+        if name == memory.M_MMAP_THRESHOLD and value > 32 << 20:
+            return 0
+        values[name] = value
+        return 1
+
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert memory.keep_freed_memory()
+    assert values == {memory.M_MMAP_THRESHOLD: 32 << 20, memory.M_TRIM_THRESHOLD: 2**31 - 1}
+    values.clear()
+    monkeypatch.setattr(memory, "MOST_OF_OLD", 64 << 20)
+    assert not memory.keep_freed_memory()
+    assert not values
