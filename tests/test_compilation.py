@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import special_ids
@@ -198,6 +201,33 @@ def test_inductors_code_of_a_classifier(architecture, seed):
     batches = list(one_epoch(example_stream(seed)))[:5]
     encoder = encoder_of(architecture)
     check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_backward_computes_norms_and_activations_again_and_no_matrix_product(architecture, seed):
+    """As Inductor partitions the step. A matrix has two products in backward, for input and weights."""
+    found: dict[str, Counter] = {}
+
+    def count(name: str, graph: torch.fx.GraphModule, inputs: list) -> Callable:
+        targets = (
+            str(node.target).split(".")[1] for node in graph.graph.nodes if "aten." in str(node.target)
+        )
+        found[name] = Counter("mm" if target == "addmm" else target for target in targets)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(
+        fw_compiler=partial(count, "forward"),
+        bw_compiler=partial(count, "backward"),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    encoder = encoder_of(architecture)
+    (batch,) = some_rows(1, seed)
+    hidden = torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)
+    hidden(batch, encoder.prepare(batch)).sum().backward()
+    layers = encoder.config.layers
+    assert (found["forward"]["mm"], found["backward"]["mm"]) == (4 * layers, 2 * 4 * layers)
+    assert found["forward"]["gelu"] == found["backward"]["gelu"] == layers
+    assert found["backward"]["native_layer_norm"] >= layers
 
 
 # Attention backends of GPUs, as far as a CPU can tell
