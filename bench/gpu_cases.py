@@ -32,7 +32,9 @@ class Case:
         """For a reader."""
         extras = [self.backend] * (self.backend != "auto") + ["deterministic"] * self.deterministic
         side = "transformers" if self.side == "padded" else "brimful"
-        return " ".join([self.model, self.architecture, f"@{self.length}", side, self.mode, *extras])
+        return " ".join(
+            [self.model, self.architecture, f"@{self.length}", f"T={self.tokens}", side, self.mode, *extras]
+        )
 
 
 LARGE, BASE = Case("large", "modern", 512, 32768), Case("base", "modern", 512, 65536)

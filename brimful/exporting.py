@@ -109,7 +109,13 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     transformers.utils.logging.disable_progress_bar()
     suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
+    try:
+        model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
+    except ValueError as error:
+        name = type(head).__name__
+        raise BrimfulError(
+            f"transformers has no class for a {name} on this kind of encoder; it would load nowhere"
+        ) from error
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         with torch.inference_mode():

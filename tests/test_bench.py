@@ -222,7 +222,7 @@ def test_rows_of_a_limited_depth(seed):
         step = Step(cell, Variant("brimful", depth=depth))
         (item,) = step.items
         batch, _, weights = item.arguments
-        assert len(batch.tokens) == item.shape.slots == 5 * 512
+        assert len(batch.tokens) == sum(item.shape.lengths) == 5 * 512
         assert len(batch.mlm_positions) == len(weights) == prediction_slots(5 * 512, 0.15)
         assert weights.sum().item() == pytest.approx(1, abs=1e-5)  # all predictions fit
         assert step.loss(item).isfinite()

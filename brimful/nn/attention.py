@@ -110,7 +110,7 @@ class SequenceLayout(Layout):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         reach = -1 if window is None else window // 2
-        seed = torch.randint(2**40, ()) if dropout else None
+        seed = torch.randint(2**32, ()) if dropout else None
         return blockwise_attention(q, k, v, self.lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
 
 

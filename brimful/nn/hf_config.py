@@ -5,6 +5,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from brimful.console import warn
 from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
@@ -108,6 +109,8 @@ def read_config(values: Any, where: str) -> EncoderConfig:
                 attention_dropout=float(values.get("attention_probs_dropout_prob", 0.1)),
                 **shared,
             )
+        if values.get("embedding_dropout", 0.0) != values.get("mlp_dropout", 0.0):
+            warn(f"{where}: embedding_dropout is not mlp_dropout; the latter is taken for both")
         return EncoderConfig(
             norm_eps=float(values.get("norm_eps", 1e-5)),
             dropout=float(values.get("mlp_dropout", 0.0)),

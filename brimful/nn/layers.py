@@ -216,7 +216,7 @@ class Layer(nn.Module):
         capture: CaptureFunction | None,
     ) -> Tensor:
         """(T, 3 * hidden) -> (T, hidden)."""
-        T = len(qkv)
+        T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
         qkv = qkv.view(T, 3, self.heads, -1)
         if rotation is not None:
             qkv = rotate(qkv, rotation)

@@ -14,6 +14,7 @@ from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError
+from brimful.nn.attention import choose_backend
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
@@ -165,6 +166,9 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main:
             check_new_run(directory)
         runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+        dtype = torch.bfloat16 if runtime.precision == "bf16" else torch.float32
+        if config.attention_dropout and not choose_backend(ranks.device, dtype).drops:
+            raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
         encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
         tables = (config.train, config.dev, config.test)
         split = len(config.learning_rates) > 1

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from brimful.console import warn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
@@ -34,8 +35,8 @@ Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 def lacks(device: torch.device) -> str | None:
     """What compiling for `device` needs and this machine does not have; None if nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
-    compiler = os.environ.get(variable, usual)
-    if shutil.which(compiler) is None:
+    compiler = os.environ.get(variable) or usual
+    if shutil.which(compiler.split()[0]) is None:
         return f"a compiler: there is no {compiler} ({variable} names another one)"
     if device.type == "cuda" and find_spec("triton") is None:
         return "Triton"
@@ -52,7 +53,11 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
         BrimfulError: it must be and cannot be.
     """
     if setting == "auto":
-        return possible and device.type == "cuda" and lacks(device) is None
+        if not possible or device.type != "cuda":
+            return False
+        if missing := lacks(device):
+            warn(f"steps are not compiled, which needs {missing}")
+        return not missing
     if setting and not possible:
         raise BrimfulError(
             "trainer.compile: this objective's shapes change with each batch; leave it at auto"
