@@ -154,7 +154,7 @@ def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path
         monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
     batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))
     assert len(batches) > 40
-    for varies in ("real_sequences", "real_tokens", "lengths"):
+    for varies in ("real_sequences", "lengths"):  # and real_tokens in some corpora: rows are full in others
         assert len({getattr(batch, varies) for batch in batches}) > 2, varies
     encoder = encoder_of(architecture)
     check(MaskedLM(MaskedLMHead(encoder), []), encoder, batches, "fp32", 1e-5)
