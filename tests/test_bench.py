@@ -307,6 +307,7 @@ def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_bench_attention_runs():
     done = run(["bench.attention", "--tokens", "64", "--repeats", "1"], ROOT)
     assert done.returncode == 0, done.stderr
@@ -335,6 +336,7 @@ def blocked_packages() -> list[str]:
     return sorted(set(packages_distributions()) - ALLOWED - TORCH_NEEDS)
 
 
+@pytest.mark.slow
 def test_bench_gpu_needs_five_packages(tmp_path):
     """Every other third-party package is as if it were not installed, in all of its processes."""
     hook = tmp_path / "hook"

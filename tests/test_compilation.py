@@ -147,8 +147,8 @@ def check(
         assert_close(*results, tolerance)
 
 
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("architecture", ["modern", pytest.param("bert", marks=pytest.mark.slow), "prenorm"])
 def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch):
     if not small:  # as with large vocabularies: the scores are never whole
         monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
@@ -181,7 +181,7 @@ def test_models_of_one_shape_share_a_graph(seed, counter):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "architecture", ["modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES[1:])]
+    "architecture", [pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
 )
 def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corpus_dir, tmp_path, seed):
     """float32 within 1e-5, the order of sums; bfloat16 within 2e-2: five roundings of 2^-8, of which compiled

@@ -175,6 +175,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_two_processes_train_to_the_same_bits(precision, seed, tmp_path):
     """With dropout and two threads; another seed gives others. On the CPU the switch changes nothing."""
