@@ -228,14 +228,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
 
 
 @_sum_and_gradients.register_fake
-def _(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    weights: Tensor | None,
-    needs_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(hidden, weight, bias, labels, weights, needs_gradients):
     total, gradients = _outputs(hidden, weight, bias, needs_gradients)
     return total, *gradients
 

@@ -166,8 +166,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main:
             check_new_run(directory)
         runtime = Runtime(ranks, resolve(config.precision, ranks.device))
-        dtype = torch.bfloat16 if runtime.precision == "bf16" else torch.float32
-        if config.attention_dropout and not choose_backend(ranks.device, dtype).drops:
+        if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
         encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
         tables = (config.train, config.dev, config.test)

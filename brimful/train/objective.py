@@ -30,6 +30,11 @@ class Runtime:
         """Where tensors live."""
         return self.world.device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the activations."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
     def autocast(self) -> AbstractContextManager:
         """The context of a forward pass."""
         return autocast(self.precision, self.device)

@@ -106,8 +106,7 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
         blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
-        dtype = torch.bfloat16 if runtime.precision == "bf16" else torch.float32
-        self.optimizers = build_optimizers(optimizer, self.parameters, blocks, dtype)
+        self.optimizers = build_optimizers(optimizer, self.parameters, blocks, runtime.dtype)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
         self._loss = loss_function(objective.loss, encoder, runtime.device, compiled=compiled)
         if runtime.device.type == "cpu":
