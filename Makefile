@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/brimful demo --out runs/demo
 
 test: install lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

@@ -5,6 +5,11 @@ import random
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A worker has one core; read before torch is first imported, here and in the processes that tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from hypothesis import HealthCheck, settings
 
 SESSION_SEED = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))

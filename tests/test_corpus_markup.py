@@ -144,8 +144,14 @@ def element(names: list[str]):
     )
 
 
+def blocks(inside):
+    """Elements that all have their own end: an item stands in a list, or its end would be an outer item's."""
+    items = st.lists(inside, max_size=4).map(lambda parts: "".join(f"<li>{part}</li>" for part in parts))
+    return element(["div", "section", "nav"])(inside) | items.map("<ul>{}</ul>".format)
+
+
 INLINES = st.recursive(WORDS, element(INLINE), max_leaves=8)
-PAGES = st.recursive(INLINES, element(["div", "section", "ul", "li", "nav"]), max_leaves=20)
+PAGES = st.recursive(INLINES, blocks, max_leaves=20)
 
 
 @given(st.lists(PAGES, max_size=5).map("".join))

@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from brimful.corpus.shards import MANIFEST, Corpus
 
 WORDS = ["river", "stone", "quickly", "running", "the", "of", "股票", "无创dna", "检测", "上涨。", "."]
-KILLS = 30
 SCRIPT = """
 import sys
 from brimful.corpus.stages import plan
@@ -45,7 +46,8 @@ def shards(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-def test_thirty_kills_and_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [10, pytest.param(30, marks=pytest.mark.slow)])
+def test_kills_and_the_same_bytes(times: int, tmp_path: Path) -> None:
     draw = random.Random(11)
     texts = tmp_path / "in"
     texts.mkdir()
@@ -60,7 +62,7 @@ def test_thirty_kills_and_the_same_bytes(tmp_path: Path) -> None:
     expected = shards(tmp_path / "reference")
     kills = completed = 0
     out = tmp_path / "out-0"
-    while kills < KILLS:
+    while kills < times:
         # Every third run has other settings: what it replaces must never be taken for the others' work.
         # In odd folders the tokenizer is trained by whichever run comes first: all have the same settings.
         trained = completed % 2 == 1
