@@ -13,6 +13,7 @@ HAVE_NUMBA = numba is not None
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a loop on its first call; the machine code is kept on disk where there is a place to write it.
+    Other threads run meanwhile.
 
     numba looks beside the source file, in $NUMBA_CACHE_DIR and in the user's cache folder. It compiles again
     when that file changes, but not when another does: what other modules of ours define, a loop gets as
@@ -21,6 +22,6 @@ def compiled(function: Callable[..., Any]) -> Any:
     if not HAVE_NUMBA:
         return function
     try:
-        return numba.njit(cache=True)(function)
+        return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        return numba.njit(function)
+        return numba.njit(nogil=True)(function)

@@ -22,10 +22,10 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import HEADS, save_model
+from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import (
     correct_and_count,
     count,
-    cross_entropy_sum,
     predicted_sequences,
     prediction_weights,
     span_sum,

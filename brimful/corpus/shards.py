@@ -162,7 +162,7 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict
 
 def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
     """A read-only memory map; numpy cannot map an empty file."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
 
 
 def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
@@ -233,7 +233,7 @@ class Corpus:
     """A prepared folder: its shards in order, and the tokenizer that made them.
 
     Attributes:
-        directory, shards, tokenizer_path, vocabulary_size.
+        directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size.
         documents, tokens: totals.
     """
 
@@ -243,7 +243,8 @@ class Corpus:
         self.documents = sum(shard.documents for shard in shards)
         self.tokens = sum(len(shard.tokens) for shard in shards)
         self.tokenizer_path = directory / "tokenizer.json"
-        self.vocabulary_size: int = shards[0].record["vocabulary_size"]
+        self.vocabulary_size: int = shards[0].record["vocabulary_size"] if shards else 0
+        self.tokenizer_hash: str = shards[0].record["tokenizer_hash"] if shards else ""
 
     @classmethod
     def open(cls, directory: Path | str, *, verify: bool = False) -> "Corpus":
@@ -281,6 +282,11 @@ class Corpus:
         if not corpus.documents:
             raise BrimfulError(f"the shards of {directory} hold no document; prepare more text")
         return corpus
+
+    def part(self, split: str) -> "Corpus | None":
+        """The documents on one side of the split, `train` or `validation`; None if there are none."""
+        corpus = Corpus(self.directory, [shard for shard in self.shards if shard.split == split])
+        return corpus if corpus.documents else None
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -6,7 +6,7 @@ sequences of pad tokens that enter no loss and no metric; what they leave of S i
 end (their offset is T); what predictions leave of M points at position 0 with label -100.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,22 +65,22 @@ class PackedBatch:
         index = torch.arange(sizes.numel(), device=sizes.device)
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
 
-    def to(self, device: torch.device | str) -> "PackedBatch":
-        """The same batch with its tensors on `device`."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device)
-
+    def map(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
+        """The same batch with `change` of each of its tensors."""
         return replace(
             self,
-            tokens=move(self.tokens),
-            positions=move(self.positions),
-            segments=move(self.segments),
-            offsets=move(self.offsets),
-            mlm_positions=None if self.mlm_positions is None else move(self.mlm_positions),
-            mlm_labels=None if self.mlm_labels is None else move(self.mlm_labels),
-            targets={name: move(tensor) for name, tensor in self.targets.items()},
+            tokens=change(self.tokens),
+            positions=change(self.positions),
+            segments=change(self.segments),
+            offsets=change(self.offsets),
+            mlm_positions=None if self.mlm_positions is None else change(self.mlm_positions),
+            mlm_labels=None if self.mlm_labels is None else change(self.mlm_labels),
+            targets={name: change(tensor) for name, tensor in self.targets.items()},
         )
+
+    def to(self, device: torch.device | str) -> "PackedBatch":
+        """The same batch with its tensors on `device`."""
+        return self.map(lambda tensor: tensor.to(device))
 
 
 def filler_lengths(room: int, max_length: int) -> list[int]:
@@ -89,6 +89,51 @@ def filler_lengths(room: int, max_length: int) -> list[int]:
     if room % max_length:
         lengths.append(room % max_length)
     return lengths
+
+
+def blank(
+    lengths: Sequence[int],
+    *,
+    max_length: int,
+    pad: int,
+    slots: int | None = None,
+    sequence_slots: int | None = None,
+    sequence_index: np.ndarray | None = None,
+) -> PackedBatch:
+    """A batch with room for sequences of these lengths, one after the other: all tokens are `pad`.
+
+    Args:
+        lengths: of the sequences, special tokens included, each 1 to `max_length`.
+        max_length: the longest that a sequence may be (filler sequences too).
+        slots: T; without it, exactly as many as the sequences need.
+        sequence_slots: S; without it, as many as there are sequences and filler sequences.
+        sequence_index: int64, which sequence of the data stands where.
+
+    Raises:
+        ValueError: a sequence is empty or too long, or the sequences do not fit (a bug in the caller).
+    """
+    used = sum(lengths)
+    T = used if slots is None else slots
+    if used > T or any(not 1 <= length <= max_length for length in lengths):
+        raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
+    all_lengths = [*lengths, *filler_lengths(T - used, max_length)]
+    S = len(all_lengths) if sequence_slots is None else sequence_slots
+    if len(all_lengths) > S:
+        raise ValueError(f"{len(all_lengths)} sequences do not fit {S} sequence slots")
+    offsets = np.full(S + 1, T, dtype=np.int32)
+    offsets[0] = 0
+    np.cumsum(all_lengths, out=offsets[1 : len(all_lengths) + 1])
+    starts = np.repeat(offsets[: len(all_lengths)], all_lengths)
+    return PackedBatch(
+        tokens=torch.from_numpy(np.full(T, pad, dtype=np.int32)),
+        positions=torch.from_numpy(np.arange(T, dtype=np.int32) - starts),
+        segments=torch.zeros(T, dtype=torch.uint8),
+        offsets=torch.from_numpy(offsets),
+        lengths=tuple(all_lengths),
+        real_sequences=len(lengths),
+        max_length=max_length,
+        sequence_index=sequence_index,
+    )
 
 
 def pack(
@@ -104,46 +149,24 @@ def pack(
     """Lay sequences one after the other into a batch of T = `slots` tokens and S = `sequence_slots`.
 
     Args:
-        sequences: token ids of each sequence, special tokens included, each 1 to `max_length` long.
-        max_length: the longest that a sequence may be (filler sequences too).
-        pad: the token that fills the slots no sequence uses.
-        slots: T; without it, exactly as many as the sequences need.
-        sequence_slots: S; without it, as many as there are sequences and filler sequences.
+        sequences: token ids of each sequence, special tokens included.
         segments: token types of each sequence; zeros without it.
-        sequence_index: int64, which sequence of the data stands where.
+        max_length, pad, slots, sequence_slots, sequence_index: as in `blank`.
 
     Raises:
-        ValueError: a sequence is empty or too long, or the sequences do not fit (a bug in the caller).
+        ValueError: as `blank` does.
     """
-    lengths = [len(sequence) for sequence in sequences]
-    used = sum(lengths)
-    T = used if slots is None else slots
-    if used > T or any(not 1 <= length <= max_length for length in lengths):
-        raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
-    filler = filler_lengths(T - used, max_length)
-    all_lengths = lengths + filler
-    S = len(all_lengths) if sequence_slots is None else sequence_slots
-    if len(all_lengths) > S:
-        raise ValueError(f"{len(all_lengths)} sequences do not fit {S} sequence slots")
-
-    tokens = np.full(T, pad, dtype=np.int32)
-    types = np.zeros(T, dtype=np.uint8)
-    offsets = np.full(S + 1, T, dtype=np.int32)
-    offsets[0] = 0
-    np.cumsum(all_lengths, out=offsets[1 : len(all_lengths) + 1])
-    if sequences:
-        np.concatenate(sequences, out=tokens[:used], casting="unsafe")
-        if segments is not None:
-            np.concatenate(segments, out=types[:used], casting="unsafe")
-    starts = np.repeat(offsets[: len(all_lengths)], all_lengths)
-    positions = np.arange(T, dtype=np.int32) - starts.astype(np.int32)
-    return PackedBatch(
-        tokens=torch.from_numpy(tokens),
-        positions=torch.from_numpy(positions),
-        segments=torch.from_numpy(types),
-        offsets=torch.from_numpy(offsets),
-        lengths=tuple(all_lengths),
-        real_sequences=len(lengths),
+    batch = blank(
+        [len(sequence) for sequence in sequences],
         max_length=max_length,
+        pad=pad,
+        slots=slots,
+        sequence_slots=sequence_slots,
         sequence_index=sequence_index,
     )
+    used = batch.real_tokens
+    if sequences:
+        np.concatenate(sequences, out=batch.tokens.numpy()[:used], casting="unsafe")
+        if segments is not None:
+            np.concatenate(segments, out=batch.segments.numpy()[:used], casting="unsafe")
+    return batch

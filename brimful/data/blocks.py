@@ -1,13 +1,14 @@
-"""The corpus as blocks: fixed sets of documents, each with one committed, memory-mapped plan an epoch.
+"""The corpus as blocks: each epoch shuffles the documents and deals them out; each block has one committed,
+memory-mapped plan.
 
 A plan says which sequences the block's documents yield and which row each lands in. It is a pure function
 of the corpus and of (seed, epoch, block) (and, where best-fit doesn't suffice, of the linear solver's
 version), so it can be made again at any time; on disk it is a cache that several processes share, written
-atomically with its commit record last.
+atomically with its commit record last. No table of all documents is held: which ones are in a block follows
+from a format-preserving permutation.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,36 +16,47 @@ import numpy as np
 
 from brimful.config import config_hash
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import Sequences, cut_documents
+from brimful.data.pairs import pair_pieces
+from brimful.data.sequences import (
+    SEQUENCE_ARRAYS,
+    Sequences,
+    SequencesConfig,
+    cut_documents,
+    single_segments,
+)
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, hash_words, permutation
+from brimful.randomness import derive_key, permutation, shuffled_index
 from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
 
 BLOCK_TOKENS = 64_000_000
+BLOCK_ROWS = 1000
+"""A block has at least about so many rows: what its last ones leave empty is then below a thousandth."""
+BLOCKS_PER_EPOCH = 16
+"""A small corpus is cut in so many blocks, if they have enough rows: a phase begins with a block."""
 _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
 """Another version of the solver may find another plan of as many rows."""
-_ARRAYS = ("shard", "begin", "length", "row_offsets", "order")
+_ARRAYS = (*SEQUENCE_ARRAYS, "row_offsets", "order")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackingConfig:
-    """How sequences are cut and share rows."""
+    """How long sequences are and how they share rows."""
 
     max_length: int = 128
-    """The most tokens in a sequence, [CLS] and [SEP] included."""
+    """The most tokens in a sequence, special ones included."""
     capacity: int = 1024
     """Token slots of a row."""
     max_sequences: int | None = None
     """The most sequences in a row; by default an eighth of the capacity."""
 
     def __post_init__(self) -> None:
-        if not 3 <= self.max_length <= self.capacity:
+        if not 5 <= self.max_length <= self.capacity:
             raise BrimfulError(
-                f"packing.max_length is {self.max_length}: it must be at least 3 and at most packing.capacity"
+                f"packing.max_length is {self.max_length}: it must be at least 5 and at most packing.capacity"
                 f" ({self.capacity})"
             )
         if self.max_sequences is not None and self.max_sequences < 1:
@@ -57,34 +69,17 @@ class PackingConfig:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Documents to train on and documents held out, int64 indices each."""
-
-    training: np.ndarray
-    validation: np.ndarray
-
-
-def split_documents(corpus: Corpus) -> Split:
-    """The split that `prepare` made.
-
-    Raises:
-        BrimfulError: nothing is left to train on.
-    """
-    held_out = np.repeat(
-        [shard.split == "validation" for shard in corpus.shards], [shard.documents for shard in corpus.shards]
-    )
-    if held_out.all():
-        raise BrimfulError(f"{corpus.directory} holds no training documents; prepare more text")
-    return Split(np.flatnonzero(~held_out), np.flatnonzero(held_out))
-
-
-@dataclass(frozen=True)
 class Block:
-    """A block's sequences and rows: row r holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`."""
+    """A block's sequences and rows: row r holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`.
+
+    Attributes:
+        max_length: the longest that one of its sequences may be.
+    """
 
     sequences: Sequences
     row_offsets: np.ndarray
     order: np.ndarray
+    max_length: int
     efficiency: float
     padded_efficiency: float
     digest: str
@@ -100,44 +95,46 @@ class Block:
 
 
 class Blocks:
-    """The blocks of one set of documents, planned on demand.
+    """The blocks of a corpus, planned on demand.
 
     Args:
-        documents: int64, indices over the whole corpus, ascending.
         directory: where plans are committed.
     """
 
     def __init__(
-        self, corpus: Corpus, documents: np.ndarray, config: PackingConfig, seed: int, directory: Path
+        self, corpus: Corpus, packing: PackingConfig, sequences: SequencesConfig, seed: int, directory: Path
     ) -> None:
         self.corpus = corpus
-        self.documents = documents
-        self.config = config
+        self.packing = packing
+        self.sequences = sequences
         self.seed = seed
         self.directory = directory
-        self.count = max(1, round(corpus.tokens / BLOCK_TOKENS))
+        least = BLOCK_ROWS * packing.capacity
+        tokens = min(max(corpus.tokens // BLOCKS_PER_EPOCH, least), BLOCK_TOKENS)
+        self.count = min(max(1, round(corpus.tokens / tokens)), corpus.documents)
 
-    @cached_property
-    def _block_of_document(self) -> np.ndarray:
-        hashes = hash_words(derive_key(self.seed, "blocks"), self.documents)
-        return (hashes % np.uint64(self.count)).astype(np.int64)
-
-    def order(self, epoch: int) -> np.ndarray:
-        """The order in which an epoch visits the blocks."""
-        return permutation(self.count, derive_key(self.seed, "block order", epoch))
+    def documents(self, epoch: int, block: int) -> np.ndarray:
+        """int64: the documents of a block, ascending."""
+        size = self.corpus.documents
+        places = np.arange(block * size // self.count, (block + 1) * size // self.count)
+        return np.sort(shuffled_index(derive_key(self.seed, "documents", epoch), places, size))
 
     def row_order(self, epoch: int, block: int, rows: int) -> np.ndarray:
         """The order in which an epoch visits a block's rows."""
         return permutation(rows, derive_key(self.seed, "row order", epoch, block))
 
+    def next(self, epoch: int, block: int) -> tuple[int, int]:
+        """Epoch and number of the block after this one."""
+        return (epoch, block + 1) if block + 1 < self.count else (epoch + 1, 0)
+
     def open(self, epoch: int, block: int) -> Block:
         """A block's plan for an epoch: from disk if it is committed there, else made and committed."""
-        stem = self.directory / f"epoch-{epoch:04d}-block-{block:05d}"
+        stem = self._stem(epoch, block)
         record_path = stem.with_suffix(".json")
         inputs = config_hash(
             [
-                *(self.corpus.fingerprint, self.config, self.seed, epoch, block),
-                *(len(self.documents), self.count, _PLANNER),
+                *(self.corpus.fingerprint, self.packing, self.sequences, self.seed, epoch, block),
+                *(self.count, _PLANNER),
             ]
         )
         while True:
@@ -153,30 +150,43 @@ class Blocks:
             except FileNotFoundError:
                 continue  # another rank, ahead of this one, has dropped it in between
         return Block(
-            Sequences(arrays["shard"], arrays["begin"], arrays["length"]),
+            Sequences(*(arrays[name] for name in SEQUENCE_ARRAYS)),
             arrays["row_offsets"],
             arrays["order"],
+            self.packing.max_length,
             record["efficiency"],
             record["padded_efficiency"],
             config_hash(record["files"]),
         )
 
+    def _stem(self, epoch: int, block: int) -> Path:
+        return self.directory / f"epoch-{epoch:04d}-block-{block:05d}-length-{self.packing.max_length}"
+
+    def cut(self, epoch: int, block: int) -> Sequences:
+        """The sequences of a block, in the order of its documents."""
+        config = self.sequences
+        room = self.packing.max_length - config.special_tokens
+        key = derive_key(self.seed, "cuts", epoch)
+        pieces = cut_documents(self.corpus, self.documents(epoch, block), room, config, key)
+        if not config.paired:
+            return single_segments(pieces.shard, pieces.begin, pieces.end - pieces.begin)
+        return pair_pieces(
+            pieces,
+            [np.asarray(shard.sentence_bits) for shard in self.corpus.shards],
+            room,
+            swap=config.kind == "sop",
+            key=derive_key(self.seed, "pairs", epoch, block),
+        )
+
     def _plan(self, stem: Path, record_path: Path, inputs: str, epoch: int, block: int) -> dict:
-        documents = self.documents[self._block_of_document == block]
-        sequences = cut_documents(self.corpus, documents, self.config.max_length)
+        sequences = self.cut(epoch, block)
         counts = count_lengths(sequences.length)
         plan = self._planned(counts)
         row_offsets, order = assign(plan, sequences.length, derive_key(self.seed, "assign", epoch, block))
-        values = dict(
-            zip(
-                _ARRAYS,
-                (sequences.shard, sequences.begin, sequences.length, row_offsets, order),
-                strict=True,
-            )
-        )
-        files = [Path(f"{stem}.{name}.npy") for name in values]
+        values = [*(getattr(sequences, name) for name in SEQUENCE_ARRAYS), row_offsets, order]
+        files = [Path(f"{stem}.{name}.npy") for name in _ARRAYS]
         with atomic_files(record_path, files) as temporaries:
-            for temporary, value in zip(temporaries, values.values(), strict=True):
+            for temporary, value in zip(temporaries, values, strict=True):
                 with open(temporary, "wb") as file:
                     np.save(file, value)
         return commit(
@@ -187,25 +197,22 @@ class Blocks:
             sequences=plan.sequences,
             tokens=plan.tokens,
             efficiency=plan.efficiency,
-            padded_efficiency=padded_efficiency(counts, self.config.max_length),
+            padded_efficiency=padded_efficiency(counts, self.packing.max_length),
         )
 
     def _planned(self, counts: np.ndarray) -> Plan:
         """Best-fit, which is a pure function on any machine, if it comes within a thousandth of its bound."""
-        plan = best_fit(counts, self.config.capacity, self.config.depth)
+        plan = best_fit(counts, self.packing.capacity, self.packing.depth)
         if plan.rows_above_bound <= plan.rows / 1000:
             return plan
-        return cutting_stock(counts, self.config.capacity, self.config.depth)
+        return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
     def packing_factor(self) -> float:
         """Sequences in a row on average, in the block that a run begins with."""
-        documents = self.documents[self._block_of_document == self.order(0)[0]]
-        return self._planned(
-            count_lengths(cut_documents(self.corpus, documents, self.config.max_length).length)
-        ).packing_factor
+        return self._planned(count_lengths(self.cut(0, 0).length)).packing_factor
 
     def drop(self, epoch: int, block: int) -> None:
         """Forget a plan that is no longer needed (it can be made again)."""
-        for path in self.directory.glob(f"epoch-{epoch:04d}-block-{block:05d}.*"):
+        for path in self.directory.glob(f"{self._stem(epoch, block).name}.*"):
             if not path.name.startswith(TEMPORARY):
                 path.unlink(missing_ok=True)

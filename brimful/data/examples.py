@@ -158,6 +158,10 @@ class ExampleStream:
         """The cursor of a new run."""
         return {"epoch": 0, "example": 0}
 
+    def tokens(self, cursor: Cursor) -> dict[str, int]:
+        """Nothing: there are no sources to tell apart."""
+        return {}
+
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
         epoch, start = cursor["epoch"], cursor["example"]

@@ -1,18 +1,26 @@
-"""Dynamic masking for masked language modelling (Devlin et al., 2019; whole words: Cui et al., 2021).
+"""Dynamic masking for masked language modelling: tokens (Devlin et al., 2019), whole words (Cui et al., 2021)
+or spans of words (Joshi et al., 2020).
 
 Every draw is a hash of (seed, epoch, sequence, position), so masks are new each epoch, and the same whatever
-row, worker or rank a sequence comes to. A word is masked all or nothing, with
-probability `rate`, so the expected share of masked tokens is `rate` whatever the words' lengths. Each piece
-of a masked word draws its own replacement.
+row, worker or rank a sequence comes to. Each word is masked all or nothing, with probability `rate`, so the
+expected share of masked tokens is `rate` whatever the words' lengths, and wherever a word stands.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
+from brimful.compiled import compiled
 from brimful.data.batch import IGNORED
+from brimful.data.draws import mix_word
 from brimful.errors import BrimfulError
-from brimful.randomness import mix
+
+LONGEST_SPAN = 10
+_SPAN_LENGTHS = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
+SPAN_SURVIVAL = 1 - np.concatenate([[0], np.cumsum(_SPAN_LENGTHS / _SPAN_LENGTHS.sum())[:-1]])
+"""Probability that a span has more than 0, 1, 2 ... words: geometric (p = 0.2), at most ten (Joshi, 3.1)."""
 
 _SCALE = 1.0 / (1 << 32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -23,20 +31,36 @@ _S32 = np.uint64(32)
 class MaskingConfig:
     """Which tokens a model must predict, and what it sees in their place."""
 
-    rate: float = 0.3
+    rate: float = 0.15
     """Expected share of tokens to predict."""
-    whole_words: bool = True
-    """Mask all pieces of a word or none; false draws every token by itself."""
+    final_rate: float | None = None
+    """The rate at the end of the run, approached evenly; by default it stays as it is."""
+    unit: Literal["words", "tokens", "spans"] = "words"
+    """What is masked all or nothing: words, tokens, or spans of 1 to 10 words."""
+    together: bool = False
+    """Whether the pieces of a word are all shown as [MASK], random or as they are; false draws for each."""
     mask_share: float = 0.8
     """Share of predicted tokens shown as [MASK]."""
     random_share: float = 0.1
     """Share shown as a random token; the rest is shown as it is."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise BrimfulError(f"masking.rate is {self.rate}: it is a share, from 0 to 1")
+        for name in ("rate", "final_rate"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 <= rate <= 1:
+                raise BrimfulError(f"masking.{name} is {rate}: it is a share, from 0 to 1")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
             raise BrimfulError("masking.mask_share and masking.random_share must add up to at most 1")
+
+    def rate_at(self, progress: float) -> float:
+        """The rate when this share of the run is done."""
+        final = self.rate if self.final_rate is None else self.final_rate
+        return self.rate + (final - self.rate) * min(progress, 1.0)
+
+    @property
+    def highest_rate(self) -> float:
+        """The highest rate of the run."""
+        return max(self.rate, self.rate_at(1.0))
 
 
 @dataclass(frozen=True)
@@ -45,7 +69,7 @@ class Vocabulary:
 
     Attributes:
         mask: id of [MASK].
-        ordinary: int32, ids that may replace a token (no special tokens).
+        ordinary: int32, ids that may replace a token: no special and no unused ones.
     """
 
     mask: int
@@ -60,60 +84,159 @@ def prediction_slots(tokens: int, rate: float) -> int:
     return min(tokens, -(-int(expected + spread) // 8) * 8)
 
 
-def mask_tokens(
-    tokens: np.ndarray,
-    positions: np.ndarray,
+@lru_cache
+def span_start_rate(rate: float) -> float:
+    """With what probability a word starts a span, so that each word is in one with probability `rate`.
+
+    A word is in none if no span begins so near before it that it reaches it: the product of (1 - start rate *
+    survival) over the ten words that may. Solved by bisection.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        covered = 1 - np.prod(1 - middle * SPAN_SURVIVAL)
+        low, high = (middle, high) if covered < rate else (low, middle)
+    return high if rate else 0.0
+
+
+@compiled
+def _choose(
     word_starts: np.ndarray,
     maskable: np.ndarray,
-    sequence_keys: np.ndarray,
+    offsets: np.ndarray,
+    keys: np.ndarray,
+    rate: float,
+    by_token: bool,
+    spans: bool,
+    survival: np.ndarray,
+    chosen: np.ndarray,
+    word_draws: np.ndarray,
+) -> int:
+    """Write the predictions' indices and the draws of their words; returns how many there are.
+
+    With `spans`, `rate` is that of starts. Those that begin before the first word count too, or its
+    neighbourhood would be masked less often.
+    """
+    n = 0
+    for sequence in range(len(keys)):
+        key = keys[sequence]
+        begins, hidden, left, draw = True, False, 0, np.uint64(0)
+        for index in range(offsets[sequence], offsets[sequence + 1]):
+            if not maskable[index]:
+                begins = True
+                continue
+            place = np.uint64(index - offsets[sequence])
+            if begins and spans:
+                left = 0
+                for before in range(len(survival) - 1, 0, -1):
+                    # Counters below those of positions.
+                    draw = mix_word(key - place * np.uint64(16) - np.uint64(before))
+                    left = max(left - 1, _span(draw, rate, survival))
+            if begins or by_token or word_starts[index]:
+                draw = mix_word(key + place)
+                if spans:
+                    left = max(left - 1, _span(draw, rate, survival))
+                    hidden = left > 0
+                else:
+                    hidden = np.float64(draw >> _S32) * _SCALE < rate
+            begins = False
+            if hidden:
+                chosen[n], word_draws[n] = index, draw
+                n += 1
+    return n
+
+
+@compiled
+def _span(draw: np.uint64, rate: float, survival: np.ndarray) -> int:
+    """How many words the span that this draw starts has; 0 if it starts none."""
+    if np.float64(draw >> _S32) * _SCALE >= rate:
+        return 0
+    length, chance = 0, np.float64(mix_word(draw) >> _S32) * _SCALE
+    while length < len(survival) and chance < survival[length]:
+        length += 1
+    return length
+
+
+@compiled
+def _hide(
+    tokens: np.ndarray,
+    offsets: np.ndarray,
+    keys: np.ndarray,
+    chosen: np.ndarray,
+    word_draws: np.ndarray,
+    together: bool,
+    mask_share: float,
+    random_share: float,
+    mask: int,
+    ordinary: np.ndarray,
+    labels: np.ndarray,
+) -> None:
+    """Write the labels of the predictions, and in `tokens` what is shown in their place."""
+    sequence = 0
+    for n in range(len(chosen)):
+        index = chosen[n]
+        while offsets[sequence + 1] <= index:
+            sequence += 1
+        labels[n] = tokens[index]
+        draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
+        fate = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
+        if fate < mask_share:
+            tokens[index] = mask
+        elif fate < mask_share + random_share:
+            tokens[index] = ordinary[np.int64(mix_word(draw) % np.uint64(len(ordinary)))]
+
+
+def mask_tokens(
+    tokens: np.ndarray,
+    offsets: np.ndarray,
+    word_starts: np.ndarray,
+    maskable: np.ndarray,
+    keys: np.ndarray,
     config: MaskingConfig,
     vocabulary: Vocabulary,
+    *,
+    rate: float,
     slots: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Choose the predictions of a micro-batch and hide them.
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Choose the predictions of a micro-batch and hide them, in place.
 
     Args:
-        tokens: int32 (T,), ids.
-        positions: int32 (T,), place within the sequence.
-        word_starts: bool (T,), true where a word starts; a sequence starts one.
+        tokens: int32 (T,), ids; what the model sees afterwards.
+        offsets: int32 (n + 1,), where sequences begin, and the end of the last one.
+        word_starts: bool (T,), true where a word starts; the first token of a segment starts one.
         maskable: bool (T,), false for special tokens and filler.
-        sequence_keys: uint64 (T,), a hash of (seed, epoch, sequence) for each token's sequence.
+        keys: uint64 (n,), a hash of (seed, epoch, sequence) for each sequence.
         vocabulary: the ids to hide tokens behind.
+        rate: expected share of tokens to predict.
         slots: M; predictions beyond it are dropped by whole words, those that drew highest first.
 
     Returns:
-        tokens int32 (T,) as the model sees them; mlm_positions and mlm_labels int64 (M,), in order of
-        position, padded with 0 and -100 if `slots` is given; the number of predictions that didn't fit.
+        mlm_positions and mlm_labels int64 (M,), in order of position, padded with 0 and -100 if `slots` is
+        given; the number of predictions that didn't fit.
     """
-    draws = mix(sequence_keys + positions.astype(np.uint64))
-    chance = (draws >> _S32) * _SCALE
-    if config.whole_words:
-        starts = word_starts | ~maskable
-        starts[0] = True
-        word = np.cumsum(starts) - 1
-        chance = chance[np.flatnonzero(starts)][word]
-    chosen = np.flatnonzero((chance < config.rate) & maskable)
+    chosen = np.empty(len(tokens), dtype=np.int64)
+    word_draws = np.empty(len(tokens), dtype=np.uint64)
+    spans = config.unit == "spans"
+    chance = span_start_rate(rate) if spans else rate
+    n = _choose(
+        *(word_starts, maskable, offsets, keys, chance, config.unit == "tokens", spans, SPAN_SURVIVAL),
+        *(chosen, word_draws),
+    )
+    chosen, word_draws = chosen[:n], word_draws[:n]
     dropped = 0
-    if slots is not None and len(chosen) > slots:
-        # Words are atomic and share one chance, so dropping every chance from the first that doesn't fit on
-        # never splits one.
-        ranked = np.sort(chance[chosen])
-        keep = chance[chosen] < ranked[slots]
-        dropped = int(len(chosen) - keep.sum())
-        chosen = chosen[keep]
-
-    labels = tokens[chosen].astype(np.int64)
-    fate = (draws[chosen] & _LOW) * _SCALE
-    shown = tokens.copy()
-    hidden = fate < config.mask_share
-    shown[chosen[hidden]] = vocabulary.mask
-    swapped = ~hidden & (fate < config.mask_share + config.random_share)
-    which = mix(draws[chosen[swapped]]) % np.uint64(len(vocabulary.ordinary))
-    shown[chosen[swapped]] = vocabulary.ordinary[which.astype(np.int64)]
-
+    if slots is not None and n > slots:
+        # The pieces of a word have one draw, so dropping every draw from the first that doesn't fit on never
+        # splits a word.
+        keep = word_draws < np.sort(word_draws)[slots]
+        dropped = n - int(keep.sum())
+        chosen, word_draws = chosen[keep], word_draws[keep]
     size = len(chosen) if slots is None else slots
-    mlm_positions = np.zeros(size, dtype=np.int64)
-    mlm_labels = np.full(size, IGNORED, dtype=np.int64)
-    mlm_positions[: len(chosen)] = chosen
-    mlm_labels[: len(chosen)] = labels
-    return shown, mlm_positions, mlm_labels, dropped
+    positions = np.zeros(size, dtype=np.int64)
+    positions[: len(chosen)] = chosen
+    labels = np.full(size, IGNORED, dtype=np.int64)
+    _hide(
+        *(tokens, offsets, keys, chosen, word_draws),
+        *(config.together, config.mask_share, config.random_share, vocabulary.mask, vocabulary.ordinary),
+        labels,
+    )
+    return positions, labels, dropped

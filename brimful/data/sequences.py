@@ -1,34 +1,77 @@
 """Documents -> sequences: whole sentences of one document, at most so many tokens (RoBERTa's FULL-SENTENCES
-within document borders; Liu et al., 2019, section 4.2).
+within document borders; Liu et al., 2019, section 4.2), plain chunks, or pairs of segments (`pairs`).
 
-A sequence is a range of a shard's tokens, so nothing is copied and lengths are known without reading a
-token. Every token of every document is in exactly one sequence; no tail is dropped.
+A sequence is one or two ranges of a shard's tokens, so nothing is copied and lengths are known without
+reading a token. Every token of every document is in exactly one sequence of an epoch; no tail is dropped.
+Where a document is cut first is drawn anew each epoch, so that no border stays.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 
 from brimful.compiled import compiled
 from brimful.corpus.shards import Corpus
+from brimful.data.draws import mix_word
+from brimful.errors import BrimfulError
+from brimful.randomness import hash_words
 
 SPECIAL_TOKENS = 2
 """[CLS] before a sequence and [SEP] after it."""
+PAIR_SPECIAL_TOKENS = 3
+"""And [SEP] between two segments."""
+
+_UNIT = 1.0 / (1 << 32)
+_S32 = np.uint64(32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequencesConfig:
+    """How documents become sequences."""
+
+    kind: Literal["sentences", "chunks", "nsp", "sop"] = "sentences"
+    """sentences: as many whole ones as fit; chunks: as many tokens as fit, cut at words; nsp: two segments,
+    for half of them the second from another document (BERT); sop: two segments, half swapped (ALBERT)."""
+    short_share: float = 0.0
+    """Share of sequences that get a shorter limit, drawn from 2 to max_length (BERT has 0.1)."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.short_share <= 1:
+            raise BrimfulError(f"sequences.short_share is {self.short_share}: it is a share, from 0 to 1")
+
+    @property
+    def paired(self) -> bool:
+        """Whether sequences have two segments."""
+        return self.kind in ("nsp", "sop")
+
+    @property
+    def special_tokens(self) -> int:
+        """The most special tokens in a sequence."""
+        return PAIR_SPECIAL_TOKENS if self.paired else SPECIAL_TOKENS
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Ranges of tokens.
+    """Ranges of tokens. Those without a second segment have 0 as its length, and pair -100.
 
     Attributes:
         shard: uint32 (n,), index into the corpus's shards.
         begin: int64 (n,), first token within the shard.
-        length: int32 (n,), tokens including the special ones.
+        length: int32 (n,), tokens including the special ones and those of the second segment.
+        second_shard, second_begin: where the second segment is, uint32 and int64 (n,), or (0,) if there are
+            no pairs.
+        second_length: int32 (n,) or (0,), its tokens, no special ones among them.
+        pair: int8 (n,) or (0,): 0 = the second segment follows the first, 1 = it does not, -100 = none.
     """
 
     shard: np.ndarray
     begin: np.ndarray
     length: np.ndarray
+    second_shard: np.ndarray
+    second_begin: np.ndarray
+    second_length: np.ndarray
+    pair: np.ndarray
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -38,71 +81,125 @@ class Sequences:
         return (self.shard[index].astype(np.uint64) << np.uint64(48)) | self.begin[index].astype(np.uint64)
 
 
+SEQUENCE_ARRAYS = tuple(field.name for field in fields(Sequences))
+
+
+def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) -> Sequences:
+    """Sequences without pairs: `tokens` (n,) of each, special ones not counted."""
+    return Sequences(
+        shard.astype(np.uint32),
+        begin.astype(np.int64),
+        (tokens + SPECIAL_TOKENS).astype(np.int32),
+        np.empty(0, np.uint32),
+        np.empty(0, np.int64),
+        np.empty(0, np.int32),
+        np.empty(0, np.int8),
+    )
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What documents are cut into, in the order of the documents: ranges of tokens, no special ones.
+
+    Attributes:
+        document: int64 (n,), index over the whole corpus.
+        shard: uint32 (n,).
+        begin, end: int64 (n,), within the shard.
+    """
+
+    document: np.ndarray
+    shard: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+
+
 @compiled
-def _bit(bits: np.ndarray, index: int) -> bool:
-    return (bits[index >> 3] >> (index & 7)) & 1 != 0
+def _last_bit(bits: np.ndarray, low: int, high: int) -> int:
+    """The last index in low + 1 ... high whose bit is set, else `low`."""
+    index = high
+    while index > low and not (bits[index >> 3] >> (index & 7)) & 1:
+        index -= 1
+    return index
 
 
 @compiled
 def _cut(
     offsets: np.ndarray,
     documents: np.ndarray,
+    keys: np.ndarray,
     sentence_bits: np.ndarray,
     word_bits: np.ndarray,
     room: int,
-    begins: np.ndarray,
-    ends: np.ndarray,
+    sentences: bool,
+    short_share: float,
+    pieces: np.ndarray,
 ) -> int:
-    """Cut `documents` at the last sentence start within `room` tokens, else word start, else anywhere."""
+    """Cut `documents` at the last sentence start within `room` tokens, else word start, else anywhere.
+
+    A document's first piece has a limit drawn from 1 to `room`, and each other one with probability
+    `short_share`, if there is a good place to cut before it. Rows of `pieces`, int64 (m, 3), get the
+    document's place in `documents`, begin and end; returns how many pieces there are, which may be above m.
+    """
     n = 0
-    for document in documents:
-        begin, end = offsets[document], offsets[document + 1]
+    preferred = sentence_bits if sentences else word_bits
+    for place in range(len(documents)):
+        begin, end = offsets[documents[place]], offsets[documents[place] + 1]
+        first = end - begin > room
         while begin < end:
+            limit = room
+            if first or short_share > 0:
+                draw = mix_word(keys[place] + np.uint64(begin))
+                size = np.int64(np.float64(draw & np.uint64(0xFFFFFFFF)) * _UNIT * room) + 1
+                if first or np.float64(draw >> _S32) * _UNIT < short_share:
+                    limit = size
+            first = False
             cut = end
-            if end - begin > room:
-                cut = begin + room
-                while cut > begin and not _bit(sentence_bits, cut):
-                    cut -= 1
+            if end - begin > limit:
+                cut = _last_bit(preferred, begin, begin + limit)
                 if cut == begin:
-                    cut = begin + room
-                    while cut > begin and not _bit(word_bits, cut):
-                        cut -= 1
-                if cut == begin:
-                    cut = begin + room
-            if n < len(begins):
-                begins[n], ends[n] = begin, cut
+                    cut = end
+                    if end - begin > room:
+                        cut = _last_bit(preferred, begin, begin + room)
+                        if cut == begin:
+                            cut = _last_bit(word_bits, begin, begin + room)
+                        if cut == begin:
+                            cut = begin + room
+            if n < len(pieces):
+                pieces[n, 0], pieces[n, 1], pieces[n, 2] = place, begin, cut
             n += 1
             begin = cut
     return n
 
 
-def cut_documents(corpus: Corpus, documents: np.ndarray, max_length: int) -> Sequences:
-    """The sequences of these documents, in the order of the documents.
+def cut_documents(
+    corpus: Corpus, documents: np.ndarray, room: int, config: SequencesConfig, key: np.uint64
+) -> Pieces:
+    """The pieces of these documents.
 
     Args:
         documents: int64 (n,), ascending indices over the whole corpus (shard after shard).
-        max_length: the most tokens of a sequence, special tokens included (at least 3).
+        room: the most tokens of a piece (at least 1).
+        key: decides where documents are cut first, and which pieces are short.
     """
-    room = max_length - SPECIAL_TOKENS
     first = np.cumsum([0] + [shard.documents for shard in corpus.shards])
-    parts = []
+    parts = [Pieces(*(np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.int64, np.int64)))]
     for index, shard in enumerate(corpus.shards):
         low, high = np.searchsorted(documents, first[index : index + 2])
         local = np.asarray(documents[low:high] - first[index], dtype=np.int64)
         if not len(local):
             continue
-        offsets = np.asarray(shard.offsets, dtype=np.int64)
-        arguments = (offsets, local, shard.sentence_bits, shard.word_bits, room)
-        guess = len(local) + int((offsets[local + 1] - offsets[local]).sum()) // max(room // 2, 1) + 1
-        begins, ends = np.empty(guess, dtype=np.int64), np.empty(guess, dtype=np.int64)
-        n = _cut(*arguments, begins, ends)
-        if n > guess:
-            begins, ends = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-            _cut(*arguments, begins, ends)
-        begins, ends = begins[:n], ends[:n]
-        parts.append(
-            (np.full(n, index, dtype=np.uint32), begins, (ends - begins + SPECIAL_TOKENS).astype(np.int32))
+        offsets = np.asarray(shard.offsets).view(np.int64)
+        arguments = (
+            *(offsets, local, hash_words(key, documents[low:high])),
+            *(np.asarray(shard.sentence_bits), np.asarray(shard.word_bits)),
+            *(room, config.kind != "chunks", config.short_share),
         )
-    if not parts:
-        return Sequences(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int32))
-    return Sequences(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        tokens = int((offsets[local + 1] - offsets[local]).sum())
+        pieces = np.empty((2 * len(local) + 2 * tokens // room + 1, 3), dtype=np.int64)
+        n = _cut(*arguments, pieces)
+        if n > len(pieces):
+            pieces = np.empty((n, 3), dtype=np.int64)
+            _cut(*arguments, pieces)
+        place, begin, end = pieces[:n].T
+        parts.append(Pieces(documents[low:high][place], np.full(n, index, np.uint32), begin, end))
+    return Pieces(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Pieces)))

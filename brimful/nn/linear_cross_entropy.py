@@ -39,6 +39,21 @@ LEAST = 256
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 
+def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Sum of weights * cross-entropy, () in float32 at least: of masked tokens, sequences, pairs or tokens.
+
+    Args:
+        scores: (N, classes); N is M, S or T.
+        labels: int64 (N,), -100 where there is none.
+        weights: (N,), what each counts; 1 by default. They get no gradient.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if weights is None:
+        return F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
+    losses = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="none")
+    return (losses * weights.detach()).sum()
+
+
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
 ) -> Tensor:
@@ -64,12 +79,7 @@ def linear_cross_entropy(
             plain form is taken, F.cross_entropy raises IndexError.
     """
     if len(labels) * len(weight) * 4 < SMALL:
-        scores = F.linear(hidden, weight, bias)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        if weights is None:
-            return F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
-        losses = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="none")
-        return (losses * weights.detach()).sum()
+        return cross_entropy_sum(F.linear(hidden, weight, bias), labels, weights)
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind):
         hidden = hidden.to(torch.get_autocast_dtype(kind))

@@ -18,8 +18,8 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, text_length
+from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.evaluate import classification_figures
-from brimful.objectives.losses import cross_entropy_sum
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table

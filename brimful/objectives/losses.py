@@ -5,27 +5,10 @@ what is packed beside a sequence changes nothing: filler, empty sequences and un
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.data.batch import IGNORED, PackedBatch
 from brimful.precision.policy import widen
-
-
-def cross_entropy_sum(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sum of the cross-entropy, () in float32 at least: of masked tokens, of sequences, pairs or tokens.
-
-    Its weight is `count(labels)`; with `prediction_weights` it is `predicted_sequences`.
-
-    Args:
-        logits: (N, classes); N is M, S or T.
-        labels: int64 (N,), -100 where there is none.
-        weights: (N,), what each counts; 1 by default.
-    """
-    if weights is None:
-        return F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="sum")
-    losses = F.cross_entropy(widen(logits), labels, ignore_index=IGNORED, reduction="none")
-    return (losses * weights).sum()
 
 
 def count(labels: Tensor) -> float:

@@ -9,11 +9,10 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from brimful.nn.linear_cross_entropy import cross_entropy_sum, linear_cross_entropy
 from brimful.objectives.losses import (
     correct_and_count,
     count,
-    cross_entropy_sum,
     predicted_sequences,
     prediction_weights,
 )
@@ -32,12 +31,12 @@ class MaskedLM:
     compiles: ClassVar[bool] = True
 
     def __init__(
-        self, head: MaskedLMHead, validation: list[PackedBatch], loss_mean: LossMean = "tokens"
+        self, head: MaskedLMHead, validation: dict[str, list[PackedBatch]], loss_mean: LossMean = "tokens"
     ) -> None:
         """
         Args:
             head: trained beside the encoder.
-            validation: held-out batches.
+            validation: held-out batches of each source.
             loss_mean: "tokens": every prediction counts the same; "sequences": every sequence that has
                 predictions does, as without packing where each is its own batch entry (Krell et al. 2021,
                 section 3.2.3).
@@ -78,20 +77,25 @@ class MaskedLM:
         """Mean loss and accuracy over the held-out predictions, whose masks never change.
 
         `loss` is the mean that is trained; `token_loss`, where that is another one, and `accuracy` are means
-        over predictions.
+        over predictions. Where there are several sources, each has its own too: `loss.SOURCE`.
         """
-        sums = {name: [0.0, 0.0] for name in self.figures}
-        for batch in self.validation[runtime.world.rank :: runtime.world.size]:
-            batch = batch.to(runtime.device)
-            with runtime.autocast():
-                measured = self.measure(encoder(batch), batch)
-            for name, (total, weight) in measured.items():
-                sums[name][0] += total
-                sums[name][1] += weight
-        names = list(sums)
-        flat = runtime.world.sum([value for name in names for value in sums[name]])
-        means = zip(names, flat[::2], flat[1::2], strict=True)
-        return {name: total / weight for name, total, weight in means if weight}
+        sums = {(name, source): [0.0, 0.0] for name in self.figures for source in self.validation}
+        for source, batches in self.validation.items():
+            for batch in batches[runtime.world.rank :: runtime.world.size]:
+                batch = batch.to(runtime.device)
+                with runtime.autocast():
+                    measured = self.measure(encoder(batch), batch)
+                for name, (total, weight) in measured.items():
+                    sums[name, source][0] += total
+                    sums[name, source][1] += weight
+        flat = runtime.world.sum([value for pair in sums.values() for value in pair])
+        totals: dict[str, list[float]] = {}
+        for (name, source), total, weight in zip(sums, flat[::2], flat[1::2], strict=True):
+            for figure in (name, f"{name}.{source}")[: len(self.validation)]:
+                entry = totals.setdefault(figure, [0.0, 0.0])
+                entry[0] += total
+                entry[1] += weight
+        return {figure: total / weight for figure, (total, weight) in totals.items() if weight}
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """Each of `figures` on one batch, as a sum and its weight: hidden (T, hidden)."""
@@ -125,7 +129,7 @@ class MaskedLMAndPairs(MaskedLM):
     head: PretrainingHead
 
     def __init__(
-        self, head: PretrainingHead, validation: list[PackedBatch], loss_mean: LossMean = "tokens"
+        self, head: PretrainingHead, validation: dict[str, list[PackedBatch]], loss_mean: LossMean = "tokens"
     ) -> None:
         """See `MaskedLM`."""
         super().__init__(head, validation, loss_mean)

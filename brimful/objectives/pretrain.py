@@ -1,106 +1,41 @@
 """Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.config import build, config_hash, read_yaml, require_positive, verb
-from brimful.console import say, warn
+from brimful.config import build, config_hash, read_yaml, verb
+from brimful.console import say
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenization.tokenizer import special_ids
-from brimful.data.batch import PackedBatch
-from brimful.data.blocks import Blocks, PackingConfig, split_documents
-from brimful.data.masking import MaskingConfig
-from brimful.data.rows import RowStream, SequenceReader
+from brimful.data.blocks import Blocks
+from brimful.data.mixture import open_sources, parse_sources
+from brimful.data.reader import SequenceReader
+from brimful.data.sources import Source
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead
+from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.interop import save_model
-from brimful.objectives.masked_lm import LossMean, MaskedLM
-from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
-from brimful.packing.hyperparameters import Keep, suggest
-from brimful.precision.policy import Precision, resolve
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.objectives.pretrain_config import PretrainConfig
+from brimful.objectives.pretrain_data import (
+    longest_sequence,
+    make_sources,
+    make_stream,
+    run_phases,
+    validation_batches,
+)
+from brimful.packing.hyperparameters import suggest
+from brimful.precision.policy import resolve
 from brimful.storage import sweep
 from brimful.train.objective import Runtime
-from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
-from brimful.train.trainer import Trainer, TrainerConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    """Train an encoder from random weights on prepared shards."""
-
-    data: str | None = None
-    """Folder made by `brimful prepare`."""
-    out: str | None = None
-    """Run directory to create; the encoder ends up in RUN/encoder."""
-    resume: str | None = None
-    """Run directory of an interrupted run: go on with its own configuration."""
-    model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
-    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024 (modern: 22x768, 28x1024)."""
-    architecture: Literal["modern", "bert", "prenorm"] = "modern"
-    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
-    BERT with pre-LN (Megatron-BERT)."""
-    seed: int = 0
-    """Decides weights, order, packing neighbours and masks."""
-    rows_per_update: int = 4
-    """Rows that one update sees, over all ranks."""
-    rows_per_micro_batch: int = 1
-    """Rows that one forward and backward pass takes."""
-    unpacked_batch_size: int | None = None
-    """In place of rows_per_update: sequences in an update of a recipe without packing, to be followed."""
-    unpacked_keep: Keep = "sequences"
-    """Follow it with as many sequences an update: this sets rows_per_update; or with as many rows: this sets
-    rows_per_update to the batch size, and AdamW's betas to their power of the sequences in a row."""
-    loss_mean: LossMean = "tokens"
-    """What the loss is a mean over: predictions; or sequences, each counting the same whatever its length, as
-    the Packed-BERT paper has it."""
-    precision: Precision = "auto"
-    """Number format of the computation; auto is the fastest that needs no loss scaling."""
-    validation_tokens: int = 100_000
-    """The most tokens of the corpus' validation documents that an evaluation reads."""
-    packing: PackingConfig = PackingConfig()
-    masking: MaskingConfig = MaskingConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
-    dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
-
-    def __post_init__(self) -> None:
-        require_positive(self, "rows_per_update", "rows_per_micro_batch")
-        if self.unpacked_batch_size is not None:
-            require_positive(self, "unpacked_batch_size")
-            if self.rows_per_update != PretrainConfig.rows_per_update:
-                raise BrimfulError("rows_per_update follows from unpacked_batch_size: give one of them")
-        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
-            raise BrimfulError("unpacked_keep is for a recipe of unpacked_batch_size, which is not given")
-        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
-            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
-        if self.rows_per_update % self.rows_per_micro_batch:
-            raise BrimfulError(
-                f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
-                f" ({self.rows_per_update})"
-            )
-
-
-def validation_batches(
-    corpus: Corpus, reader: SequenceReader, config: PretrainConfig, documents: Any, directory: Path
-) -> list[PackedBatch]:
-    """Held-out documents as micro-batches, at most `validation_tokens`, masked once and for all."""
-    if not len(documents):
-        return []
-    blocks = Blocks(corpus, documents, config.packing, 0, directory / "validation")
-    block = blocks.open(0, 0)
-    rows = min(block.rows, max(1, config.validation_tokens // config.packing.capacity))
-    fixed = SequenceReader(corpus, reader.special, reader.masking, reader.max_length, seed=0)
-    return [fixed.batch([(0, block, block.row(r))])[0] for r in blocks.row_order(0, 0, block.rows)[:rows]]
+from brimful.train.run import CONFIG, SUMMARY, check_new_run, finish_run, start_run
+from brimful.train.trainer import Trainer
 
 
 def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path, bool]:
@@ -112,7 +47,7 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
         if ranks.is_main:
             check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
         precision = resolve(config.precision, ranks.device)
-        return replace(config, data=absolute(config.data), precision=precision), out, False
+        return replace(config, data=parse_sources(config.data), precision=precision), out, False
     if config != PretrainConfig(resume=config.resume, dry_run=config.dry_run):
         raise UsageError("--resume goes on with the run's own configuration and takes no other options")
     directory = Path(config.resume)
@@ -125,15 +60,33 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     return build(PretrainConfig, read_yaml(directory / CONFIG)), directory, True
 
 
-def _describe(config: PretrainConfig, corpus: Corpus, encoder: Encoder, blocks: Blocks) -> None:
+def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -> None:
     parameters = sum(p.numel() for p in encoder.parameters())
-    tokens = config.trainer.steps * config.rows_per_update * config.packing.capacity
+    documents = sum(source.corpus.documents for source in sources)
     say(
         f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
-        f" {len(blocks.documents):,} of {corpus.documents:,} documents: {config.trainer.steps:,} updates of"
-        f" {config.rows_per_update * config.packing.capacity:,} tokens, {tokens / corpus.tokens:.1f} epochs"
-        f" ({config.rows_per_update:,} rows, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g})"
+        f" {documents:,} documents, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
     )
+    tokens = 0.0
+    mean = float(np.mean(_first_lengths(sources)))
+    for phase in run_phases(config):
+        slots = (phase.rows or 0) * phase.packing.capacity or (phase.sequences or 0) * mean
+        tokens += phase.steps * slots
+        what = f"{phase.rows:,} rows" if phase.rows else f"{phase.sequences:,} sequences"
+        say(
+            f"{phase.steps:,} updates of {what}, about {slots / mean:,.0f} sequences and {slots:,.0f} tokens,"
+            f" sequences of at most {phase.packing.max_length}"
+        )
+    weights = sum(source.weight for source in sources)
+    for source in sources:
+        given = tokens * source.weight / weights
+        say(f"{source.name}: {given / source.corpus.tokens:.1f} epochs of {source.corpus.tokens:,} tokens")
+
+
+def _first_lengths(sources: list[Source]) -> np.ndarray:
+    """Lengths of the sequences in the first block of each source."""
+    first = [source.blocks[0].open(0, 0) for source in sources]
+    return np.concatenate([block.sequences.length for block in first])
 
 
 def follow_unpacked(config: PretrainConfig, blocks: Blocks) -> PretrainConfig:
@@ -177,55 +130,62 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     dry_run = config.dry_run
     with world() as ranks:
         config, directory, resuming = _resolve(config, ranks)
-        corpus = Corpus.open(Path(str(config.data)))
-        return _train(config, corpus, directory, ranks, resuming, dry_run)
+        verify = config.verify_data and ranks.is_main and not resuming
+        corpora = open_sources(parse_sources(config.data or ()), verify=verify)
+        return _train(config, corpora, directory, ranks, resuming, dry_run)
 
 
 def _train(
-    config: PretrainConfig, corpus: Corpus, directory: Path, ranks: World, resuming: bool, dry_run: bool
+    config: PretrainConfig,
+    corpora: dict[str, Corpus],
+    directory: Path,
+    ranks: World,
+    resuming: bool,
+    dry_run: bool,
 ) -> dict[str, Any]:
     runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+    corpus = next(iter(corpora.values()))
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
-    special = special_ids(tokenizer)
+    reader = SequenceReader(tokenizer, config.masking)
     torch.manual_seed(config.seed)
     encoder = Encoder(
         preset(
             config.model,
             config.architecture,
             vocabulary_size=corpus.vocabulary_size,
-            max_length=config.packing.max_length,
-            pad_id=special.pad,
+            max_length=longest_sequence(config),
+            pad_id=reader.special.pad,
         )
     )
     encoder.tokenizer = tokenizer
-    split = split_documents(corpus)
-    if not len(split.validation):
-        warn("the corpus holds no validation documents (see prepare's validation_share): no validation loss")
-    blocks = Blocks(corpus, split.training, config.packing, config.seed, directory / "blocks")
-    config = follow_unpacked(config, blocks)
-    if ranks.is_main:
-        _describe(config, corpus, encoder, blocks)
+    sources = make_sources(config, corpora, directory / "blocks", tidy=ranks.is_main)
+    config = follow_unpacked(config, sources[0].blocks[0])
     if dry_run:
-        return {"dry_run": True, "documents": corpus.documents, "tokens": corpus.tokens}
+        documents = sum(corpus.documents for corpus in corpora.values())
+        return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
     if ranks.is_main and not resuming:
         start_run(directory, config)
+    if ranks.is_main:
+        _describe(config, sources, encoder)
     ranks.barrier()
 
-    reader = SequenceReader(corpus, special, config.masking, config.packing.max_length, config.seed)
-    stream = RowStream(
+    stream = make_stream(
+        config,
+        sources,
         reader,
-        blocks,
-        rows_per_update=config.rows_per_update,
-        rows_per_micro_batch=config.rows_per_micro_batch,
         fixed_shapes=ranks.device.type == "cuda" or config.trainer.compile is True,
         rank=ranks.rank,
         world=ranks.size,
     )
-    objective = MaskedLM(
-        MaskedLMHead(encoder),
-        validation_batches(corpus, reader, config, split.validation, directory / "blocks"),
-        config.loss_mean,
-    )
+    held_out = {
+        name: validation_batches(name, corpus.part("validation"), reader, config, directory / "validation")
+        for name, corpus in corpora.items()
+    }
+    objective: MaskedLM
+    if config.sequences.paired:
+        objective = MaskedLMAndPairs(PretrainingHead(encoder), held_out, config.loss_mean)
+    else:
+        objective = MaskedLM(MaskedLMHead(encoder), held_out, config.loss_mean)
     trainer = Trainer(
         encoder,
         objective,
@@ -236,11 +196,16 @@ def _train(
         optimizer=config.optimizer,
         schedule=config.schedule,
         seed=config.seed,
-        identity=config_hash([replace(config, data=None, out=None), corpus.fingerprint]),
+        identity=config_hash(
+            [
+                replace(config, data=None, out=None),
+                [(s.name, s.weight, corpora[s.name].fingerprint) for s in sources],
+            ]
+        ),
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
-    first = blocks.open(0, int(blocks.order(0)[0]))
+    lengths = _first_lengths(sources)
     figures = trainer.run("pretrain")
     dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
@@ -254,12 +219,15 @@ def _train(
         "world_size": ranks.size,
         "validation": figures | _perplexity(figures),
         "packing": {
-            "efficiency": first.efficiency,
-            "padded_efficiency": first.padded_efficiency,
-            "packing_factor": len(first.order) / first.rows,
+            "efficiency": trainer.tokens / trainer.slots,
+            "padded_efficiency": float(lengths.mean()) / longest_sequence(config),
+            "packing_factor": trainer.tokens
+            / trainer.slots
+            * config.packing.capacity
+            / float(lengths.mean()),
             "rows_per_update": config.rows_per_update,
             "capacity": config.packing.capacity,
-            "max_length": config.packing.max_length,
+            "max_length": longest_sequence(config),
             "dropped_predictions": dropped / max(1.0, dropped + predictions),
         },
     }

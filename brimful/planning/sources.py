@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import cut_documents
+from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig, cut_documents
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import checked_lengths, count_lengths
+from brimful.randomness import derive_key
 from brimful.storage import read_json
 
 
@@ -54,7 +55,14 @@ def shard_counts(directory: Path, max_length: int) -> np.ndarray:
         BrimfulError: the folder holds no finished corpus.
     """
     corpus = Corpus.open(directory)
-    return count_lengths(cut_documents(corpus, np.arange(corpus.documents), max_length).length)
+    pieces = cut_documents(
+        corpus,
+        np.arange(corpus.documents),
+        max_length - SPECIAL_TOKENS,
+        SequencesConfig(),
+        derive_key("pack"),
+    )
+    return count_lengths(pieces.end - pieces.begin + SPECIAL_TOKENS)
 
 
 def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:

@@ -2,15 +2,39 @@
 
 A training line has `step` (updates done), `loss.TERM` (means since the line before), `learning_rate`,
 `gradient_norm`, `tokens` (real ones, so far), `tokens_per_second` (real ones, evaluation and checkpoints not
-counted) and `seconds` (training so far). An evaluation line has `step` and `validation.NAME`.
+counted), `seconds` (training so far), `fill` (share of token slots that hold real tokens), `data_wait` (share
+of the time that the main process waited for data) and, where sources are mixed, `tokens.SOURCE` (so far).
+An evaluation line has `step` and `validation.NAME`.
 """
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file, cannot_write
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass
+class Window:
+    """What accumulates between two lines of metrics, on the device until it is read."""
+
+    sums: "dict[str, Tensor]" = field(default_factory=dict)
+    updates: int = 0
+    norm: "Tensor | float" = 0.0
+    tokens: float = 0.0
+    slots: float = 0.0
+    waited: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, means: "dict[str, Tensor]") -> None:
+        """Count the means of a micro-batch's terms."""
+        for term, mean in means.items():
+            self.sums[term] = self.sums.get(term, 0) + mean.detach()
 
 
 class MetricsLog:

@@ -3,7 +3,7 @@
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,8 +12,7 @@ from torch import nn
 from brimful import checkpoint
 from brimful.config import require_positive
 from brimful.console import progress, say
-from brimful.data.batch import PackedBatch
-from brimful.data.loader import Stream, prefetch
+from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
@@ -22,7 +21,7 @@ from brimful.randomness import derive_key
 from brimful.train.compilation import Compile, gradient_buffers, loss_function, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.memory import keep_freed_memory
-from brimful.train.metrics import MetricsLog
+from brimful.train.metrics import MetricsLog, Window
 from brimful.train.objective import Objective, Runtime
 
 
@@ -42,6 +41,8 @@ class TrainerConfig:
     """Updates between checkpoints; 0 = none."""
     keep_checkpoints: int = 2
     """How many checkpoints to keep."""
+    prefetch: int = 2
+    """Updates that are made ready ahead, in a thread; 0 = none."""
     compile: Compile = "auto"
     """Whether a step's forward and backward pass are compiled into one graph, on CUDA a CUDA graph. The first
     update takes a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows."""
@@ -51,22 +52,9 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", "log_every", "keep_checkpoints", group="trainer.")
-        for name in ("clip", "evaluate_every", "checkpoint_every"):
+        for name in ("clip", "evaluate_every", "checkpoint_every", "prefetch"):
             if getattr(self, name) < 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
-
-
-@dataclass
-class _Window:
-    """What accumulates between two lines of metrics, on the device until it is read."""
-
-    sums: dict[str, torch.Tensor] = field(default_factory=dict)
-    updates: int = 0
-    norm: torch.Tensor | float = 0.0
-
-    def add(self, means: dict[str, torch.Tensor]) -> None:
-        for term, mean in means.items():
-            self.sums[term] = self.sums.get(term, torch.zeros_like(mean)) + mean.detach()
 
 
 class Trainer:
@@ -119,6 +107,7 @@ class Trainer:
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.step = 0
         self.tokens = 0
+        self.slots = 0
         self.seconds = 0.0
         self.cursor = stream.start()
 
@@ -134,20 +123,30 @@ class Trainer:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.metrics.rewind(self.step)
         shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
-        window = _Window()
+        window = Window()
         figures: dict[str, float] = {}
         with shown as advance:
             started = time.perf_counter()
-            for batches, cursor in prefetch(self.stream, self.cursor, config.steps - self.step):
-                self._update(batches, window)
-                self.cursor = cursor
+            updates = prefetch(
+                self.stream,
+                self.cursor,
+                config.steps - self.step,
+                weigh=self.objective.weights,
+                device=self.runtime.device,
+                depth=config.prefetch,
+            )
+            for update in updates:
+                self._update(update, window)
+                self.cursor = update.cursor
                 self.step += 1
                 last = self.step == config.steps
-                self.seconds += time.perf_counter() - started
+                spent = time.perf_counter() - started
+                self.seconds += spent
+                window.seconds += spent
                 note = ""
                 if self.step % config.log_every == 0 or last:
                     note = self._log(window)
-                    window = _Window()
+                    window = Window()
                 if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
                     figures = self.evaluate()
                 if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last):
@@ -158,18 +157,18 @@ class Trainer:
                 advance(1, note)
         return self._figures() if complete else figures
 
-    def _update(self, batches: list[PackedBatch], window: "_Window") -> None:
+    def _update(self, update: Update, window: Window) -> None:
         """One optimizer step on the mean loss over all micro-batches of all ranks."""
         terms = self.objective.coefficients
-        counted = [self.objective.weights(batch) for batch in batches]
-        totals = [sum(weights[term] for weights in counted) for term in terms]
-        totals.append(sum(batch.real_tokens for batch in batches))
-        *weights, tokens = self.world.sum(totals)
+        totals = [sum(weights[term] for weights in update.weights) for term in terms]
+        totals += [sum(batch.real_tokens for batch in update.batches)]
+        totals += [sum(batch.tokens.numel() for batch in update.batches)]
+        *weights, tokens, slots = self.world.sum(totals)
         self.trained.train()
-        for index, batch in enumerate(batches):
+        for index, batch in enumerate(update.batches):
             torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
             with self.runtime.autocast():
-                sums = self._loss(batch.to(self.runtime.device))
+                sums = self._loss(batch)
             means = {
                 term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)
             }
@@ -184,7 +183,11 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         window.updates += 1
+        window.tokens += tokens
+        window.slots += slots
+        window.waited += update.waited
         self.tokens += int(tokens)
+        self.slots += int(slots)
 
     def _clip(self) -> torch.Tensor:
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -193,7 +196,7 @@ class Trainer:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.config.clip, norm)
         return norm
 
-    def _means(self, window: "_Window") -> dict[str, float]:
+    def _means(self, window: Window) -> dict[str, float]:
         """Mean of each term over the window's updates; a rank without micro-batches has no sums."""
         terms = self.objective.coefficients
         means = self.world.sum([float(window.sums.get(term, 0.0)) / window.updates for term in terms])
@@ -204,7 +207,7 @@ class Trainer:
             )
         return dict(zip(terms, means, strict=True))
 
-    def _log(self, window: "_Window") -> str:
+    def _log(self, window: Window) -> str:
         losses = self._means(window)
         if self.world.is_main:
             self.metrics.write(
@@ -215,9 +218,16 @@ class Trainer:
                 tokens=self.tokens,
                 tokens_per_second=self.tokens / self.seconds,
                 seconds=self.seconds,
+                fill=window.tokens / window.slots,
+                data_wait=window.waited / window.seconds,
+                **{f"tokens.{name}": n for name, n in self._tokens_by_source().items()},
             )
         shown = ", ".join(f"{term} {value:.3f}" for term, value in losses.items())
         return f"loss: {shown}; {self.tokens / self.seconds:,.0f} tokens/s"
+
+    def _tokens_by_source(self) -> dict[str, int]:
+        tokens = self.stream.tokens(self.cursor)
+        return tokens if len(tokens) > 1 else {}
 
     def evaluate(self) -> dict[str, float]:
         """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
@@ -244,6 +254,7 @@ class Trainer:
                 "identity": self.identity,
                 "cursor": self.cursor,
                 "tokens": self.tokens,
+                "slots": self.slots,
                 "seconds": self.seconds,
             }
             checkpoint.save(self.checkpoints, self.step, tensors, state, self.config.keep_checkpoints)
@@ -262,7 +273,8 @@ class Trainer:
             raise BrimfulError(
                 f"{self.checkpoints} was made with another configuration or data; start a new run"
             )
-        self.cursor, self.tokens, self.seconds = state["cursor"], state["tokens"], state["seconds"]
+        self.cursor, self.seconds = state["cursor"], state["seconds"]
+        self.tokens, self.slots = state["tokens"], state["slots"]
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         with torch.no_grad():
             for name, parameter in self.trained.named_parameters():

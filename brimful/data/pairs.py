@@ -1,0 +1,149 @@
+"""Pieces of documents -> pairs of segments: next sentence prediction (Devlin et al., 2019, section 3.1) and
+sentence order prediction (Lan et al., 2020, section 3.1).
+
+BERT's data script draws the random second segment from anywhere, so a token may appear often or never. Here
+the random second segments of a block are a permutation of the second segments themselves: each appears once
+as a partner, always of a first segment from another document, and every token is in one sequence.
+"""
+
+import numpy as np
+
+from brimful.compiled import compiled
+from brimful.data.draws import mix_word
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences
+from brimful.randomness import hash_words
+
+NO_PAIR = -100
+_TRIES = 64
+"""Draws of a partner before a segment stays alone: where most of a block is one document, some do."""
+
+
+@compiled
+def _splits(
+    begin: np.ndarray, end: np.ndarray, draws: np.ndarray, bits: np.ndarray, split: np.ndarray
+) -> None:
+    """Cut each piece at one of its sentence starts but the first; where there is none, at its end."""
+    for i in range(len(begin)):
+        starts = 0
+        for token in range(begin[i] + 1, end[i]):
+            starts += (bits[token >> 3] >> (token & 7)) & 1
+        split[i] = end[i]
+        if starts:
+            left = np.int64(draws[i] % np.uint64(starts))
+            for token in range(begin[i] + 1, end[i]):
+                if (bits[token >> 3] >> (token & 7)) & 1:
+                    if left == 0:
+                        split[i] = token
+                        break
+                    left -= 1
+
+
+@compiled
+def _match(
+    first: np.ndarray,
+    second: np.ndarray,
+    first_order: np.ndarray,
+    second_order: np.ndarray,
+    document: np.ndarray,
+    room: int,
+    key: np.uint64,
+    partner: np.ndarray,
+) -> int:
+    """Give each first segment a second one of another document with which it fits `room`: `partner`, or -1.
+
+    The longest comes first, and takes any of those that fit: they fit all later ones too, so that whatever it
+    takes, lengths leave nobody without. Returns how many second segments are left, in `second_order[:n]`.
+    """
+    pool = np.empty(len(second), dtype=np.int64)
+    size = reached = 0
+    for i in first_order:
+        while reached < len(second) and first[i] + second[second_order[reached]] <= room:
+            pool[size] = second_order[reached]
+            size += 1
+            reached += 1
+        partner[i] = -1
+        draw = mix_word(key + np.uint64(i))
+        for _ in range(_TRIES if size else 0):
+            found = np.int64(draw % np.uint64(size))
+            if document[pool[found]] != document[i]:
+                partner[i] = pool[found]
+                size -= 1
+                pool[found] = pool[size]
+                break
+            draw = mix_word(draw)
+    while reached < len(second):
+        pool[size] = second_order[reached]
+        size += 1
+        reached += 1
+    second_order[:size] = pool[:size]
+    return size
+
+
+def split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
+    """Where the second segment of each piece begins, int64 (n,): at a sentence; `end` if there is none."""
+    split = np.empty(len(pieces.begin), dtype=np.int64)
+    identity = (pieces.shard.astype(np.uint64) << np.uint64(48)) | pieces.begin.astype(np.uint64)
+    draws = hash_words(key, identity)
+    for shard in np.unique(pieces.shard):
+        chosen = np.flatnonzero(pieces.shard == shard)
+        part = np.empty(len(chosen), dtype=np.int64)
+        _splits(pieces.begin[chosen], pieces.end[chosen], draws[chosen], sentence_bits[shard], part)
+        split[chosen] = part
+    return split
+
+
+def pair_pieces(
+    pieces: Pieces, sentence_bits: list[np.ndarray], room: int, *, swap: bool, key: np.uint64
+) -> Sequences:
+    """Pairs of segments: each piece cut in two, for half of them with another second segment, or swapped.
+
+    Args:
+        sentence_bits: of each shard.
+        room: the most tokens of a pair, special ones not counted.
+        swap: exchange the two segments (SOP) rather than take the second from another document (NSP).
+        key: decides which half, where pieces are cut, and who is whose partner.
+
+    Returns:
+        the pairs, in the order of their first segments' pieces; then what has no pair: a piece of a single
+        sentence, and segments for which no other document is left.
+    """
+    split = split_pieces(pieces, sentence_bits, key)
+    first, second = split - pieces.begin, pieces.end - split
+    paired = second > 0
+    identity = (pieces.shard.astype(np.uint64) << np.uint64(48)) | pieces.begin.astype(np.uint64)
+    other = paired & (hash_words(key, ~identity) >> np.uint64(63)).astype(bool)
+    partner = np.where(paired, np.arange(len(split)), -1)
+    left = np.empty(0, np.int64)
+    if not swap:
+        chosen = np.flatnonzero(other)
+        a, b = first[chosen], second[chosen]
+        matched = np.empty(len(chosen), dtype=np.int64)
+        b_order = np.argsort(b, kind="stable")
+        n = _match(a, b, np.argsort(-a, kind="stable"), b_order, pieces.document[chosen], room, key, matched)
+        partner[chosen] = np.where(matched < 0, -1, chosen[matched])
+        left = chosen[b_order[:n]]
+
+    pairs = np.flatnonzero(partner >= 0)
+    seconds = partner[pairs]
+    exchanged = other[pairs] & swap
+    alone = np.flatnonzero(partner < 0)
+    starts = np.where(exchanged, split[pairs], pieces.begin[pairs])
+    second_starts = np.where(exchanged, pieces.begin[pairs], split[seconds])
+    second_sizes = np.where(exchanged, first[pairs], second[seconds])
+    # A single segment is a whole piece of one sentence, or a first segment for which nobody was left.
+    singles = len(alone) + len(left)
+    return Sequences(
+        shard=np.concatenate([pieces.shard[pairs], pieces.shard[alone], pieces.shard[left]]),
+        begin=np.concatenate([starts, pieces.begin[alone], split[left]]),
+        length=np.concatenate(
+            [
+                np.where(exchanged, second[pairs], first[pairs]) + second_sizes + PAIR_SPECIAL_TOKENS,
+                first[alone] + SPECIAL_TOKENS,
+                second[left] + SPECIAL_TOKENS,
+            ]
+        ).astype(np.int32),
+        second_shard=np.concatenate([pieces.shard[seconds], np.zeros(singles, np.uint32)]),
+        second_begin=np.concatenate([second_starts, np.zeros(singles, np.int64)]),
+        second_length=np.concatenate([second_sizes, np.zeros(singles, np.int64)]).astype(np.int32),
+        pair=np.concatenate([other[pairs], np.full(singles, NO_PAIR)]).astype(np.int8),
+    )

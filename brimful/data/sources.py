@@ -1,0 +1,106 @@
+"""A corpus of a mixture as an endless stream of rows: block after block, epoch after epoch.
+
+Where it stands is a small JSON value, and `take` is a pure function of it. The block after the one that is
+read is planned meanwhile, in a thread.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brimful.corpus.shards import Corpus
+from brimful.data.blocks import Block, Blocks
+from brimful.errors import BrimfulError
+
+Place = dict[str, Any]
+"""Where a source stands: {"phase": whose lengths its open block has, "epoch", "block", "row": the next one,
+"tokens": real ones taken so far, "plan": the open block's digest}."""
+
+
+class Row(NamedTuple):
+    """The sequences `chosen` (int64) of a block of a source, which share a row."""
+
+    source: int
+    epoch: int
+    block: Block
+    chosen: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32: tokens of each sequence."""
+        return self.block.sequences.length[self.chosen]
+
+
+class Source:
+    """Rows of one corpus.
+
+    Args:
+        number: its place in the mixture.
+        name: what metrics call it, and what its masks are keyed by.
+        weight: its share of the tokens, in any unit.
+        blocks: of each phase, over the same corpus.
+        tidy: whether to delete plans that have been read (one rank does).
+    """
+
+    def __init__(
+        self, number: int, name: str, weight: float, blocks: Sequence[Blocks], *, tidy: bool = True
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.weight = weight
+        self.blocks = blocks
+        self.tidy = tidy
+        self._open = lru_cache(maxsize=2)(self._opened)
+        self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
+        self._planned: dict[tuple[int, int, int], Future[Block]] = {}
+
+    @property
+    def corpus(self) -> Corpus:
+        """What it reads."""
+        return self.blocks[0].corpus
+
+    def start(self) -> Place:
+        """Where a new run begins."""
+        return {"phase": 0, "epoch": 0, "block": 0, "row": 0, "tokens": 0, "plan": None}
+
+    def take(self, place: Place, phase: int) -> tuple[Row, Place]:
+        """The row at `place`, and the place after it. A block that is begun has the lengths of `phase`.
+
+        Raises:
+            BrimfulError: the place belongs to another plan (the data or the packing changed).
+        """
+        if place["row"] == 0:
+            place = {**place, "phase": phase}
+        phase, epoch, number = place["phase"], place["epoch"], place["block"]
+        blocks = self.blocks[phase]
+        block, order = self._open(phase, epoch, number)
+        if place["plan"] not in (None, block.digest):
+            raise BrimfulError(
+                "the checkpoint was made from other data or packing (or another scipy); start a new run"
+            )
+        row = Row(self.number, epoch, block, block.row(order[place["row"]]))
+        after = {
+            **place,
+            "row": place["row"] + 1,
+            "tokens": place["tokens"] + int(row.lengths.sum()),
+            "plan": block.digest,
+        }
+        if after["row"] == block.rows:
+            if self.tidy:
+                blocks.drop(epoch, number)
+            epoch, number = blocks.next(epoch, number)
+            after |= {"epoch": epoch, "block": number, "row": 0, "plan": None}
+        return row, after
+
+    def _opened(self, phase: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
+        """A block and the order of its rows; the next one is planned from now on."""
+        blocks = self.blocks[phase]
+        planned = self._planned.pop((phase, epoch, number), None)
+        block = planned.result() if planned else blocks.open(epoch, number)
+        following = blocks.next(epoch, number)
+        if self.tidy and (phase, *following) not in self._planned:
+            self._planned[phase, *following] = self._planner.submit(blocks.open, *following)
+        return block, blocks.row_order(epoch, number, block.rows)

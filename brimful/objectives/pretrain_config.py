@@ -1,0 +1,121 @@
+"""The options of `brimful pretrain`."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import tyro
+
+from brimful.config import require_positive
+from brimful.data.blocks import PackingConfig
+from brimful.data.masking import MaskingConfig
+from brimful.data.mixture import DataSource, PhaseConfig, parse_sources
+from brimful.data.sequences import SequencesConfig
+from brimful.errors import BrimfulError
+from brimful.objectives.masked_lm import LossMean
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.packing.hyperparameters import Keep
+from brimful.precision.policy import Precision
+from brimful.train.trainer import TrainerConfig
+
+_FOLDERS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="+",
+    metavar="PATH[:WEIGHT] ...",
+    instance_from_str=tuple,
+    is_instance=lambda value: value is None or isinstance(value, str | tuple),
+    str_from_instance=lambda value: ["none"] if value is None else [s.path for s in parse_sources(value)],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """Train an encoder from random weights on prepared shards."""
+
+    data: Annotated[str | tuple[str | DataSource, ...] | None, _FOLDERS] = None
+    """Folder made by `brimful prepare`; or several, each with its share of the tokens after a colon."""
+    out: str | None = None
+    """Run directory to create; the encoder ends up in RUN/encoder."""
+    resume: str | None = None
+    """Run directory of an interrupted run: go on with its own configuration."""
+    model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
+    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024 (modern: 22x768, 28x1024)."""
+    architecture: Literal["modern", "bert", "prenorm"] = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
+    BERT with pre-LN (Megatron-BERT)."""
+    seed: int = 0
+    """Decides weights, order, packing neighbours and masks."""
+    rows_per_update: int = 4
+    """Rows that one update sees, over all ranks."""
+    sequences_per_update: int | None = None
+    """In place of rows_per_update: an update sees exactly so many sequences, in as few rows as they fit."""
+    rows_per_micro_batch: int = 1
+    """Rows that one forward and backward pass takes."""
+    unpacked_batch_size: int | None = None
+    """In place of rows_per_update: sequences in an update of a recipe without packing, to be followed."""
+    unpacked_keep: Keep = "sequences"
+    """Follow it with as many sequences an update: this sets rows_per_update; or with as many rows: this sets
+    rows_per_update to the batch size, and AdamW's betas to their power of the sequences in a row."""
+    loss_mean: LossMean = "tokens"
+    """What the loss is a mean over: predictions; or sequences, each counting the same whatever its length, as
+    the Packed-BERT paper has it."""
+    precision: Precision = "auto"
+    """Number format of the computation; auto is the fastest that needs no loss scaling."""
+    validation_tokens: int = 100_000
+    """The most tokens of the corpus' validation documents that an evaluation reads."""
+    phases: tuple[PhaseConfig, ...] = ()
+    """Parts of the run with other lengths or other rows in an update, one after the other (in a --config
+    file). Their steps add up to trainer.steps."""
+    verify_data: bool = True
+    """Read every byte of the data before a new run, to check it."""
+    sequences: SequencesConfig = SequencesConfig()
+    packing: PackingConfig = PackingConfig()
+    masking: MaskingConfig = MaskingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rows_per_update", "rows_per_micro_batch")
+        if self.sequences_per_update is not None:
+            require_positive(self, "sequences_per_update")
+            if self.rows_per_update != PretrainConfig.rows_per_update:
+                raise BrimfulError("an update has rows_per_update or sequences_per_update: give one of them")
+        if self.sequences.paired and self.architecture == "modern":
+            raise BrimfulError(
+                f"sequences.kind={self.sequences.kind} needs token types, which modern has not:"
+                " choose architecture bert or prenorm"
+            )
+        steps = sum(phase.steps for phase in self.phases)
+        if self.phases and steps != self.trainer.steps:
+            raise BrimfulError(
+                f"the steps of phases add up to {steps}, and trainer.steps is {self.trainer.steps}:"
+                " make them equal"
+            )
+        for phase in self.phases:
+            replace(self.packing, max_length=phase.max_length or self.packing.max_length)  # checks it
+            if (phase.rows_per_update or self.rows_per_micro_batch) % self.rows_per_micro_batch:
+                raise BrimfulError(
+                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide phases.rows_per_update"
+                    f" ({phase.rows_per_update})"
+                )
+            if phase.rows_per_update and self.sequences_per_update:
+                raise BrimfulError("phases.rows_per_update cannot be had beside sequences_per_update")
+        if self.unpacked_batch_size is not None:
+            require_positive(self, "unpacked_batch_size")
+            if self.rows_per_update != PretrainConfig.rows_per_update:
+                raise BrimfulError("rows_per_update follows from unpacked_batch_size: give one of them")
+            if self.sequences_per_update is not None or any(phase.rows_per_update for phase in self.phases):
+                raise BrimfulError(
+                    "unpacked_batch_size sets rows_per_update: give no other size of an update"
+                )
+        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
+            raise BrimfulError("unpacked_keep is for a recipe of unpacked_batch_size, which is not given")
+        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
+            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
+        if self.rows_per_update % self.rows_per_micro_batch:
+            raise BrimfulError(
+                f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
+                f" ({self.rows_per_update})"
+            )
