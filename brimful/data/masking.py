@@ -17,10 +17,14 @@ from brimful.data.batch import IGNORED
 from brimful.data.draws import mix_word
 from brimful.errors import BrimfulError
 
+Unit = Literal["words", "tokens", "spans"]
+
 LONGEST_SPAN = 10
-_SPAN_LENGTHS = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
-SPAN_SURVIVAL = 1 - np.concatenate([[0], np.cumsum(_SPAN_LENGTHS / _SPAN_LENGTHS.sum())[:-1]])
-"""Probability that a span has more than 0, 1, 2 ... words: geometric (p = 0.2), at most ten (Joshi, 3.1)."""
+_GEOMETRIC = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
+_SPAN_LENGTHS = _GEOMETRIC / _GEOMETRIC.sum()
+"""Probability that a span has 1, 2 ... words: geometric (p = 0.2), at most ten (Joshi, 3.1)."""
+SPAN_SURVIVAL = 1 - np.concatenate([[0], np.cumsum(_SPAN_LENGTHS)[:-1]])
+"""Probability that a span has more than 0, 1, 2 ... words."""
 
 _SCALE = 1.0 / (1 << 32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -35,7 +39,7 @@ class MaskingConfig:
     """Expected share of tokens to predict."""
     final_rate: float | None = None
     """The rate at the end of the run, approached evenly; by default it stays as it is."""
-    unit: Literal["words", "tokens", "spans"] = "words"
+    unit: Unit = "words"
     """What is masked all or nothing: words, tokens, or spans of 1 to 10 words."""
     together: bool = False
     """Whether the pieces of a word are all shown as [MASK], random or as they are; false draws for each."""
@@ -50,7 +54,12 @@ class MaskingConfig:
             if rate is not None and not 0 <= rate <= 1:
                 raise BrimfulError(f"masking.{name} is {rate}: it is a share, from 0 to 1")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
-            raise BrimfulError("masking.mask_share and masking.random_share must add up to at most 1")
+            raise BrimfulError(
+                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: they are"
+                " shares, and must add up to at most 1"
+            )
+        if self.together and self.unit == "tokens":
+            raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")
 
     def rate_at(self, progress: float) -> float:
         """The rate when this share of the run is done."""
@@ -76,11 +85,16 @@ class Vocabulary:
     ordinary: np.ndarray
 
 
-def prediction_slots(tokens: int, rate: float) -> int:
-    """M for micro-batches of `tokens`: the expected predictions and five standard deviations of whole-word
-    draws (words of two tokens on average), in steps of 8."""
+def prediction_slots(tokens: int, rate: float, unit: Unit = "words") -> int:
+    """M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard deviations.
+
+    What is drawn at once has two tokens for words (those of text have fewer), and for spans so many words as
+    are in the span of an average masked word. Then less than 0.1 % of the predictions don't fit.
+    """
+    sizes = np.arange(1, LONGEST_SPAN + 1)
+    words = (_SPAN_LENGTHS @ sizes**2) / (_SPAN_LENGTHS @ sizes) if unit == "spans" else 1
     expected = tokens * rate
-    spread = 5 * (2 * expected * (1 - rate)) ** 0.5
+    spread = 4 * (2 * words * expected * (1 - rate)) ** 0.5
     return min(tokens, -(-int(expected + spread) // 8) * 8)
 
 
@@ -227,7 +241,7 @@ def mask_tokens(
     if slots is not None and n > slots:
         # The pieces of a word have one draw, so dropping every draw from the first that doesn't fit on never
         # splits a word.
-        keep = word_draws < np.sort(word_draws)[slots]
+        keep = word_draws < np.partition(word_draws, slots)[slots]
         dropped = n - int(keep.sum())
         chosen, word_draws = chosen[keep], word_draws[keep]
     size = len(chosen) if slots is None else slots

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +18,17 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
 from brimful.randomness import hash_words
 
-UNUSED = re.compile(r"[\[<]\s*(unused|reserved|extra_id)[ _-]*\d+\s*[\]>]", re.IGNORECASE)
-"""Names of vocabulary entries that stand for nothing yet: [unused1], <reserved_7>, <extra_id_0>."""
+UNUSED = re.compile(
+    r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE
+)
+"""Names of vocabulary entries that stand for nothing yet: [unused1], <reserved_7>, <extra_id_0>, fairseq's
+madeupword0000, <|reserved_special_token_0|>."""
 
 
 def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
     """int32: every id of the vocabulary but the special and the unused ones, ascending."""
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special |= {i for i in astuple(special_ids(tokenizer)) if i is not None}
     ids = [i for name, i in tokenizer.get_vocab().items() if i not in special and not UNUSED.fullmatch(name)]
     return np.array(sorted(ids), dtype=np.int32)
 
@@ -45,14 +49,25 @@ class Part(NamedTuple):
 
 
 @compiled
-def _copy(
-    source: np.ndarray, word_bits: np.ndarray, begin: int, n: int, at: int, to: np.ndarray, starts: np.ndarray
+def _lay(
+    source: np.ndarray,
+    word_bits: np.ndarray,
+    begin: int,
+    n: int,
+    sep: int,
+    segment: int,
+    at: int,
+    tokens: np.ndarray,
+    segments: np.ndarray,
+    word_starts: np.ndarray,
 ) -> None:
-    """Copy n tokens from `begin` on, and which of them start words; the first one does."""
+    """Copy n tokens from `begin` on to `at` on, and which of them start words (the first does); then [SEP]."""
     for i in range(n):
         token = begin + i
-        to[at + i] = source[token]
-        starts[at + i] = i == 0 or (word_bits[token >> 3] >> (token & 7)) & 1 != 0
+        tokens[at + i] = source[token]
+        word_starts[at + i] = i == 0 or (word_bits[token >> 3] >> (token & 7)) & 1 != 0
+    tokens[at + n] = sep
+    segments[at : at + n + 1] = segment
 
 
 class SequenceReader:
@@ -119,25 +134,21 @@ class SequenceReader:
         self, part: Part, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
     ) -> int:
         """Write a part's tokens from `at` on; returns where they end."""
-        sequences, chosen = part.sequences, part.chosen
-        places = (column[chosen].tolist() for column in (sequences.shard, sequences.begin, sequences.length))
-        shards = part.corpus.shards
-        paired = len(sequences.pair) > 0
-        for i, (shard, begin, length) in enumerate(zip(*places, strict=True)):
-            second = int(sequences.second_length[chosen[i]]) if paired else 0
-            n = length - (second + PAIR_SPECIAL_TOKENS if second else SPECIAL_TOKENS)
+        sequences, shards, sep = part.sequences, part.corpus.shards, self.special.sep
+        written = (tokens, segments, word_starts)
+        columns = [sequences.shard, sequences.begin, sequences.length]
+        if len(sequences.pair):
+            columns += [sequences.second_shard, sequences.second_begin, sequences.second_length]
+        ranges = (column[part.chosen].tolist() for column in columns)
+        for shard, begin, length, *second in zip(*ranges, strict=True):
+            n = length - SPECIAL_TOKENS
+            if second and second[-1]:
+                number, second_begin, size = second
+                n = length - PAIR_SPECIAL_TOKENS - size
+                other = shards[number]
+                _lay(other.tokens, other.word_bits, second_begin, size, sep, 1, at + n + 2, *written)
             tokens[at] = self.special.cls
-            tokens[at + n + 1] = self.special.sep
-            _copy(shards[shard].tokens, shards[shard].word_bits, begin, n, at + 1, tokens, word_starts)
-            if second:
-                other, where = int(sequences.second_shard[chosen[i]]), int(sequences.second_begin[chosen[i]])
-                _copy(
-                    shards[other].tokens,
-                    shards[other].word_bits,
-                    *(where, second, at + n + 2, tokens, word_starts),
-                )
-                tokens[at + length - 1] = self.special.sep
-                segments[at + n + 2 : at + length] = 1
+            _lay(shards[shard].tokens, shards[shard].word_bits, begin, n, sep, 0, at + 1, *written)
             at += length
         return at
 

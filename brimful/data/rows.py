@@ -180,7 +180,7 @@ class RowStream:
             sequence_slots=self.rows_per_micro_batch * packing.depth + slots // longest + 1
             if self.fixed_shapes
             else None,
-            predictions=prediction_slots(slots, masking.highest_rate),
+            predictions=prediction_slots(slots, masking.highest_rate, masking.unit),
         )
         assert batch.mlm_labels is not None
         self.dropped_predictions += dropped
