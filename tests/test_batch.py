@@ -1,12 +1,14 @@
 """PackedBatch: what holds for every micro-batch, whatever was packed into it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.data.batch import PackedBatch, filler_lengths, pack
+from brimful.data.batch import PackedBatch, blank, filler_lengths, pack
 
 PAD = 0
 
@@ -83,6 +85,35 @@ def test_pack(
     assert batch.segments.tolist() == [*types, *[0] * (room or 0)]
 
 
+@given(
+    st.lists(st.integers(1, 9), max_size=8),
+    st.none() | st.integers(0, 50),
+    st.none() | st.integers(0, 5),
+    st.integers(0, 100),
+)
+def test_blank(lengths: list[int], room: int | None, more_sequences: int | None, pad: int) -> None:
+    filler = filler_lengths(room or 0, 9)
+    needed = len(lengths) + len(filler)
+    index = np.arange(len(lengths)) * 7
+    batch = blank(
+        lengths,
+        max_length=9,
+        pad=pad,
+        slots=None if room is None else sum(lengths) + room,
+        sequence_slots=None if more_sequences is None else needed + more_sequences,
+        sequence_index=index,
+    )
+    check_invariants(batch)
+    assert batch.tokens.tolist() == [pad] * (sum(lengths) + (room or 0))
+    assert batch.offsets.numel() - 1 == needed + (more_sequences or 0)
+    assert batch.lengths == (*lengths, *filler)
+    assert batch.real_sequences == len(lengths)
+    assert not batch.segments.any()
+    assert batch.sequence_index is index
+    batch.tokens.numpy()[:] = 1  # what is laid into it is seen
+    assert (batch.tokens == 1).all()
+
+
 @pytest.mark.parametrize(
     ("lengths", "slots", "sequence_slots"),
     [([5, 5], 9, None), ([5], None, 0), ([5, 0], None, None), ([9], None, None), ([4], 13, 2)],
@@ -90,14 +121,11 @@ def test_pack(
 def test_what_does_not_fit_is_refused(
     lengths: list[int], slots: int | None, sequence_slots: int | None
 ) -> None:
+    room = {"max_length": 8, "pad": PAD, "slots": slots, "sequence_slots": sequence_slots}
     with pytest.raises(ValueError, match="do not fit"):
-        pack(
-            [np.ones(length) for length in lengths],
-            max_length=8,
-            pad=PAD,
-            slots=slots,
-            sequence_slots=sequence_slots,
-        )
+        pack([np.ones(length) for length in lengths], **room)
+    with pytest.raises(ValueError, match="do not fit"):
+        blank(lengths, **room)
 
 
 def test_a_moved_batch_is_the_same() -> None:
@@ -108,6 +136,43 @@ def test_a_moved_batch_is_the_same() -> None:
     assert torch.equal(moved.tokens, batch.tokens)
     assert moved.lengths == batch.lengths
     assert torch.equal(moved.targets["label"], batch.targets["label"])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_map_changes_every_tensor(masked: bool) -> None:
+    batch = pack(
+        [np.arange(1, 4), np.arange(1, 5)],
+        max_length=8,
+        pad=PAD,
+        slots=10,
+        sequence_slots=4,
+        sequence_index=np.arange(2),
+    )
+    if masked:
+        batch = dataclasses.replace(
+            batch, mlm_positions=torch.tensor([2, 0]), mlm_labels=torch.tensor([9, -100])
+        )
+    batch.targets.update(label=torch.tensor([1, 0, -100, -100]), score=torch.rand(4))
+    before = dataclasses.replace(batch, targets=dict(batch.targets))
+    seen: list[torch.Tensor] = []
+
+    def negated(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor)
+        return -tensor
+
+    changed = batch.map(negated)
+    assert len(seen) == (8 if masked else 6)
+    for field in dataclasses.fields(PackedBatch):
+        old, new, still = (getattr(one, field.name) for one in (before, changed, batch))
+        assert still is old or field.name == "targets"
+        if isinstance(old, torch.Tensor):
+            assert torch.equal(new, -old)
+        elif field.name == "targets":
+            assert {name: tensor.tolist() for name, tensor in new.items()} == {
+                name: (-tensor).tolist() for name, tensor in old.items()
+            }
+        else:
+            assert new is old
 
 
 @pytest.mark.gpu

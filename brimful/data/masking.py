@@ -55,8 +55,8 @@ class MaskingConfig:
                 raise BrimfulError(f"masking.{name} is {rate}: it is a share, from 0 to 1")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
             raise BrimfulError(
-                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: they are"
-                " shares, and must add up to at most 1"
+                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: these"
+                " are shares, which must add up to at most 1"
             )
         if self.together and self.unit == "tokens":
             raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")

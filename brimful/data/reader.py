@@ -61,7 +61,7 @@ def _lay(
     segments: np.ndarray,
     word_starts: np.ndarray,
 ) -> None:
-    """Copy n tokens from `begin` on to `at` on, and which of them start words (the first does); then [SEP]."""
+    """Write n tokens from `begin` on, and which of them start words (the first does), then [SEP]."""
     for i in range(n):
         token = begin + i
         tokens[at + i] = source[token]
