@@ -227,6 +227,15 @@ def test_the_bits_are_those_of_the_reference(
 
 
 @pytest.mark.parametrize("unit", UNITS)
+def test_the_bits_of_many_short_texts(unit: Unit, seed: int) -> None:
+    """Enough of them that even the longest spans from far before a text show in it."""
+    text = make_text(seed, [20] * 1500, inner=0.2)
+    shown, positions, labels, _ = text.mask(derive_key(seed), rate=0.5, unit=unit)
+    expected = reference(text, derive_key(seed), MaskingConfig(unit=unit), 0.5, None)
+    assert (shown.tolist(), positions.tolist(), labels.tolist(), 0) == expected
+
+
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("rate", [0.15, 0.3, 0.8])
 def test_the_share_of_masked_tokens_is_the_rate(rate: float, unit: Unit, seed: int) -> None:
     text = big_text(seed)
