@@ -55,8 +55,9 @@ class Text:
     @property
     def words(self) -> np.ndarray:
         """int64 (T,): the number of each token's word; each special token is one of its own."""
-        after_special = np.concatenate([[True], ~self.maskable[:-1]])
-        return np.cumsum(self.word_starts | ~self.maskable | after_special) - 1
+        begins = self.word_starts | ~self.maskable | np.concatenate([[True], ~self.maskable[:-1]])
+        begins[self.offsets[:-1]] = True
+        return np.cumsum(begins) - 1
 
     def chosen(self, order: list[int]) -> "Text":
         """Some of the sequences, in this order."""
@@ -72,13 +73,14 @@ class Text:
 
 
 def make_text(seed: int, lengths: list[int], *, longest_word: int = 3, inner: float = 0.02) -> Text:
-    """Sequences that begin and end with special tokens; a share of the tokens within is special, too."""
+    """Sequences that mostly begin and end with special tokens; a share of those within is special, too."""
     draw = np.random.default_rng(seed)
     offsets = np.cumsum([0, *lengths]).astype(np.int32)
     T = int(offsets[-1])
     tokens = draw.integers(201, SIZE, T).astype(np.int32)
     special = draw.random(T) < inner
-    special[offsets[:-1]] = special[offsets[1:] - 1] = True
+    ends = np.concatenate([offsets[:-1], offsets[1:] - 1])
+    special[ends] = draw.random(len(ends)) < 0.8
     tokens[special] = draw.choice(SPECIAL, special.sum())
     starts = np.zeros(T, dtype=bool)
     begins = np.cumsum(draw.integers(1, longest_word + 1, T))

@@ -217,7 +217,7 @@ def mask_tokens(
     Args:
         tokens: int32 (T,), ids; what the model sees afterwards.
         offsets: int32 (n + 1,), where sequences begin, and the end of the last one.
-        word_starts: bool (T,), true where a word starts; the first token of a segment starts one.
+        word_starts: bool (T,), true where a word starts; what follows a token that isn't maskable starts one.
         maskable: bool (T,), false for special tokens and filler.
         keys: uint64 (n,), a hash of (seed, epoch, sequence) for each sequence.
         vocabulary: the ids to hide tokens behind.

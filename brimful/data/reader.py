@@ -61,11 +61,11 @@ def _lay(
     segments: np.ndarray,
     word_starts: np.ndarray,
 ) -> None:
-    """Write n tokens from `begin` on, and which of them start words (the first does), then [SEP]."""
+    """Write n tokens from `begin` on, and which of them start words, then [SEP]."""
     for i in range(n):
         token = begin + i
         tokens[at + i] = source[token]
-        word_starts[at + i] = i == 0 or (word_bits[token >> 3] >> (token & 7)) & 1 != 0
+        word_starts[at + i] = (word_bits[token >> 3] >> (token & 7)) & 1 != 0
     tokens[at + n] = sep
     segments[at : at + n + 1] = segment
 
