@@ -152,7 +152,7 @@ def _choose(
                     left = max(left - 1, _span(draw, rate, survival))
                     hidden = left > 0
                 else:
-                    hidden = np.float64(draw >> _S32) * _SCALE < rate
+                    hidden = bool(np.float64(draw >> _S32) * _SCALE < rate)
             begins = False
             if hidden:
                 chosen[n], word_draws[n] = index, draw
