@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,12 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
             continue
         return step, load_file(path / _TENSORS), record["state"]
     return None
+
+
+def states(directory: Path) -> dict[int, dict[str, Any]]:
+    """The states of the checkpoints that are there in full, by step. Nothing is changed, no tensor read."""
+    found = {}
+    for step in _steps(directory):
+        with suppress(BrimfulError):  # damaged, or removed meanwhile
+            found[step] = read_commit(directory / f"step-{step}" / _RECORD)["state"]
+    return found

@@ -19,7 +19,10 @@ from brimful.errors import BrimfulError, UsageError, nearest
 
 VERBS = {
     "prepare": ("brimful.corpus.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
-    "inspect": ("brimful.inspection:inspect", "sample documents, word by word; what was dropped and why"),
+    "inspect": (
+        "brimful.inspection:inspect",
+        "documents word by word, what was dropped and why; a run's batches",
+    ),
     "verify": ("brimful.verification:verify", "every byte of a folder against its checksums"),
     "pack": ("brimful.planning.verb:pack", "how full rows get, and how close that is to the limit"),
     "pretrain": ("brimful.objectives.pretrain:pretrain", "shards -> encoder"),

@@ -31,6 +31,11 @@ def output_console() -> Console:
     return _Output(highlight=False, soft_wrap=True)
 
 
+def visible(text: str) -> str:
+    """Text of a corpus for a terminal: control characters, bidi overrides and the like as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def say(message: str) -> None:
     """Print one line for the user. The text is shown as it is: it may come from a corpus."""
     console.print(message, markup=False)

@@ -1,4 +1,4 @@
-"""`inspect`: what a prepared folder holds, and what cleaning did, for human eyes."""
+"""`inspect`: what a prepared folder holds, what cleaning did, and what a run sees of it, for human eyes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +9,14 @@ import tyro
 from rich.text import Text
 
 from brimful.config import require_positive, verb
-from brimful.console import output_console
+from brimful.console import output_console, visible
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.corpus.stages.fates import FATES, read_fates
 from brimful.corpus.stages.text import TextPart
+from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.storage import read_json
+from brimful.train.run import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,57 +26,106 @@ EXCERPT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class InspectConfig:
-    """Show sample documents with their word boundaries, and what was dropped or changed and why."""
+    """Show documents word by word, and what was dropped or changed and why; or a run's batches."""
 
     directory: Annotated[str, tyro.conf.Positional]
-    """A folder that prepare wrote."""
+    """A folder that prepare wrote, or the run directory of a pretrain, which shows the run's own batches."""
     documents: int = 5
     """How many documents to show."""
     tokens: int = 150
-    """The most tokens to show of each."""
+    """The most tokens to show of each document or row."""
     examples: int = 2
     """How many examples to show of each cleaning rule."""
+    batches: int | None = None
+    """Show so many micro-batches; of a prepared folder, those that pretrain makes of it by default. Without
+    it, a run shows all those of an update."""
+    update: int | None = None
+    """The update whose micro-batches to show first, counted from 1. It is found by choosing the sequences of
+    all updates since the start again, or since the run's nearest checkpoint."""
     seed: int = 0
-    """Another seed shows other documents."""
+    """Another seed shows other documents, or batches of a prepared folder."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "documents", "tokens", "examples")
+        given = [name for name in ("batches", "update") if getattr(self, name) is not None]
+        require_positive(self, "documents", "tokens", "examples", *given)
 
 
 def show_findings(findings: dict[str, Any]) -> None:
-    """Print documents, words apart, and before/after of each rule."""
+    """Print documents, words apart, and before/after of each rule; or rows."""
+    if "rows" in findings:
+        from brimful.batch_view import show_rows
+
+        show_rows(findings["rows"])
+        return
     console = output_console()
     for document in findings["documents"]:
         console.print(_heading(document["source"]))
-        console.print(Text(" │ ".join(document["words"]) + (" ..." if document["cut"] else "")))
+        console.print(Text(visible(" │ ".join(document["words"])) + (" ..." if document["cut"] else "")))
     for rule, examples in findings["examples"].items():
         count = findings["counts"].get(rule)
         console.print(_heading(f"{rule}: {count:,}" if count is not None else rule))
         for example in examples:
-            console.print(Text(f"  {example['source']}", style="dim"))
+            console.print(Text(f"  {visible(example['source'])}", style="dim"))
             console.print(Text(f"  - {example['before']!r}", style="red"))
             if example["after"]:
                 console.print(Text(f"  + {example['after']!r}", style="green"))
 
 
 def _heading(title: str) -> Text:
-    return Text(f"\n{title}", style="bold")
+    return Text(f"\n{visible(title)}", style="bold")
 
 
 @verb(InspectConfig, show=show_findings)
 def inspect(config: InspectConfig) -> dict[str, Any]:
-    """Show sample documents with their word boundaries, and what was dropped or changed and why.
+    """Show documents word by word, and what was dropped or changed and why; or a run's batches.
 
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
+        Or `rows`, with what `BatchView.rows` says of each, and `update`, `micro_batch` and `row`, counted
+        from 1.
 
     Raises:
-        BrimfulError: the folder holds no finished corpus.
+        BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
+            update, or its data has changed.
     """
+    directory = Path(config.directory)
+    is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
+    if directory.is_dir() and not (is_corpus or is_run):
+        raise BrimfulError(
+            f"{directory} holds no finished corpus (no {MANIFEST}) and no run (no {CONFIG});"
+            f" make a corpus with: brimful prepare TEXT --out {directory}"
+        )
+    if config.batches or config.update or (is_run and not is_corpus):
+        return {"rows": _rows(config, directory)}
+    return _findings(config, Corpus.open(directory))
+
+
+def _rows(config: InspectConfig, directory: Path) -> list[dict[str, Any]]:
+    """The rows of `config.batches` micro-batches from `config.update` on; by default of one update."""
+    from brimful.batch_view import BatchView
+    from brimful.replay import replay
+
+    rows: list[dict[str, Any]] = []
+    left = config.batches
+    with replay(directory, config.seed) as run:
+        view = BatchView(run.stream, run.tokenizer, config.tokens)
+        cursor = run.cursor(config.update or 1)
+        while (left is None or left) and cursor["update"] < run.steps:
+            update = cursor["update"]
+            batches, cursor = run.stream.micro_batches(cursor)
+            left = len(batches) if left is None else left
+            for number, batch in enumerate(batches[:left], start=1):
+                place = {"update": update + 1, "micro_batch": number, "micro_batches": len(batches)}
+                seen = view.rows(batch, update)
+                rows += [{**place, "row": i, "rows": len(seen), **row} for i, row in enumerate(seen, start=1)]
+            left -= min(left, len(batches))
+    return rows
+
+
+def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
     from tokenizers import Tokenizer
 
-    directory = Path(config.directory)
-    corpus = Corpus.open(directory)
+    directory = corpus.directory
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
     chosen = permutation(corpus.documents, derive_key("inspect", config.seed))[: config.documents]
     firsts = np.cumsum([0, *(shard.documents for shard in corpus.shards)])
