@@ -143,23 +143,24 @@ class BatchView:
         return word
 
     def _texts(self, word: list[int], ends: list[int]) -> list[str]:
-        """The text of each run of a word's pieces; the names of pieces that are not whole characters."""
+        """The text of each run of a word's pieces; their names, if one is a blank or no whole character."""
         wholes = ["", *(self._decode(word[:end]) for end in ends)]
-        if all(b.startswith(a) for a, b in pairwise(wholes)) and "\ufffd" not in "".join(wholes):
-            return [b[len(a) :] for a, b in pairwise(wholes)]
-        names = [self.tokenizer.id_to_token(i) for i in word]
+        texts = [b.removeprefix(a) for a, b in pairwise(wholes)]
+        if all(texts) and "".join(texts) == wholes[-1] and "\ufffd" not in "".join(wholes):
+            return texts
+        names = [str(self.tokenizer.id_to_token(i)) for i in word]
         return [" ".join(names[a:b]) for a, b in pairwise([0, *ends])]
 
     def _name(self, token: int) -> str:
         text = self._decode([token])
-        return text if text and "\ufffd" not in text else self.tokenizer.id_to_token(token)
+        return text if text and "\ufffd" not in text else str(self.tokenizer.id_to_token(token))
 
     def _decode(self, ids: list[int]) -> str:
         return _unspaced(self.tokenizer.decode(ids, skip_special_tokens=False).strip())
 
 
 def _unspaced(word: str) -> str:
-    """The word without the blanks that WordPiece's decoder puts between pieces, but with that of Coca Cola."""
+    """The word without the blanks that WordPiece's decoder puts between pieces; Coca Cola keeps its own."""
     letters = character_classes()[code_points(word)] == WORD
     return "".join(c for i, c in enumerate(word) if c != " " or (letters[i - 1] and letters[i + 1]))
 

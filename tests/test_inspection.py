@@ -138,7 +138,7 @@ def updates_of(run: Path, plans: Path, number: int) -> Updates:
     return updates
 
 
-def check_rows(rows: list[dict[str, Any]], updates: Updates, mask: int) -> None:
+def check_rows(rows: list[dict[str, Any]], updates: Updates, mask: int | None) -> None:
     """What is shown of these updates is what the model sees of them, neither more nor less."""
     by_update = groupby(rows, lambda row: row["update"])
     shown = {
@@ -209,7 +209,7 @@ def test_the_batches_of_a_run(
     pairs: tuple[Path, Updates], corpus_dir: Path, raw_texts: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, taken = pairs
-    before = sorted(path for path in run.rglob("*"))
+    before = sorted(run.rglob("*"))
     corpus = Corpus.open(corpus_dir)
     mask = Tokenizer.from_file(str(corpus.tokenizer_path)).token_to_id("[MASK]")
     rows = inspect(directory=str(run), batches=8, tokens=ALL)["rows"]
@@ -231,7 +231,7 @@ def test_the_batches_of_a_run(
         *((2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)),
         *((3, 1, 1), (3, 1, 2)),
     ]
-    assert sorted(path for path in run.rglob("*")) == before
+    assert sorted(run.rglob("*")) == before
 
 
 def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None:
@@ -249,29 +249,67 @@ def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None
         inspect(directory=str(tmp_path))
 
 
-def test_a_mixture_in_updates_of_sequences(corpus_dir: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shards(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several shards, tokens of bytes."""
+    out = tmp_path_factory.mktemp("shards") / "data"
+    prepare(
+        paths=[str(raw_texts)],
+        out=str(out),
+        tokenizer="train:600",
+        model="bpe",
+        shard_tokens=5000,
+        workers=1,
+        read={"split": "line"},
+    )
+    return out
+
+
+def test_a_mixture_in_updates_of_sequences(shards: Path, raw_texts: Path, tmp_path: Path) -> None:
     values = {
         "data": [
-            {"path": str(corpus_dir), "name": name, "weight": n} for name, n in (("one", 3.0), ("two", 1.0))
+            {"path": str(shards), "name": name, "weight": n} for name, n in (("one", 3.0), ("two", 1.0))
         ],
         "sequences_per_update": 23,
         "rows_per_micro_batch": 2,
         "packing": {"max_length": 48, "capacity": 192},
-        "masking": {"unit": "spans"},
+        "masking": {"unit": "spans", "together": True},  # a prediction is whole characters
     }
     write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
     expected = updates_of(tmp_path, tmp_path / "plans", 3)
-    corpus = Corpus.open(corpus_dir)
+    corpus = Corpus.open(shards)
     mask = Tokenizer.from_file(str(corpus.tokenizer_path)).token_to_id("[MASK]")
     rows = inspect(directory=str(tmp_path), update=3, tokens=ALL)["rows"]
     check_rows(rows, {3: expected[3]}, mask)
+    check_places(rows, corpus, raw_texts.read_text(encoding="utf-8").splitlines())
+    assert len({p["shard"] for row in rows for s in row["sequences"] for p in s["places"]}) > 1
     sources = [sequence["source"] for row in rows for sequence in row["sequences"]]
     assert len(sources) == 23
     assert sources.count("one") > sources.count("two") > 0
 
 
+def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
+    """Masked token by token, predictions may be parts of a character; what is shown is still all there is."""
+    values = {"data": str(shards), "masking": {"unit": "tokens", "rate": 0.4}}
+    write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
+    rows = inspect(directory=str(tmp_path), tokens=ALL)["rows"]
+    tokenizer = Tokenizer.from_file(str(shards / "tokenizer.json"))
+    runs = [run for row in rows for s in row["sequences"] for word in s["words"] for run in word]
+    named = 0
+    for run in runs:
+        text = tokenizer.decode(run["ids"], skip_special_tokens=False).strip()
+        if "\ufffd" in text:
+            assert run["text"] == " ".join(str(tokenizer.id_to_token(i)) for i in run["ids"])
+            named += 1
+        assert run["text"] if text else run["text"] == "Ġ"  # a blank
+        assert "\ufffd" not in run["text"] + "".join(run.get("sees", []))
+    assert named > 10
+
+
 def test_the_batches_of_a_prepared_folder(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(corpus_dir.rglob("*"))
     found = inspect(directory=str(corpus_dir), batches=2, tokens=60)
+    assert sorted(corpus_dir.rglob("*")) == before
     assert [
         (r["update"], r["micro_batch"], r["micro_batches"], r["row"], r["rows"]) for r in found["rows"]
     ] == [
@@ -313,7 +351,7 @@ def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.Capture
                 elif run["kind"] == "kept":
                     assert f"‹{truth}→{truth}›" in joined
         left = [sequence["tokens"] for sequence in row["sequences"] if not sequence["words"]]
-        assert f"… and {len(left)} sequence{'s' * (len(left) > 1)} of {sum(left)} tokens" in out
+        assert not left or f"… and {len(left)} sequence{'s' * (len(left) > 1)} of {sum(left)} tokens" in out
     pairs_shown = [s["pair"] for row in found["rows"] for s in row["sequences"] if s["words"]]
     assert out.count("the second segment follows") == pairs_shown.count(0)
     assert out.count("the second segment does not follow") == pairs_shown.count(1)
