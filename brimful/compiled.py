@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 try:
     import numba
 except ImportError:
@@ -20,7 +22,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     arguments. Without numba the loop stays Python: slow, but right.
     """
     if not HAVE_NUMBA:
-        return function
+        return np.errstate(over="ignore")(function)  # machine words wrap round
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:

@@ -225,10 +225,10 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
     return value
 
 
-def find_commit(record: Path | str, **facts: Any) -> dict[str, Any] | None:
-    """The commit record if it is there, its files are there in full, and it states these facts; else None."""
+def find_commit(record: Path | str, *, verify: bool = False, **facts: Any) -> dict[str, Any] | None:
+    """The commit record if `read_commit` accepts it and it states these facts; else None."""
     try:
-        known = read_commit(record)
+        known = read_commit(record, verify=verify)
     except BrimfulError:
         return None
     return known if all(known.get(name) == value for name, value in facts.items()) else None

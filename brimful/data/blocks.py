@@ -30,7 +30,7 @@ from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, permutation, shuffled_index
-from brimful.storage import TEMPORARY, atomic_files, commit, read_commit
+from brimful.storage import TEMPORARY, atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
@@ -139,12 +139,9 @@ class Blocks:
         )
         while True:
             try:
-                record = read_commit(record_path)
-            except BrimfulError:
-                record = {}
-            if record.get("inputs") != inputs:
-                record = self._plan(stem, record_path, inputs, epoch, block)
-            try:
+                record = find_commit(record_path, verify=True, inputs=inputs)
+                if record is None:
+                    record = self._plan(stem, record_path, inputs, epoch, block)
                 arrays = {name: np.load(f"{stem}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
                 break
             except FileNotFoundError:

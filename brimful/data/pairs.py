@@ -14,8 +14,9 @@ from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, 
 from brimful.randomness import hash_words
 
 NO_PAIR = -100
-_TRIES = 64
-"""Draws of a partner before a segment stays alone: where most of a block is one document, some do."""
+_TRIES = 32
+"""Draws of a partner: the more, the closer lengths are, and the fewer stay alone where a block is almost one
+document."""
 
 
 @compiled
@@ -23,19 +24,13 @@ def _splits(
     begin: np.ndarray, end: np.ndarray, draws: np.ndarray, bits: np.ndarray, split: np.ndarray
 ) -> None:
     """Cut each piece at one of its sentence starts but the first; where there is none, at its end."""
+    starts = np.empty((end - begin).max(), dtype=np.int64)
     for i in range(len(begin)):
-        starts = 0
+        n = 0
         for token in range(begin[i] + 1, end[i]):
-            starts += (bits[token >> 3] >> (token & 7)) & 1
-        split[i] = end[i]
-        if starts:
-            left = np.int64(draws[i] % np.uint64(starts))
-            for token in range(begin[i] + 1, end[i]):
-                if (bits[token >> 3] >> (token & 7)) & 1:
-                    if left == 0:
-                        split[i] = token
-                        break
-                    left -= 1
+            starts[n] = token
+            n += (bits[token >> 3] >> (token & 7)) & 1
+        split[i] = starts[np.int64(draws[i] % np.uint64(n))] if n else end[i]
 
 
 @compiled
@@ -51,8 +46,10 @@ def _match(
 ) -> int:
     """Give each first segment a second one of another document with which it fits `room`: `partner`, or -1.
 
-    The longest comes first, and takes any of those that fit: they fit all later ones too, so that whatever it
-    takes, lengths leave nobody without. Returns how many second segments are left, in `second_order[:n]`.
+    The longest first segment chooses first, from all that fit it: they fit all later ones too, and its own is
+    among them, so that lengths leave nobody without. Of several draws it takes the one nearest to its own in
+    length: else the length of a pair would tell whether it is random. Returns how many second segments are
+    left, in `second_order[:n]`.
     """
     pool = np.empty(len(second), dtype=np.int64)
     size = reached = 0
@@ -61,16 +58,21 @@ def _match(
             pool[size] = second_order[reached]
             size += 1
             reached += 1
-        partner[i] = -1
+        nearest, chosen = room, -1
         draw = mix_word(key + np.uint64(i))
-        for _ in range(_TRIES if size else 0):
-            found = np.int64(draw % np.uint64(size))
-            if document[pool[found]] != document[i]:
-                partner[i] = pool[found]
-                size -= 1
-                pool[found] = pool[size]
-                break
+        for _ in range(_TRIES):
+            place = np.int64(draw % np.uint64(size))
+            distance = abs(second[pool[place]] - second[i])
+            if distance < nearest and document[pool[place]] != document[i]:
+                nearest, chosen = distance, place
+                if nearest == 0:
+                    break
             draw = mix_word(draw)
+        partner[i] = -1
+        if chosen >= 0:
+            partner[i] = pool[chosen]
+            size -= 1
+            pool[chosen] = pool[size]
     while reached < len(second):
         pool[size] = second_order[reached]
         size += 1
@@ -79,11 +81,20 @@ def _match(
     return size
 
 
-def split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
+def _exchange(
+    first: np.ndarray, second: np.ndarray, document: np.ndarray, room: int, key: np.uint64
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each pair of lengths (n,) whose second segment it gets instead, or -1; and whose nobody gets."""
+    partner = np.empty(len(first), dtype=np.int64)
+    orders = np.argsort(-first, kind="stable"), np.argsort(second, kind="stable")
+    left = _match(first, second, *orders, document, room, key, partner)
+    return partner, orders[1][:left]
+
+
+def _split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
     """Where the second segment of each piece begins, int64 (n,): at a sentence; `end` if there is none."""
     split = np.empty(len(pieces.begin), dtype=np.int64)
-    identity = (pieces.shard.astype(np.uint64) << np.uint64(48)) | pieces.begin.astype(np.uint64)
-    draws = hash_words(key, identity)
+    draws = hash_words(key, pieces.identity())
     for shard in np.unique(pieces.shard):
         chosen = np.flatnonzero(pieces.shard == shard)
         part = np.empty(len(chosen), dtype=np.int64)
@@ -107,21 +118,17 @@ def pair_pieces(
         the pairs, in the order of their first segments' pieces; then what has no pair: a piece of a single
         sentence, and segments for which no other document is left.
     """
-    split = split_pieces(pieces, sentence_bits, key)
+    split = _split_pieces(pieces, sentence_bits, key)
     first, second = split - pieces.begin, pieces.end - split
     paired = second > 0
-    identity = (pieces.shard.astype(np.uint64) << np.uint64(48)) | pieces.begin.astype(np.uint64)
-    other = paired & (hash_words(key, ~identity) >> np.uint64(63)).astype(bool)
+    other = paired & (hash_words(key, ~pieces.identity()) >> np.uint64(63)).astype(bool)
     partner = np.where(paired, np.arange(len(split)), -1)
     left = np.empty(0, np.int64)
     if not swap:
         chosen = np.flatnonzero(other)
-        a, b = first[chosen], second[chosen]
-        matched = np.empty(len(chosen), dtype=np.int64)
-        b_order = np.argsort(b, kind="stable")
-        n = _match(a, b, np.argsort(-a, kind="stable"), b_order, pieces.document[chosen], room, key, matched)
+        matched, unmatched = _exchange(first[chosen], second[chosen], pieces.document[chosen], room, key)
         partner[chosen] = np.where(matched < 0, -1, chosen[matched])
-        left = chosen[b_order[:n]]
+        left = chosen[unmatched]
 
     pairs = np.flatnonzero(partner >= 0)
     seconds = partner[pairs]

@@ -23,7 +23,7 @@ PAIR_SPECIAL_TOKENS = 3
 """And [SEP] between two segments."""
 
 _UNIT = 1.0 / (1 << 32)
-_S32 = np.uint64(32)
+_S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class SequencesConfig:
     """sentences: as many whole ones as fit; chunks: as many tokens as fit, cut at words; nsp: two segments,
     for half of them the second from another document (BERT); sop: two segments, half swapped (ALBERT)."""
     short_share: float = 0.0
-    """Share of sequences that get a shorter limit, drawn from 2 to max_length (BERT has 0.1)."""
+    """Share of sequences that get a limit below max_length, drawn evenly (BERT has 0.1)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.short_share <= 1:
@@ -49,6 +49,11 @@ class SequencesConfig:
     def special_tokens(self) -> int:
         """The most special tokens in a sequence."""
         return PAIR_SPECIAL_TOKENS if self.paired else SPECIAL_TOKENS
+
+
+def _names(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    """uint64: what names ranges of tokens for keyed draws, whatever their order or packing."""
+    return (shard.astype(np.uint64) << np.uint64(48)) | begin.astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ class Sequences:
         return len(self.begin)
 
     def identity(self, index: np.ndarray) -> np.ndarray:
-        """uint64: what names these sequences for keyed draws, whatever the order or packing."""
-        return (self.shard[index].astype(np.uint64) << np.uint64(48)) | self.begin[index].astype(np.uint64)
+        """uint64: names of these sequences, for keyed draws."""
+        return _names(self.shard[index], self.begin[index])
 
 
 SEQUENCE_ARRAYS = tuple(field.name for field in fields(Sequences))
@@ -112,6 +117,10 @@ class Pieces:
     begin: np.ndarray
     end: np.ndarray
 
+    def identity(self) -> np.ndarray:
+        """uint64 (n,): names of the pieces, for keyed draws."""
+        return _names(self.shard, self.begin)
+
 
 @compiled
 def _last_bit(bits: np.ndarray, low: int, high: int) -> int:
@@ -134,36 +143,37 @@ def _cut(
     short_share: float,
     pieces: np.ndarray,
 ) -> int:
-    """Cut `documents` at the last sentence start within `room` tokens, else word start, else anywhere.
+    """Cut `documents` at the last sentence start within a limit, else word start, else at the limit.
 
-    A document's first piece has a limit drawn from 1 to `room`, and each other one with probability
-    `short_share`, if there is a good place to cut before it. Rows of `pieces`, int64 (m, 3), get the
-    document's place in `documents`, begin and end; returns how many pieces there are, which may be above m.
+    The limit is `room` tokens; but a document's first piece has one drawn from 1 to `room`, and each other one
+    with probability `short_share`, if there is a sentence start to cut at. Rows of `pieces`, int64 (m, 3), get
+    the document's place in `documents`, begin and end; returns how many pieces there are, maybe above m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits
     for place in range(len(documents)):
-        begin, end = offsets[documents[place]], offsets[documents[place] + 1]
-        first = end - begin > room
+        start, end = offsets[documents[place]], offsets[documents[place] + 1]
+        begin = start
         while begin < end:
+            whole = end - begin <= room
             limit = room
+            first = begin == start and not whole
             if first or short_share > 0:
-                draw = mix_word(keys[place] + np.uint64(begin))
-                size = np.int64(np.float64(draw & np.uint64(0xFFFFFFFF)) * _UNIT * room) + 1
+                draw = mix_word(keys[place] + np.uint64(begin - start))
                 if first or np.float64(draw >> _S32) * _UNIT < short_share:
-                    limit = size
-            first = False
+                    limit = np.int64(np.float64(draw & _LOW) * _UNIT * room) + 1
             cut = end
             if end - begin > limit:
                 cut = _last_bit(preferred, begin, begin + limit)
                 if cut == begin:
-                    cut = end
-                    if end - begin > room:
-                        cut = _last_bit(preferred, begin, begin + room)
-                        if cut == begin:
-                            cut = _last_bit(word_bits, begin, begin + room)
-                        if cut == begin:
-                            cut = begin + room
+                    cut = end if whole else _last_bit(preferred, begin, begin + room)
+                # A sentence longer than a sequence: it is cut in pieces, which need not be full either.
+                if cut == begin:
+                    cut = _last_bit(word_bits, begin, begin + limit)
+                if cut == begin:
+                    cut = _last_bit(word_bits, begin, begin + room)
+                if cut == begin:
+                    cut = begin + limit
             if n < len(pieces):
                 pieces[n, 0], pieces[n, 1], pieces[n, 2] = place, begin, cut
             n += 1
