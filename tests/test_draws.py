@@ -1,9 +1,5 @@
 """Draws of compiled loops are those of `randomness`."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,19 +1,26 @@
-"""Documents -> sequences: every token once, never too long, cut where a reader would."""
+"""Documents -> pieces: every token once, never too long, cut where a reader would, elsewhere each epoch."""
 
+import json
+import subprocess
+import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom, chi2
 
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
-from brimful.data.sequences import SPECIAL_TOKENS, Sequences, cut_documents
+from brimful.data.sequences import Pieces, Sequences, SequencesConfig, cut_documents, single_segments
+from brimful.errors import BrimfulError
+from brimful.randomness import derive_key
 
 # A document is a string of its tokens: S starts a sentence (and a word), w starts a word, . goes on.
 Document = str
+FALSE_ALARM = 1e-8
+SENTENCES = SequencesConfig()
 
 
 def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
@@ -21,7 +28,7 @@ def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
     for number, documents in enumerate(shards):
         kinds = np.array(list("".join(documents)), dtype="U1")
         batch = TokenBatch(
-            tokens=np.arange(len(kinds)) + 1000 * number,
+            tokens=np.arange(len(kinds)) % 40_000,
             word_starts=kinds != ".",
             sentence_starts=kinds == "S",
             lengths=np.array([len(document) for document in documents], dtype=np.int64),
@@ -40,75 +47,239 @@ def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
     return Corpus.open(directory)
 
 
-def expected_cuts(document: Document, room: int) -> list[int]:
-    """Where sequences start: at the last sentence within reach, else the last word, else there."""
-    starts = [0]
-    while len(document) - starts[-1] > room:
-        begin, limit = starts[-1], starts[-1] + room
-        for kinds in ("S", "Sw", "Sw."):
-            places = [i for i in range(begin + 1, limit + 1) if document[i] in kinds]
-            if places:
-                starts.append(places[-1])
-                break
-    return starts
+def cut_corpus(shards: list[list[Document]], *arguments: object) -> Pieces:
+    """The pieces of all documents of a corpus that is there for a moment."""
+    with tempfile.TemporaryDirectory() as name:
+        corpus = write_corpus(Path(name), shards)
+        return cut_documents(corpus, np.arange(corpus.documents), *arguments)
+
+
+def cuts_of(pieces: Pieces) -> dict[int, list[int]]:
+    """Of each document: where its pieces begin, counted from its first token."""
+    found: dict[int, list[int]] = {}
+    first: dict[int, int] = {}
+    for document, begin in zip(pieces.document.tolist(), pieces.begin.tolist(), strict=True):
+        start = first.setdefault(document, begin)
+        found.setdefault(document, []).append(begin - start)
+    return found
+
+
+def last(document: Document, kinds: str, begin: int, limit: int) -> int | None:
+    return next(
+        (i for i in range(min(begin + limit, len(document) - 1), begin, -1) if document[i] in kinds), None
+    )
+
+
+def greedy_cut(document: Document, begin: int, room: int, kind: str) -> int:
+    """Where a piece that begins there ends if its limit is `room`."""
+    if len(document) - begin <= room:
+        return len(document)
+    preferred = last(document, "S", begin, room) if kind == "sentences" else None
+    return preferred or last(document, "Sw", begin, room) or begin + room
 
 
 documents = st.lists(st.text("Sw.", min_size=1, max_size=60).map(lambda text: "S" + text[1:]), max_size=6)
 corpora = st.lists(documents, min_size=1, max_size=3).filter(any)
+keys = st.integers(0, 2**64 - 1).map(np.uint64)
+kinds = st.sampled_from(["sentences", "chunks"])
+shares = st.sampled_from([0.0, 0.1, 0.5, 1.0])
 
 
-@settings(max_examples=30)
-@given(corpora, st.integers(3, 24), st.data())
-def test_sequences_of_a_corpus(shards: list[list[Document]], max_length: int, data: st.DataObject) -> None:
+@settings(max_examples=100)
+@given(corpora, st.integers(1, 24), kinds, shares, keys)
+def test_pieces_of_a_corpus(
+    shards: list[list[Document]], room: int, kind: str, share: float, key: np.uint64
+) -> None:
+    pieces = cut_corpus(shards, room, SequencesConfig(kind=kind, short_share=share), key)
+    rows = iter(zip(*(getattr(pieces, name).tolist() for name in vars(pieces)), strict=True))
+    number = -1
+    for shard, held in enumerate(shards):
+        start = 0
+        for document in held:
+            number += 1
+            begin = 0
+            while begin < len(document):
+                of, where, absolute, end = next(rows)
+                assert (of, where, absolute) == (number, shard, start + begin)
+                cut = end - start
+                assert begin < cut <= min(begin + room, len(document))
+                first = begin == 0 and len(document) > room
+                if share == 0 and not first:
+                    assert cut == greedy_cut(document, begin, room, kind)
+                elif cut < len(document):  # a place is as good as the best one within reach
+                    if kind == "sentences" and last(document, "S", begin, room):
+                        assert document[cut] == "S"
+                    elif last(document, "Sw", begin, room):
+                        assert document[cut] in "Sw"
+                begin = cut
+            start += len(document)
+    assert next(rows, None) is None
+
+
+@given(corpora, st.integers(1, 24), shares, keys, st.data())
+def test_cuts_depend_on_nothing_but_the_document(
+    shards: list[list[Document]], room: int, share: float, key: np.uint64, data: st.DataObject
+) -> None:
+    config = SequencesConfig(short_share=share)
     total = sum(map(len, shards))
     chosen = sorted(data.draw(st.sets(st.integers(0, total - 1))))
-    expected = []
-    first = 0
-    for number, held in enumerate(shards):
-        begin = 0
-        for index, document in enumerate(held):
-            if first + index in chosen:
-                cuts = [*expected_cuts(document, max_length - SPECIAL_TOKENS), len(document)]
-                expected += [(number, begin + a, b - a) for a, b in pairwise(cuts)]
-            begin += len(document)
-        first += len(held)
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
-        sequences = cut_documents(corpus, np.array(chosen, dtype=np.int64), max_length)
-    assert len(sequences) == len(expected)
-    columns = (sequences.shard, sequences.begin, sequences.length - SPECIAL_TOKENS)
-    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
-    assert (sequences.length <= max_length).all()
-    assert (sequences.length > SPECIAL_TOKENS).all()
+        whole = cuts_of(cut_documents(corpus, np.arange(total), room, config, key))
+        some = cuts_of(cut_documents(corpus, np.array(chosen, dtype=np.int64), room, config, key))
+    assert some == {number: whole[number] for number in chosen}
+    # The same text at the same place, with other documents before it and all in one shard.
+    flat = [document for held in shards for document in held]
+    other = [document if i in some else "Sww" for i, document in enumerate(flat)]
+    assert {i: c for i, c in cuts_of(cut_corpus([other], room, config, key)).items() if i in some} == some
 
 
-@pytest.mark.parametrize("max_length", [3, 16, 128, 100_000])
-def test_every_token_of_a_real_corpus_once(corpus_dir: Path, max_length: int) -> None:
+@pytest.mark.parametrize("document", ["S" * 400, "S" + "w" * 399, "S" + "." * 399, "Sww." * 100])
+@pytest.mark.parametrize("kind", ["sentences", "chunks"])
+def test_no_border_stays(seed: int, document: Document, kind: str) -> None:
+    """Also within a sentence that is longer than a sequence, and within an endless word."""
+    config = SequencesConfig(kind=kind)
+    same = derive_key(seed, "cuts", 0)
+    key_of = {
+        "": same,
+        "again": same,
+        "epoch": derive_key(seed, "cuts", 1),
+        "seed": derive_key(seed + 1, "cuts", 0),
+    }
+    found = {name: cuts_of(cut_corpus([[document] * 12], 32, config, key)) for name, key in key_of.items()}
+    assert found[""] == found["again"]
+    # That all 12 are cut alike by chance: below 8 ** -12.
+    assert found[""] != found["epoch"]
+    assert found[""] != found["seed"]
+    assert len({tuple(cuts) for cuts in found[""].values()}) > 1
+
+
+@pytest.mark.parametrize("kind", ["sentences", "chunks"])
+def test_the_first_limit_is_drawn_evenly(seed: int, kind: str) -> None:
+    room, n = 16, 4000
+    pieces = cut_corpus([["S" * 40] * n], room, SequencesConfig(kind=kind), derive_key(seed))
+    cuts = cuts_of(pieces)
+    sizes = np.bincount([cuts[i][1] for i in range(n)], minlength=room + 1)
+    assert sizes[0] == 0
+    assert len(sizes) == room + 1
+    statistic = ((sizes[1:] - n / room) ** 2 / (n / room)).sum()
+    assert statistic < chi2.isf(FALSE_ALARM, room - 1)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_the_share_of_short_pieces(seed: int, share: float) -> None:
+    room = 10
+    pieces = cut_corpus([["S" * 30_000]], room, SequencesConfig(short_share=share), derive_key(seed))
+    sizes = (pieces.end - pieces.begin)[1:-1]
+    expected = share * (room - 1) / room  # a limit drawn evenly from 1 to room is room itself now and then
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(sizes), expected)
+    assert low <= (sizes < room).sum() <= high
+    short = np.bincount(sizes[sizes < room], minlength=room)[1:]
+    statistic = ((short - short.mean()) ** 2 / short.mean()).sum()
+    assert statistic < chi2.isf(FALSE_ALARM, room - 2)
+
+
+def test_short_pieces_of_short_documents(seed: int) -> None:
+    pieces = cut_corpus([["Sww.Sw"] * 500], 6, SequencesConfig(short_share=0.5), derive_key(seed))
+    cuts = [tuple(found) for found in cuts_of(pieces).values()]
+    assert set(cuts) == {(0,), (0, 4)}  # with a limit of 4 or 5, which is drawn for a sixth of them
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 500, 1 / 6)
+    assert low <= cuts.count((0, 4)) <= high
+
+
+@pytest.mark.parametrize("room", [3, 16, 126, 100_000])
+@pytest.mark.parametrize("kind", ["sentences", "chunks"])
+def test_a_real_corpus(corpus_dir: Path, seed: int, room: int, kind: str) -> None:
     corpus = Corpus.open(corpus_dir)
-    sequences = cut_documents(corpus, np.arange(corpus.documents), max_length)
+    config = SequencesConfig(kind=kind)
+    pieces = cut_documents(corpus, np.arange(corpus.documents), room, config, derive_key(seed))
+    assert (pieces.end - pieces.begin).max() <= room
     for number, shard in enumerate(corpus.shards):
-        own = sequences.shard == number
-        begins = sequences.begin[own]
-        ends = begins + sequences.length[own] - SPECIAL_TOKENS
-        assert begins[0] == 0
-        assert np.array_equal(begins[1:], ends[:-1])
-        assert ends[-1] == len(shard.tokens)
-        assert np.isin(shard.offsets[:-1].astype(np.int64), begins).all()
-        # Words are never cut but where a word alone is longer than a sequence.
-        cut = ~shard.word_starts(0, len(shard.tokens))[begins]
-        if max_length >= 128:
-            assert not cut.any()
-    assert sequences.length.max() <= max_length
+        own = pieces.shard == number
+        begin, end = pieces.begin[own], pieces.end[own]
+        assert begin[0] == 0
+        assert np.array_equal(begin[1:], end[:-1])
+        assert end[-1] == len(shard.tokens)
+        starts = shard.offsets[:-1].astype(np.int64)
+        assert np.isin(starts, begin).all()
+        if room >= 126:  # no word is so long
+            assert shard.word_starts(0, len(shard.tokens))[begin].all()
+        if room == 100_000:
+            assert np.array_equal(begin, starts)
 
 
-def test_identities_are_unique(corpus_dir: Path) -> None:
+def test_documents_of_one_token_and_shards_without_documents() -> None:
+    pieces = cut_corpus([["S"], [], ["S", "S"]], 3, SENTENCES, np.uint64(1))
+    assert pieces.document.tolist() == [0, 1, 2]
+    assert pieces.shard.tolist() == [0, 2, 2]
+    assert pieces.begin.tolist() == [0, 0, 1]
+    assert pieces.end.tolist() == [1, 1, 2]
+
+
+def test_no_documents(corpus_dir: Path) -> None:
+    pieces = cut_documents(Corpus.open(corpus_dir), np.empty(0, np.int64), 3, SENTENCES, np.uint64(1))
+    assert [len(getattr(pieces, name)) for name in vars(pieces)] == [0, 0, 0, 0]
+
+
+def test_single_segments_and_their_identities(corpus_dir: Path, seed: int) -> None:
     corpus = Corpus.open(corpus_dir)
-    sequences = cut_documents(corpus, np.arange(corpus.documents), 16)
-    both = Sequences(
-        np.concatenate([sequences.shard, sequences.shard + np.uint32(len(corpus.shards))]),
-        np.tile(sequences.begin, 2),
-        np.tile(sequences.length, 2),
-    )
-    identity = both.identity(np.arange(len(both)))
+    pieces = cut_documents(corpus, np.arange(corpus.documents), 14, SENTENCES, derive_key(seed))
+    sequences = single_segments(pieces.shard, pieces.begin, pieces.end - pieces.begin)
+    assert isinstance(sequences, Sequences)
+    assert np.array_equal(sequences.length, pieces.end - pieces.begin + 2)
+    assert len(sequences.pair) == len(sequences.second_length) == 0
+    identity = sequences.identity(np.arange(len(sequences)))
+    assert np.array_equal(identity, pieces.identity())
+    elsewhere = single_segments(pieces.shard + 1, pieces.begin, pieces.end - pieces.begin)
+    both = np.concatenate([identity, elsewhere.identity(np.arange(len(elsewhere)))])
+    places = {
+        *zip(pieces.shard, pieces.begin, strict=True),
+        *zip(pieces.shard + 1, pieces.begin, strict=True),
+    }
     assert identity.dtype == np.uint64
-    assert len(np.unique(identity)) == len(both)
+    assert len(np.unique(both)) == len(places)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_that_cannot_be(share: float) -> None:
+    with pytest.raises(BrimfulError, match=r"sequences\.short_share"):
+        SequencesConfig(short_share=share)
+
+
+CUT = """
+import sys
+if sys.argv[1] == "without numba":
+    sys.modules["numba"] = None
+import json
+import numpy as np
+from brimful.compiled import HAVE_NUMBA
+from brimful.corpus.shards import Corpus
+from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.sequences import SEQUENCE_ARRAYS, SequencesConfig
+
+corpus = Corpus.open(sys.argv[2]).part("validation")
+found = {"numba": HAVE_NUMBA}
+for kind in ("sentences", "chunks", "nsp", "sop"):
+    config = SequencesConfig(kind=kind, short_share=0.2)
+    cut = Blocks(corpus, PackingConfig(max_length=32), config, int(sys.argv[3]), None).cut(0, 0)
+    found[kind] = [getattr(cut, name).tolist() for name in SEQUENCE_ARRAYS]
+print(json.dumps(found))
+"""
+
+
+def test_without_numba_sequences_are_the_same(corpus_dir: Path, seed: int) -> None:
+    with_numba, without = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", CUT, how, str(corpus_dir), str(seed)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for how in ("with numba", "without numba")
+    )
+    assert with_numba.pop("numba")
+    assert not without.pop("numba")
+    assert with_numba == without
+    assert {0, 1} <= set(with_numba["nsp"][-1])

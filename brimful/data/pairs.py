@@ -28,8 +28,9 @@ def _splits(
     for i in range(len(begin)):
         n = 0
         for token in range(begin[i] + 1, end[i]):
-            starts[n] = token
-            n += (bits[token >> 3] >> (token & 7)) & 1
+            if (bits[token >> 3] >> (token & 7)) & 1:
+                starts[n] = token
+                n += 1
         split[i] = starts[np.int64(draws[i] % np.uint64(n))] if n else end[i]
 
 

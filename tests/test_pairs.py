@@ -1,0 +1,188 @@
+"""Pairs of segments: every token once, random seconds from other documents, half of each kind."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+from test_sequences import Document, corpora, write_corpus
+
+from brimful.corpus.shards import Corpus
+from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.pairs import NO_PAIR, pair_pieces
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences, SequencesConfig
+
+FALSE_ALARM = 1e-8
+# Two segments a sequence, from (shard, begin) on, so many tokens.
+Range = tuple[int, int, int]
+
+
+def ranges(sequences: Sequences) -> list[tuple[Range, Range | None, int]]:
+    """First segment, second segment and label of each sequence, which has the length that is stored."""
+    found = []
+    for i in range(len(sequences)):
+        second_length = int(sequences.second_length[i])
+        special = PAIR_SPECIAL_TOKENS if second_length else SPECIAL_TOKENS
+        first_length = int(sequences.length[i]) - second_length - special
+        assert first_length > 0
+        first = (int(sequences.shard[i]), int(sequences.begin[i]), first_length)
+        second = (int(sequences.second_shard[i]), int(sequences.second_begin[i]), second_length)
+        found.append((first, second if second_length else None, int(sequences.pair[i])))
+    return found
+
+
+def document_of(corpus: Corpus, segment: Range) -> tuple[int, int]:
+    """The one document of a segment: (shard, index there)."""
+    shard, begin, length = segment
+    index = np.searchsorted(corpus.shards[shard].offsets, [begin, begin + length - 1], side="right") - 1
+    assert index[0] == index[1]
+    return shard, int(index[0])
+
+
+def check(corpus: Corpus, sequences: Sequences, max_length: int, kind: str) -> None:
+    """What holds of every epoch's pairs."""
+    seen = [np.zeros(len(shard.tokens), dtype=int) for shard in corpus.shards]
+    assert (sequences.length <= max_length).all()
+    for first, second, label in ranges(sequences):
+        for shard, begin, length in filter(None, (first, second)):
+            seen[shard][begin : begin + length] += 1
+        home = document_of(corpus, first)
+        if second is None:
+            assert label == NO_PAIR
+            continue
+        assert label in (0, 1)
+        away = document_of(corpus, second)
+        assert (home == away) == (label == 0 or kind == "sop")
+        earlier, later = (second, first) if label == 1 and kind == "sop" else (first, second)
+        assert corpus.shards[later[0]].sentence_starts(later[1], later[1] + 1)[0]
+        if label == 0 or kind == "sop":
+            assert later[:2] == (earlier[0], earlier[1] + earlier[2])
+    for counts in seen:
+        assert (counts == 1).all()
+
+
+@given(
+    corpora,
+    st.integers(5, 24),
+    st.sampled_from(["nsp", "sop"]),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_pairs_of_a_corpus(
+    shards: list[list[Document]], max_length: int, kind: str, share: float, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        corpus = write_corpus(Path(name), shards)
+        config = SequencesConfig(kind=kind, short_share=share)
+        blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, Path(name))
+        check(corpus, blocks.cut(0, 0), max_length, kind)
+
+
+@pytest.mark.parametrize("kind", ["nsp", "sop"])
+@pytest.mark.parametrize("max_length", [5, 40, 512])
+def test_pairs_of_a_real_corpus(corpus_dir: Path, seed: int, kind: str, max_length: int) -> None:
+    corpus = Corpus.open(corpus_dir)
+    config = SequencesConfig(kind=kind)
+    blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, corpus_dir)
+    sequences = blocks.cut(2, 0)
+    check(corpus, sequences, max_length, kind)
+    pairs = int((sequences.pair >= 0).sum())
+    if kind == "sop":
+        low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], pairs, 0.5)
+        assert low <= (sequences.pair == 1).sum() <= high
+    if max_length > 5:
+        assert not same(sequences, blocks.cut(3, 0))
+        assert same(sequences, blocks.cut(2, 0))
+
+
+def same(one: Sequences, other: Sequences) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
+
+
+def random_pieces(seed: int, n: int, room: int, documents: int) -> tuple[Pieces, list[np.ndarray]]:
+    """Pieces of up to `room` tokens, most of them nearly full; every token starts a sentence."""
+    draw = np.random.default_rng(seed)
+    full = draw.random(n) < 0.7
+    sizes = np.where(full, draw.integers(room - 5, room + 1, n), draw.integers(2, room + 1, n))
+    begin = np.concatenate([[0], np.cumsum(sizes)])
+    document = np.sort(draw.integers(0, documents, n))
+    bits = np.full(begin[-1] // 8 + 1, 255, dtype=np.uint8)
+    return Pieces(document, np.zeros(n, np.uint32), begin[:-1], begin[1:]), [bits]
+
+
+def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -> None:
+    n, room = 20_000, 100
+    pieces, bits = random_pieces(seed, n, room, documents=2000)
+    sequences = pair_pieces(pieces, bits, room, swap=False, key=np.uint64(seed))
+    random = int((sequences.pair == 1).sum())
+    # Few have no partner but their own document's: those of the longest first segments, which fit with few.
+    alone = int((sequences.pair == NO_PAIR).sum())
+    assert alone < 0.001 * n
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
+    assert low <= random + alone / 2 <= high
+
+    own = {begin: end for begin, end in zip(pieces.begin.tolist(), pieces.end.tolist(), strict=True)}
+    chosen = sequences.pair == 1
+    first = (sequences.length - sequences.second_length - PAIR_SPECIAL_TOKENS)[chosen]
+    ends = np.array([own[begin] for begin in sequences.begin[chosen].tolist()])
+    instead_of = ends - sequences.begin[chosen] - first
+    # Any that fits would be about a quarter of the room away.
+    assert np.abs(sequences.second_length[chosen] - instead_of).mean() < 0.03 * room
+    # A permutation that leads elsewhere: from far and near, before and after.
+    distance = sequences.second_begin[chosen] - sequences.begin[chosen]
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], random, 0.5)
+    assert low <= (distance > 0).sum() <= high
+    assert np.abs(distance).mean() > 0.3 * pieces.end[-1]  # a third, were both drawn evenly
+
+
+@pytest.mark.timeout(60)
+def test_a_corpus_of_one_document(seed: int) -> None:
+    """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
+    pieces, bits = random_pieces(seed, 200_000, 126, documents=1)
+    sequences = pair_pieces(pieces, bits, 126, swap=False, key=np.uint64(seed))
+    assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 200_000, 0.5)
+    assert low <= (sequences.pair == 0).sum() <= high
+    special = np.where(sequences.pair == 0, PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS)
+    assert (sequences.length - special).sum() == pieces.end[-1]
+
+
+def test_one_document_is_most_of_the_corpus(seed: int) -> None:
+    pieces, bits = random_pieces(seed, 20_000, 60, documents=20)
+    pieces.document[1000:] = 20
+    sequences = pair_pieces(pieces, bits, 60, swap=False, key=np.uint64(seed))
+    chosen = sequences.pair == 1
+    # The other documents' segments are a twentieth; most find or become a partner.
+    assert 500 < chosen.sum() < 1000
+    large = pieces.begin[1000]
+    assert ((sequences.begin[chosen] < large) | (sequences.second_begin[chosen] < large)).all()
+
+
+def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
+    """Five sentences of 3 tokens: each of the four borders a quarter of the time."""
+    n = 4000
+    sentences = np.tile([1, 0, 0], 5 * n)
+    begin = np.arange(n) * 15
+    pieces = Pieces(np.arange(n), np.zeros(n, np.uint32), begin, begin + 15)
+    bits = [np.packbits(sentences, bitorder="little")]
+    sequences = pair_pieces(pieces, bits, 15, swap=True, key=np.uint64(seed))
+    split = np.maximum(sequences.begin, sequences.second_begin) % 15
+    places, counts = np.unique(split, return_counts=True)
+    assert places.tolist() == [3, 6, 9, 12]
+    low, high = binom.ppf([FALSE_ALARM / 8, 1 - FALSE_ALARM / 8], n, 0.25)
+    assert ((low <= counts) & (counts <= high)).all()
+
+
+def test_pieces_of_one_sentence_are_single(seed: int) -> None:
+    begin = np.arange(50) * 7
+    pieces = Pieces(np.arange(50), np.zeros(50, np.uint32), begin, begin + 7)
+    bits = [np.packbits(np.tile([1, 0, 0, 0, 0, 0, 0], 50), bitorder="little")]
+    for swap in (False, True):
+        sequences = pair_pieces(pieces, bits, 20, swap=swap, key=np.uint64(seed))
+        assert (sequences.pair == NO_PAIR).all()
+        assert (sequences.second_length == 0).all()
+        assert (sequences.length == 7 + SPECIAL_TOKENS).all()
+        assert np.array_equal(sequences.begin, begin)
