@@ -1,20 +1,29 @@
-"""Blocks: each sequence in one row of one block, plans that can be made again, documents held out."""
+"""Blocks: each document in one block of an epoch, each sequence in one row, plans that can be made again."""
 
 import json
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2, norm
+from test_sequences import Document, corpora, write_corpus
 
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
-from brimful.data.blocks import Block, Blocks, PackingConfig, split_documents
-from brimful.data.sequences import cut_documents
+from brimful.data.blocks import Block, Blocks, PackingConfig
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SEQUENCE_ARRAYS, SPECIAL_TOKENS, SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import count_lengths
 from brimful.packing.rounding import cutting_stock
 
 PACKING = PackingConfig(max_length=48, capacity=192)
+SENTENCES = SequencesConfig()
+KINDS = ["sentences", "chunks", "nsp", "sop"]
+FALSE_ALARM = 1e-8
 
 
 @pytest.fixture
@@ -22,145 +31,286 @@ def corpus(corpus_dir: Path) -> Corpus:
     return Corpus.open(corpus_dir)
 
 
-def many_blocks(corpus: Corpus, directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Blocks:
-    monkeypatch.setattr(blocks_module, "BLOCK_TOKENS", corpus.tokens // 5)
-    made = Blocks(corpus, np.arange(corpus.documents), PACKING, seed, directory)
-    assert made.count >= 5
-    return made
-
-
-def identities(block: Block) -> list[int]:
-    return block.sequences.identity(np.arange(len(block.sequences))).tolist()
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual sixteen blocks also of a corpus with few rows."""
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 1)
 
 
 def same(one: Block, other: Block) -> bool:
-    return (
-        identities(one) == identities(other)
-        and np.array_equal(one.row_offsets, other.row_offsets)
-        and np.array_equal(one.order, other.order)
-        and (one.digest, one.efficiency) == (other.digest, other.efficiency)
-    )
+    arrays = [(getattr(one.sequences, name), getattr(other.sequences, name)) for name in SEQUENCE_ARRAYS]
+    arrays += [(one.row_offsets, other.row_offsets), (one.order, other.order)]
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in arrays) and (
+        one.digest,
+        one.efficiency,
+        one.padded_efficiency,
+    ) == (other.digest, other.efficiency, other.padded_efficiency)
+
+
+def tokens_of_rows(blocks: Blocks, epoch: int) -> list[np.ndarray]:
+    """How often each token of each shard is in a row of the epoch."""
+    seen = [np.zeros(len(shard.tokens), dtype=int) for shard in blocks.corpus.shards]
+    packing = blocks.packing
+    for number in range(blocks.count):
+        block = blocks.open(epoch, number)
+        columns = block.sequences
+        assert sorted(block.order.tolist()) == list(range(len(columns)))
+        assert columns.length.max() <= packing.max_length == block.max_length
+        for index in range(block.rows):
+            row = block.row(index)
+            assert 0 < len(row) <= packing.depth
+            assert columns.length[row].sum() <= packing.capacity
+            for i in row.tolist():
+                second = int(columns.second_length[i]) if len(columns.pair) else 0
+                n = columns.length[i] - second - (PAIR_SPECIAL_TOKENS if second else SPECIAL_TOKENS)
+                seen[columns.shard[i]][columns.begin[i] :][:n] += 1
+                if second:
+                    seen[columns.second_shard[i]][columns.second_begin[i] :][:second] += 1
+        blocks.drop(epoch, number)
+    return seen
+
+
+@given(
+    corpora,
+    st.sampled_from(KINDS),
+    st.integers(5, 24),
+    st.floats(0, 1),
+    st.integers(1, 5),
+    st.integers(0, 2**32),
+    st.integers(0, 9),
+)
+def test_every_token_once_an_epoch(
+    shards: list[list[Document]], kind: str, max_length: int, share: float, count: int, seed: int, epoch: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        corpus = write_corpus(Path(name), shards)
+        packing = PackingConfig(max_length=max_length, capacity=3 * max_length)
+        config = SequencesConfig(kind=kind, short_share=share)
+        blocks = Blocks(corpus, packing, config, seed, Path(name) / "plans")
+        blocks.count = min(count, corpus.documents)
+        assert all((times == 1).all() for times in tokens_of_rows(blocks, epoch))
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_token_of_a_real_corpus_once_an_epoch(
+    corpus: Corpus, tmp_path: Path, seed: int, kind: str
+) -> None:
+    blocks = Blocks(corpus, PACKING, SequencesConfig(kind=kind, short_share=0.1), seed, tmp_path)
+    assert blocks.count == 16
+    for epoch in range(2):
+        assert all((times == 1).all() for times in tokens_of_rows(blocks, epoch))
 
 
 @pytest.mark.parametrize("depth", [None, 3])
 def test_rows_are_as_few_as_they_can_be(corpus: Corpus, tmp_path: Path, seed: int, depth: int | None) -> None:
     packing = PackingConfig(max_length=48, capacity=64, max_sequences=depth)
-    blocks = Blocks(corpus, np.arange(corpus.documents), packing, seed, tmp_path)
+    blocks = Blocks(corpus, packing, SENTENCES, seed, tmp_path)
+    assert blocks.count == 1
     block = blocks.open(0, 0)
     plan = cutting_stock(count_lengths(block.sequences.length), packing.capacity, packing.depth)
     assert plan.rows <= block.rows <= 1.001 * plan.rows
     assert blocks.packing_factor() == len(block.sequences) / block.rows
+    assert block.efficiency == block.sequences.length.sum() / (block.rows * 64)
+    assert block.padded_efficiency == block.sequences.length.sum() / (len(block.sequences) * 48)
 
 
-def test_blocks_share_out_every_sequence(
-    corpus: Corpus, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = many_blocks(corpus, tmp_path, seed, monkeypatch)
-    all_sequences = cut_documents(corpus, np.arange(corpus.documents), PACKING.max_length)
-    whole = sorted(all_sequences.identity(np.arange(len(all_sequences))).tolist())
-    for epoch in range(2):
-        found = []
-        assert sorted(blocks.order(epoch).tolist()) == list(range(blocks.count))
-        for number in blocks.order(epoch).tolist():
+def blocks_of(documents: int, tokens: int, tmp_path: Path, seed: int, **packing: int) -> Blocks:
+    corpus = SimpleNamespace(documents=documents, tokens=tokens)
+    return Blocks(corpus, PackingConfig(**packing), SENTENCES, seed, tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [1, 2, 17, 5000])
+def test_blocks_share_out_all_documents(tmp_path: Path, seed: int, size: int) -> None:
+    blocks = blocks_of(size, 10**9, tmp_path, seed)
+    assert blocks.count == min(size, 16)
+    epochs = [[blocks.documents(epoch, number) for number in range(blocks.count)] for epoch in range(3)]
+    for epoch in epochs:
+        assert sorted(np.concatenate(epoch).tolist()) == list(range(size))
+        assert all(len(part) in (size // blocks.count, -(-size // blocks.count)) for part in epoch)
+        assert all((np.diff(part) > 0).all() for part in epoch)
+    if size == 5000:
+        for one, other in ((0, 1), (1, 2), (0, 2)):
+            # Two random sixteenths of a block's 312 documents share about 20.
+            shared = [len(np.intersect1d(a, b)) for a in epochs[one] for b in epochs[other]]
+            assert max(shared) < 80
+        other_seed = blocks_of(size, 10**9, tmp_path, seed + 1)
+        assert not np.array_equal(other_seed.documents(0, 0), epochs[0][0])
+
+
+def test_how_many_blocks(tmp_path: Path) -> None:
+    """64M tokens each, or sixteen, or as many as have a thousand rows."""
+    assert blocks_of(10**9, 10**12, tmp_path, 0).count == 15_625
+    assert blocks_of(10**9, 10**9, tmp_path, 0).count == 16
+    assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=1024).count == 5
+    assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=65_536).count == 1
+    assert blocks_of(3, 10**12, tmp_path, 0).count == 3
+
+
+def test_a_huge_corpus_needs_no_table(tmp_path: Path, seed: int) -> None:
+    """Of 10^12 documents, those of one block, at once: an array of all would be 8 TB."""
+    blocks = blocks_of(10**12, 64 * 10**12, tmp_path, seed)
+    assert blocks.count == 10**6
+    documents = blocks.documents(1, 123_456)
+    assert len(np.unique(documents)) == len(documents) == 10**6
+    assert 0 <= documents[0] < documents[-1] < 10**12
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> None:
+    """Documents that grow along the corpus, from shard to shard: when a row comes tells nothing of them.
+
+    Rows are exchangeable, so the correlation of their turn with anything has variance 1 / (rows - 1) by
+    chance. Thirteen tests at 1e-8: a false alarm has a probability of about 1.3e-7.
+    """
+    n = 6000
+    documents = ["S" * (2 + 24 * i // n) for i in range(n)]
+    corpus = write_corpus(tmp_path, [documents[: n // 4], documents[n // 4 : n // 2], documents[n // 2 :]])
+    blocks = Blocks(corpus, PackingConfig(max_length=28, capacity=96), SENTENCES, seed, tmp_path / "plans")
+    assert blocks.count == 16
+    starts = [np.asarray(shard.offsets[:-1]) for shard in corpus.shards]
+    first = np.cumsum([0, *map(len, starts)])
+    for epoch in range(4):
+        facts: list[tuple[float, float, float]] = []
+        table = np.zeros((10, blocks.count))
+        for number in range(blocks.count):
             block = blocks.open(epoch, number)
-            assert sorted(block.order.tolist()) == list(range(len(block.sequences)))
-            lengths = [block.sequences.length[block.row(r)] for r in range(block.rows)]
-            assert all(0 < row.sum() <= PACKING.capacity for row in lengths)
-            assert all(len(row) <= PACKING.depth for row in lengths)
-            found += identities(block)
-        assert sorted(found) == whole
+            held = block.sequences
+            position = np.array(
+                [
+                    first[shard] + np.searchsorted(starts[shard], begin)
+                    for shard, begin in zip(held.shard.tolist(), held.begin.tolist(), strict=True)
+                ]
+            )
+            table[:, number] = np.bincount(position * 10 // n, minlength=10)
+            for index in blocks.row_order(epoch, number, block.rows).tolist():
+                row = block.row(index)
+                facts.append((held.length[row].mean(), held.shard[row].mean(), position[row].mean()))
+        steps = np.arange(len(facts))
+        limit = norm.isf(FALSE_ALARM / 2) / np.sqrt(len(facts) - 1)
+        for values in np.array(facts).T:
+            assert abs(np.corrcoef(steps, values)[0, 1]) < limit
+        # Each tenth of the corpus is spread evenly over the blocks.
+        expected = np.outer(table.sum(1), table.sum(0)) / n
+        statistic = ((table - expected) ** 2 / expected).sum()
+        assert statistic < chi2.isf(FALSE_ALARM, 9 * (blocks.count - 1))
 
 
-def test_a_block_without_documents(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks_module, "BLOCK_TOKENS", corpus.tokens // 20)
-    blocks = Blocks(corpus, np.arange(3), PACKING, 0, tmp_path)
-    opened = [blocks.open(0, number) for number in range(blocks.count)]
-    assert 0 in [block.rows for block in opened]
-    expected = cut_documents(corpus, np.arange(3), PACKING.max_length)
-    assert sum(len(block.sequences) for block in opened) == len(expected)
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, kind: str) -> None:
+    config = SequencesConfig(kind=kind)
+    first = Blocks(corpus, PACKING, config, seed, tmp_path / "a").open(3, 1)
+    assert same(first, Blocks(corpus, PACKING, config, seed, tmp_path / "b").open(3, 1))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
 
-
-def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int) -> None:
-    documents = np.arange(corpus.documents)
-    first = Blocks(corpus, documents, PACKING, seed, tmp_path / "a").open(3, 0)
-    assert same(first, Blocks(corpus, documents, PACKING, seed, tmp_path / "b").open(3, 0))
-    again = Blocks(corpus, documents, PACKING, seed, tmp_path / "a")
+    again = Blocks(corpus, PACKING, config, seed, tmp_path / "a")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
-    assert same(first, again.open(3, 0))  # from disk
+    assert same(first, again.open(3, 1))  # from disk
     assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
-    again.drop(3, 0)
+    again.drop(3, 1)
     assert not list((tmp_path / "a").iterdir())
-    assert same(first, again.open(3, 0))  # made again
+    assert same(first, again.open(3, 1))  # made again
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
 
-    for other_seed, epoch in ((seed, 4), (seed + 1, 3)):
-        other = Blocks(corpus, documents, PACKING, other_seed, tmp_path / "c").open(epoch, 0)
+    for other_seed, epoch, number in ((seed, 4, 1), (seed, 3, 2), (seed + 1, 3, 1)):
+        other = Blocks(corpus, PACKING, config, other_seed, tmp_path / "c").open(epoch, number)
         assert not np.array_equal(other.order, first.order)
+        assert not np.array_equal(other.sequences.begin, first.sequences.begin)
         assert other.digest != first.digest
-        assert other.efficiency == first.efficiency
-    assert not np.array_equal(again.row_order(3, 0, first.rows), again.row_order(4, 0, first.rows))
+
+
+def test_the_order_of_rows(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    blocks = Blocks(corpus, PACKING, SENTENCES, seed, tmp_path)
+    orders = [blocks.row_order(epoch, number, 500).tolist() for epoch in range(2) for number in range(2)]
+    assert all(sorted(order) == list(range(500)) for order in orders)
+    assert len(set(map(tuple, orders))) == 4
+    assert blocks.row_order(1, 1, 500).tolist() == orders[3]
+
+
+def test_blocks_follow_each_other(tmp_path: Path) -> None:
+    blocks = blocks_of(3, 10**12, tmp_path, 0)
+    place, seen = (0, 0), []
+    for _ in range(6):
+        seen.append(place)
+        place = blocks.next(*place)
+    assert seen == [(epoch, number) for epoch in range(2) for number in range(3)]
 
 
 def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
-    documents = np.arange(corpus.documents)
-    for index, (chosen, config, seed) in enumerate(
+    part = corpus.part("train")
+    assert part is not None
+    for index, (chosen, packing, config, seed) in enumerate(
         [
-            (documents, PACKING, 0),
-            (documents, PACKING, 1),
-            (documents, PackingConfig(max_length=48, capacity=96), 1),
-            (documents[:-5], PACKING, 1),
+            (corpus, PACKING, SENTENCES, 0),
+            (corpus, PACKING, SENTENCES, 1),
+            (corpus, PackingConfig(max_length=48, capacity=96), SENTENCES, 1),
+            (corpus, PACKING, SequencesConfig(kind="nsp"), 1),
+            (corpus, PACKING, SequencesConfig(kind="nsp", short_share=0.1), 1),
+            (part, PACKING, SENTENCES, 1),
         ]
     ):
-        shared = Blocks(corpus, chosen, config, seed, tmp_path / "shared").open(0, 0)
-        assert same(shared, Blocks(corpus, chosen, config, seed, tmp_path / str(index)).open(0, 0))
+        shared = Blocks(chosen, packing, config, seed, tmp_path / "shared").open(0, 0)
+        assert same(shared, Blocks(chosen, packing, config, seed, tmp_path / str(index)).open(0, 0))
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed", "record cut", "record foreign"])
+@pytest.mark.parametrize(
+    "damage", ["flipped", "cut", "removed", "record cut", "record foreign", "record no record"]
+)
 def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: str) -> None:
-    blocks = Blocks(corpus, np.arange(corpus.documents), PACKING, 0, tmp_path)
-    first = blocks.open(0, 0)
-    expected = identities(first)
-    order = np.array(first.order)
-    del first
-    record = next(tmp_path.glob("*.json"))
-    array = next(tmp_path.glob("*order*"))
-    if damage == "cut":
-        array.write_bytes(array.read_bytes()[:-1])
+    blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
+    first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
+    blocks.open(0, 0)
+    record = next((tmp_path / "plans").glob("*.json"))
+    array = next((tmp_path / "plans").glob("*.order.npy"))
+    data = array.read_bytes()
+    if damage == "flipped":
+        array.write_bytes(data[:-8] + bytes([data[-8] ^ 1]) + data[-7:])
+    elif damage == "cut":
+        array.write_bytes(data[:-1])
     elif damage == "removed":
         array.unlink()
     elif damage == "record cut":
         record.write_bytes(record.read_bytes()[:20])
     else:
-        record.write_text(json.dumps({"files": {}}))
-    second = blocks.open(0, 0)
-    assert identities(second) == expected
-    assert np.array_equal(second.order, order)
+        value = {**json.loads(record.read_text()), "files": {}} if damage == "record foreign" else []
+        record.write_text(json.dumps(value))
+    assert same(blocks.open(0, 0), first)
+    assert array.read_bytes() == data
 
 
-def test_the_split_is_that_of_the_shards(corpus: Corpus) -> None:
-    split = split_documents(corpus)
-    assert {shard.split for shard in corpus.shards} == {"train", "validation"}
-    begin = 0
-    for shard in corpus.shards:
-        side = split.validation if shard.split == "validation" else split.training
-        assert np.isin(np.arange(begin, begin + shard.documents), side).all()
-        begin += shard.documents
-    assert len(split.training) + len(split.validation) == corpus.documents
-    assert 0 < len(split.validation) < 0.2 * corpus.documents
+def test_another_process_drops_the_plan_meanwhile(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
+    first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
+    blocks.open(0, 0)
+    load, calls = np.load, []
+
+    def late(*arguments: object, **options: object) -> object:
+        if not calls:
+            blocks.drop(0, 0)
+        calls.append(arguments)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(np, "load", late)
+    assert same(blocks.open(0, 0), first)
+    assert len(calls) > 1
 
 
-def test_without_training_documents(corpus: Corpus) -> None:
-    held_out = [shard for shard in corpus.shards if shard.split == "validation"]
-    with pytest.raises(BrimfulError, match="no training documents"):
-        split_documents(Corpus(corpus.directory, held_out))
-
-
-@pytest.mark.parametrize("values", [{"max_length": 2}, {"max_length": 65, "capacity": 64}])
+@pytest.mark.parametrize("values", [{"max_length": 4}, {"max_length": 65, "capacity": 64}])
 def test_a_packing_that_cannot_be(values: dict[str, int]) -> None:
     with pytest.raises(BrimfulError, match=r"packing\.max_length"):
         PackingConfig(**values)
 
 
+def test_no_sequences_in_a_row() -> None:
+    with pytest.raises(BrimfulError, match=r"packing\.max_sequences"):
+        PackingConfig(max_sequences=0)
+
+
 def test_depth() -> None:
     assert PackingConfig(capacity=1024).depth == 128
-    assert PackingConfig(capacity=4, max_length=4).depth == 1
+    assert PackingConfig(capacity=7, max_length=5).depth == 1
     assert PackingConfig(max_sequences=3).depth == 3

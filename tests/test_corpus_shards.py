@@ -126,6 +126,33 @@ def test_the_split_is_read_back(tmp_path: Path) -> None:
     assert corpus.shards[1].source(0) == ("a.txt", 7, 0)
 
 
+def test_parts(corpus_dir: Path) -> None:
+    corpus = Corpus.open(corpus_dir)
+    train, validation = corpus.part("train"), corpus.part("validation")
+    assert train is not None
+    assert validation is not None
+    for part, split in ((train, "train"), (validation, "validation")):
+        assert [shard.name for shard in part.shards] == [s.name for s in corpus.shards if s.split == split]
+        assert part.documents == sum(shard.documents for shard in part.shards)
+        assert part.tokens == sum(len(shard.tokens) for shard in part.shards)
+        assert (part.vocabulary_size, part.tokenizer_hash) == (corpus.vocabulary_size, corpus.tokenizer_hash)
+        assert part.tokenizer_path == corpus.tokenizer_path
+    assert train.documents + validation.documents == corpus.documents
+    assert len({corpus.fingerprint, train.fingerprint, validation.fingerprint}) == 3
+    assert 0 < validation.documents < 0.2 * corpus.documents
+
+
+def test_a_part_without_documents(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    write(tmp_path, [], name="part-00001", split="validation")
+    corpus = Corpus.open(tmp_path)
+    assert corpus.part("validation") is None
+    assert corpus.part("test") is None
+    part = corpus.part("train")
+    assert part is not None
+    assert part.documents == part.tokens == 1
+
+
 def test_damage_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     write(tmp_path / "a", [batch_of([[(1, True, True)] * 50])])

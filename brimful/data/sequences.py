@@ -146,7 +146,8 @@ def _cut(
     """Cut `documents` at the last sentence start within a limit, else word start, else at the limit.
 
     The limit is `room` tokens; but the first piece of a longer document has one drawn from 1 to `room`, and
-    each other one with probability `short_share`, if that does not cut a sentence that need not be cut. Rows of `pieces`, int64 (m, 3), get the document's place in `documents`, begin and end; returns how many
+    each other one with probability `short_share`, if that does not cut a sentence that need not be cut.
+    Rows of `pieces`, int64 (m, 3), get the document's place in `documents`, begin and end; returns how many
     pieces there are, maybe above m.
     """
     n = 0
