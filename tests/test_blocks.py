@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 from test_sequences import Document, corpora, write_corpus
@@ -79,6 +79,7 @@ def tokens_of_rows(blocks: Blocks, epoch: int) -> list[np.ndarray]:
     st.integers(0, 2**32),
     st.integers(0, 9),
 )
+@settings(max_examples=30)
 def test_every_token_once_an_epoch(
     shards: list[list[Document]], kind: str, max_length: int, share: float, count: int, seed: int, epoch: int
 ) -> None:
@@ -160,8 +161,8 @@ def test_a_huge_corpus_needs_no_table(tmp_path: Path, seed: int) -> None:
 def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> None:
     """Documents that grow along the corpus, from shard to shard: when a row comes tells nothing of them.
 
-    Rows are exchangeable, so the correlation of their turn with anything has variance 1 / (rows - 1) by
-    chance. Thirteen tests at 1e-8: a false alarm has a probability of about 1.3e-7.
+    Rows are exchangeable, so the correlation of their turn, in the epoch and in their block, with anything has
+    variance 1 / (rows - 1) by chance. 28 tests at 1e-8: a false alarm has a probability of 2.8e-7.
     """
     n = 6000
     documents = ["S" * (2 + 24 * i // n) for i in range(n)]
@@ -171,7 +172,7 @@ def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> Non
     starts = [np.asarray(shard.offsets[:-1]) for shard in corpus.shards]
     first = np.cumsum([0, *map(len, starts)])
     for epoch in range(4):
-        facts: list[tuple[float, float, float]] = []
+        facts: list[tuple[float, ...]] = []
         table = np.zeros((10, blocks.count))
         for number in range(blocks.count):
             block = blocks.open(epoch, number)
@@ -183,13 +184,13 @@ def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> Non
                 ]
             )
             table[:, number] = np.bincount(position * 10 // n, minlength=10)
-            for index in blocks.row_order(epoch, number, block.rows).tolist():
+            for turn, index in enumerate(blocks.row_order(epoch, number, block.rows).tolist()):
                 row = block.row(index)
-                facts.append((held.length[row].mean(), held.shard[row].mean(), position[row].mean()))
-        steps = np.arange(len(facts))
+                means = held.length[row].mean(), held.shard[row].mean(), position[row].mean()
+                facts.append((number * block.rows + turn, turn, *means))
         limit = norm.isf(FALSE_ALARM / 2) / np.sqrt(len(facts) - 1)
-        for values in np.array(facts).T:
-            assert abs(np.corrcoef(steps, values)[0, 1]) < limit
+        correlations = np.corrcoef(np.array(facts).T)
+        assert (np.abs(correlations[:2, 2:]) < limit).all()
         # Each tenth of the corpus is spread evenly over the blocks.
         expected = np.outer(table.sum(1), table.sum(0)) / n
         statistic = ((table - expected) ** 2 / expected).sum()
@@ -219,6 +220,18 @@ def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, ki
         assert not np.array_equal(other.order, first.order)
         assert not np.array_equal(other.sequences.begin, first.sequences.begin)
         assert other.digest != first.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cuts_are_new_each_epoch(corpus: Corpus, tmp_path: Path, seed: int, kind: str) -> None:
+    cuts = {}
+    for drawn, epoch in ((seed, 0), (seed, 1), (seed + 1, 0)):
+        blocks = Blocks(corpus, PACKING, SequencesConfig(kind=kind), drawn, tmp_path)
+        assert blocks.count == 1
+        cut = blocks.cut(epoch, 0)
+        assert np.array_equal(cut.begin, blocks.cut(epoch, 0).begin)
+        cuts[drawn, epoch] = frozenset(cut.identity(np.arange(len(cut))).tolist())
+    assert len(set(cuts.values())) == 3
 
 
 def test_the_order_of_rows(corpus: Corpus, tmp_path: Path, seed: int) -> None:
