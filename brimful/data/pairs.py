@@ -59,7 +59,7 @@ def _match(
             pool[size] = second_order[reached]
             size += 1
             reached += 1
-        nearest, chosen = room, -1
+        nearest, chosen = room, np.int64(-1)
         draw = mix_word(key + np.uint64(i))
         for _ in range(_TRIES):
             place = np.int64(draw % np.uint64(size))

@@ -162,7 +162,7 @@ def _cut(
             if first or short_share > 0:
                 draw = mix_word(keys[place] + np.uint64(begin - start))
                 if first or np.float64(draw >> _S32) * _UNIT < short_share:
-                    limit = np.int64(np.float64(draw & _LOW) * _UNIT * room) + 1
+                    limit = 1 + int(np.float64(draw & _LOW) * _UNIT * room)
             cut = end
             if end - begin > limit:
                 cut = _last_bit(preferred, begin, begin + limit)
