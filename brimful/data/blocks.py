@@ -200,7 +200,7 @@ class Blocks:
     def _planned(self, counts: np.ndarray) -> Plan:
         """Best-fit, which is a pure function on any machine, if it comes within a thousandth of its bound."""
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
-        if plan.rows_above_bound <= plan.rows / 1000:
+        if plan.rows_above_bound <= plan.rows / 500:
             return plan
         return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
