@@ -85,6 +85,14 @@ def _dataclass_of(annotation: Any) -> type | None:
     return annotation if dataclasses.is_dataclass(annotation) else None  # type: ignore[return-value]
 
 
+def _items_of(annotation: Any) -> Any:
+    """The annotation of the items, if this is one of a tuple of dataclasses (among others)."""
+    for part in (annotation, *typing.get_args(annotation)):
+        if typing.get_origin(part) is tuple and _dataclass_of(item := typing.get_args(part)[0]):
+            return item
+    return None
+
+
 def _convert(value: Any, annotation: Any, place: str) -> Any:
     """The value as its annotation wants it; paths may stand for strings."""
     if isinstance(value, list | tuple):
@@ -110,6 +118,10 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
             made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default)
+        elif (item := _items_of(hints[name])) is not None and isinstance(value, list | tuple):
+            made[name] = tuple(
+                _item(part, item, f"{where}{name}[{i}]", missing) for i, part in enumerate(value)
+            )
         else:
             made[name] = _convert(value, hints[name], where + name)
     if isinstance(default, schema):
@@ -121,6 +133,16 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
                 raise BrimfulError(f"key {where}{name} is required")
             made[name] = missing
     return schema(**made) if missing is None else _unchecked(schema, made)
+
+
+def _item(value: Any, annotation: Any, place: str, missing: Any) -> Any:
+    inner = _dataclass_of(annotation)
+    assert inner is not None
+    if isinstance(value, inner):
+        return value
+    if isinstance(value, Mapping):
+        return _build(inner, value, f"{place}.", missing)
+    return _convert(value, annotation, place)
 
 
 def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:

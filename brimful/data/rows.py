@@ -5,10 +5,11 @@ of it: resuming costs nothing and gives the same bits. Every update is full: the
 one that reaches the end of a block or an epoch goes on with the next.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, pairwise
+from functools import lru_cache
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ ROWS_PER_HAND = 4
 
 Cursor = dict[str, Any]
 """Where a stream stands: JSON values only."""
+
+
+@lru_cache
+def _mask_key(seed: int, source: str, epoch: int) -> np.uint64:
+    return derive_key(seed, "masking", source, epoch)
 
 
 @dataclass(frozen=True)
@@ -105,13 +111,13 @@ class RowStream:
 
     def micro_batches(self, cursor: Cursor) -> tuple[list[list[Row]], Cursor]:
         """What the update's micro-batches hold, of all ranks, and the cursor of the next update."""
-        update, places = cursor["update"], list(cursor["sources"].values())
-        number = self._phase(update)
-        phase = self.phases[number]
+        update = cursor["update"]
+        phase = self.phase(update)
+        places = [cursor["sources"][source.name] for source in self.sources]
         rows: list[Row] = []
         while len(rows) < (phase.rows or phase.sequences or 0):
             behind = min(self.sources, key=lambda s: places[s.number]["tokens"] / s.weight).number
-            row, places[behind] = self.sources[behind].take(places[behind], number)
+            row, places[behind] = self.sources[behind].take(places[behind], phase.packing.max_length)
             rows.append(row)
         key = derive_key(self.seed, "update", update)
         each = self.rows_per_micro_batch
@@ -123,8 +129,9 @@ class RowStream:
         names = (source.name for source in self.sources)
         return groups, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
-    def _phase(self, update: int) -> int:
-        return min(sum(update >= end for end in self._ends), len(self.phases) - 1)
+    def phase(self, update: int) -> Phase:
+        """The phase that an update, counted from 0, is in."""
+        return self.phases[min(bisect_right(self._ends, update), len(self.phases) - 1)]
 
     def _packed(self, sequences: list[Row], packing: PackingConfig, key: np.uint64) -> list[list[Row]]:
         """An update's sequences, each a `Row` of its own, in micro-batches that they fill well."""
@@ -153,36 +160,32 @@ class RowStream:
         powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
         return max([n for n in powers if n > 1] or divisors or [1])
 
-    @cached_property
-    def _updates(self) -> int:
-        return self._ends[-1]
-
     def batch(self, rows: Sequence[Row], update: int) -> PackedBatch:
         """The masked micro-batch of these rows at an update."""
-        packing = self.phases[self._phase(update)].packing
+        packing = self.phase(update).packing
         slots = self.rows_per_micro_batch * packing.capacity
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
-        parts = [
-            Part(
-                self.sources[row.source].corpus,
-                row.block.sequences,
-                row.chosen,
-                derive_key(self.seed, "masking", self.sources[row.source].name, row.epoch),
-            )
-            for row in rows
-        ]
+        parts = []
+        for (source, epoch, _), group in groupby(rows, lambda row: (row.source, row.epoch, id(row.block))):
+            same = list(group)
+            chosen = np.concatenate([row.chosen for row in same])
+            key = _mask_key(self.seed, self.sources[source].name, epoch)
+            parts.append(Part(self.sources[source].corpus, same[0].block.sequences, chosen, key))
         batch, dropped = self.reader.batch(
             parts,
             max_length=longest,
-            rate=masking.rate_at(update / self._updates),
+            rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,
-            sequence_slots=self.rows_per_micro_batch * packing.depth + slots // longest + 1
-            if self.fixed_shapes
-            else None,
+            sequence_slots=self._sequence_slots(packing) if self.fixed_shapes else None,
             predictions=prediction_slots(slots, masking.highest_rate, masking.unit),
         )
         assert batch.mlm_labels is not None
         self.dropped_predictions += dropped
         self.predictions += int((batch.mlm_labels != IGNORED).sum())
         return batch
+
+    def _sequence_slots(self, packing: PackingConfig) -> int:
+        """S: the most sequences of a micro-batch, and those that fill what they leave of it."""
+        slots = self.rows_per_micro_batch * packing.capacity
+        return self.rows_per_micro_batch * packing.depth + slots // packing.max_length + 1

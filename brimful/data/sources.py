@@ -4,7 +4,7 @@ Where it stands is a small JSON value, and `take` is a pure function of it. The 
 read is planned meanwhile, in a thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ from brimful.data.blocks import Block, Blocks
 from brimful.errors import BrimfulError
 
 Place = dict[str, Any]
-"""Where a source stands: {"phase": whose lengths its open block has, "epoch", "block", "row": the next one,
-"tokens": real ones taken so far, "plan": the open block's digest}."""
+"""Where a source stands: {"max_length": of the open block, "epoch", "block", "row": the next one, "tokens":
+real ones taken so far, "plan": the open block's digest}."""
 
 
 class Row(NamedTuple):
@@ -41,12 +41,12 @@ class Source:
         number: its place in the mixture.
         name: what metrics call it, and what its masks are keyed by.
         weight: its share of the tokens, in any unit.
-        blocks: of each phase, over the same corpus.
-        tidy: whether to delete plans that have been read (one rank does).
+        blocks: of each `max_length` that a phase has; the same documents are in a block of each.
+        tidy: whether to plan ahead, and to delete plans that have been read (one rank does).
     """
 
     def __init__(
-        self, number: int, name: str, weight: float, blocks: Sequence[Blocks], *, tidy: bool = True
+        self, number: int, name: str, weight: float, blocks: Mapping[int, Blocks], *, tidy: bool = True
     ) -> None:
         self.number = number
         self.name = name
@@ -55,28 +55,29 @@ class Source:
         self.tidy = tidy
         self._open = lru_cache(maxsize=2)(self._opened)
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
-        self._planned: dict[tuple[int, int, int], Future[Block]] = {}
+        self._ahead: tuple[tuple[int, int, int], Future[Block]] | None = None
 
     @property
     def corpus(self) -> Corpus:
         """What it reads."""
-        return self.blocks[0].corpus
+        return next(iter(self.blocks.values())).corpus
 
     def start(self) -> Place:
         """Where a new run begins."""
-        return {"phase": 0, "epoch": 0, "block": 0, "row": 0, "tokens": 0, "plan": None}
+        return {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0, "plan": None}
 
-    def take(self, place: Place, phase: int) -> tuple[Row, Place]:
-        """The row at `place`, and the place after it. A block that is begun has the lengths of `phase`.
+    def take(self, place: Place, max_length: int) -> tuple[Row, Place]:
+        """The row at `place`, and the place after it. A block that begins here is cut at `max_length`; one
+        that is open is read to its end as it was cut, so that nothing is lost or comes twice.
 
         Raises:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
         """
         if place["row"] == 0:
-            place = {**place, "phase": phase}
-        phase, epoch, number = place["phase"], place["epoch"], place["block"]
-        blocks = self.blocks[phase]
-        block, order = self._open(phase, epoch, number)
+            place = {**place, "max_length": max_length}
+        max_length, epoch, number = place["max_length"], place["epoch"], place["block"]
+        blocks = self.blocks[max_length]
+        block, order = self._open(max_length, epoch, number)
         if place["plan"] not in (None, block.digest):
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
@@ -95,12 +96,18 @@ class Source:
             after |= {"epoch": epoch, "block": number, "row": 0, "plan": None}
         return row, after
 
-    def _opened(self, phase: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
+    def _opened(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
         """A block and the order of its rows; the next one is planned from now on."""
-        blocks = self.blocks[phase]
-        planned = self._planned.pop((phase, epoch, number), None)
-        block = planned.result() if planned else blocks.open(epoch, number)
-        following = blocks.next(epoch, number)
-        if self.tidy and (phase, *following) not in self._planned:
-            self._planned[phase, *following] = self._planner.submit(blocks.open, *following)
+        wanted, blocks = (max_length, epoch, number), self.blocks[max_length]
+        ahead, self._ahead = self._ahead, None
+        if ahead and ahead[0] == wanted:
+            block = ahead[1].result()
+        else:
+            block = blocks.open(epoch, number)
+            if ahead:  # a phase has begun: what was planned for the one before is not read
+                (unread, *which), _ = ahead
+                self._planner.submit(self.blocks[unread].drop, *which)
+        if self.tidy:
+            following = blocks.next(epoch, number)
+            self._ahead = (max_length, *following), self._planner.submit(blocks.open, *following)
         return block, blocks.row_order(epoch, number, block.rows)

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 from brimful.config import build, config_hash, read_yaml, verb
 from brimful.console import say
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.sources import Source
@@ -61,41 +60,45 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
 
 
 def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -> None:
+    """Say what a new run will do."""
     parameters = sum(p.numel() for p in encoder.parameters())
     documents = sum(source.corpus.documents for source in sources)
     say(
         f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
         f" {documents:,} documents, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
     )
+    shares = _shares(sources)
     tokens = 0.0
-    mean = float(np.mean(_first_lengths(sources)))
     for phase in run_phases(config):
-        slots = (phase.rows or 0) * phase.packing.capacity or (phase.sequences or 0) * mean
+        first = [source.blocks[phase.packing.max_length].cut(0, 0).length for source in sources]
+        mean = 1 / float(np.dot(shares, [1 / lengths.mean() for lengths in first]))
+        slots = phase.rows * phase.packing.capacity if phase.rows else (phase.sequences or 0) * mean
         tokens += phase.steps * slots
         what = f"{phase.rows:,} rows" if phase.rows else f"{phase.sequences:,} sequences"
         say(
             f"{phase.steps:,} updates of {what}, about {slots / mean:,.0f} sequences and {slots:,.0f} tokens,"
             f" sequences of at most {phase.packing.max_length}"
         )
-    weights = sum(source.weight for source in sources)
-    for source in sources:
-        given = tokens * source.weight / weights
-        say(f"{source.name}: {given / source.corpus.tokens:.1f} epochs of {source.corpus.tokens:,} tokens")
+    for source, share in zip(sources, shares, strict=True):
+        given = tokens * share / source.corpus.tokens
+        say(f"{source.name}: {given:.1f} epochs of {source.corpus.tokens:,} tokens")
 
 
-def _first_lengths(sources: list[Source]) -> np.ndarray:
-    """Lengths of the sequences in the first block of each source."""
-    first = [source.blocks[0].open(0, 0) for source in sources]
-    return np.concatenate([block.sequences.length for block in first])
+def _shares(sources: list[Source]) -> np.ndarray:
+    """float64: each source's share of the tokens."""
+    weights = np.array([source.weight for source in sources])
+    return weights / weights.sum()
 
 
-def follow_unpacked(config: PretrainConfig, blocks: Blocks) -> PretrainConfig:
+def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
     """The configuration that follows the recipe of `unpacked_batch_size`, if there is one."""
     if config.unpacked_batch_size is None:
         return config
     optimizer = config.optimizer
+    first = run_phases(config)[0].packing.max_length
+    factors = [source.blocks[first].packing_factor() for source in sources]
     found = suggest(
-        blocks.packing_factor(),
+        float(np.dot(_shares(sources), factors)),
         config.unpacked_batch_size,
         (optimizer.beta1, optimizer.beta2),
         keep=config.unpacked_keep,
@@ -159,14 +162,14 @@ def _train(
     )
     encoder.tokenizer = tokenizer
     sources = make_sources(config, corpora, directory / "blocks", tidy=ranks.is_main)
-    config = follow_unpacked(config, sources[0].blocks[0])
+    config = follow_unpacked(config, sources)
+    if ranks.is_main and not resuming:
+        _describe(config, sources, encoder)
     if dry_run:
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
     if ranks.is_main and not resuming:
         start_run(directory, config)
-    if ranks.is_main:
-        _describe(config, sources, encoder)
     ranks.barrier()
 
     stream = make_stream(
@@ -205,26 +208,23 @@ def _train(
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
-    lengths = _first_lengths(sources)
     figures = trainer.run("pretrain")
+    totals = trainer.totals
     dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
         "kind": "pretrain",
         "steps": trainer.step,
-        "tokens": trainer.tokens,
-        "tokens_per_second": trainer.tokens / trainer.seconds,
-        "seconds": trainer.seconds,
+        "tokens": totals.tokens,
+        "tokens_per_second": totals.tokens_per_second,
+        "seconds": totals.seconds,
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "precision": runtime.precision,
         "world_size": ranks.size,
         "validation": figures | _perplexity(figures),
         "packing": {
-            "efficiency": trainer.tokens / trainer.slots,
-            "padded_efficiency": float(lengths.mean()) / longest_sequence(config),
-            "packing_factor": trainer.tokens
-            / trainer.slots
-            * config.packing.capacity
-            / float(lengths.mean()),
+            "efficiency": totals.fill,
+            "padded_efficiency": totals.tokens / totals.padded,
+            "packing_factor": totals.sequences * config.packing.capacity / totals.slots,
             "rows_per_update": config.rows_per_update,
             "capacity": config.packing.capacity,
             "max_length": longest_sequence(config),

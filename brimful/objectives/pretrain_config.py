@@ -8,7 +8,7 @@ import tyro
 from brimful.config import require_positive
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
-from brimful.data.mixture import DataSource, PhaseConfig, parse_sources
+from brimful.data.mixture import DataSource, PhaseConfig, parse_phase, parse_sources
 from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.objectives.masked_lm import LossMean
@@ -18,12 +18,21 @@ from brimful.packing.hyperparameters import Keep
 from brimful.precision.policy import Precision
 from brimful.train.trainer import TrainerConfig
 
-_FOLDERS = tyro.constructors.PrimitiveConstructorSpec(
+_SOURCES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="+",
     metavar="PATH[:WEIGHT] ...",
     instance_from_str=tuple,
     is_instance=lambda value: value is None or isinstance(value, str | tuple),
-    str_from_instance=lambda value: ["none"] if value is None else [s.path for s in parse_sources(value)],
+    str_from_instance=lambda value: (
+        ["None"] if value is None else [f"{source.path}:{source.weight:g}" for source in parse_sources(value)]
+    ),
+)
+_PHASES = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="+",
+    metavar="STEPS:MAX_LENGTH[:ROWS] ...",
+    instance_from_str=lambda texts: tuple(map(parse_phase, texts)),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda phases: [f"{phase.steps}:{phase.max_length}" for phase in phases] or ["None"],
 )
 
 
@@ -31,8 +40,9 @@ _FOLDERS = tyro.constructors.PrimitiveConstructorSpec(
 class PretrainConfig:
     """Train an encoder from random weights on prepared shards."""
 
-    data: Annotated[str | tuple[str | DataSource, ...] | None, _FOLDERS] = None
-    """Folder made by `brimful prepare`; or several, each with its share of the tokens after a colon."""
+    data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = None
+    """Folder made by `brimful prepare`; or several, each with its share of the tokens: web:9 mine:1. In a
+    --config file, path, weight and name (in metrics) of each."""
     out: str | None = None
     """Run directory to create; the encoder ends up in RUN/encoder."""
     resume: str | None = None
@@ -62,9 +72,9 @@ class PretrainConfig:
     """Number format of the computation; auto is the fastest that needs no loss scaling."""
     validation_tokens: int = 100_000
     """The most tokens of the corpus' validation documents that an evaluation reads."""
-    phases: tuple[PhaseConfig, ...] = ()
-    """Parts of the run with other lengths or other rows in an update, one after the other (in a --config
-    file). Their steps add up to trainer.steps."""
+    phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()
+    """Parts of the run, one after the other: updates, packing.max_length, rows_per_update. Their steps add up
+    to trainer.steps. In a --config file, steps, max_length and rows_per_update of each."""
     verify_data: bool = True
     """Read every byte of the data before a new run, to check it."""
     sequences: SequencesConfig = SequencesConfig()
@@ -78,44 +88,47 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "rows_per_update", "rows_per_micro_batch")
-        if self.sequences_per_update is not None:
-            require_positive(self, "sequences_per_update")
-            if self.rows_per_update != PretrainConfig.rows_per_update:
-                raise BrimfulError("an update has rows_per_update or sequences_per_update: give one of them")
+        self._check_phases()
+        self._check_updates()
         if self.sequences.paired and self.architecture == "modern":
             raise BrimfulError(
                 f"sequences.kind={self.sequences.kind} needs token types, which modern has not:"
                 " choose architecture bert or prenorm"
             )
+        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
+            raise BrimfulError("unpacked_keep is for a recipe of unpacked_batch_size, which is not given")
+        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
+            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
+
+    def _check_phases(self) -> None:
+        for phase in self.phases:
+            replace(self.packing, max_length=phase.max_length or self.packing.max_length)  # checks it
         steps = sum(phase.steps for phase in self.phases)
         if self.phases and steps != self.trainer.steps:
             raise BrimfulError(
                 f"the steps of phases add up to {steps}, and trainer.steps is {self.trainer.steps}:"
                 " make them equal"
             )
-        for phase in self.phases:
-            replace(self.packing, max_length=phase.max_length or self.packing.max_length)  # checks it
-            if (phase.rows_per_update or self.rows_per_micro_batch) % self.rows_per_micro_batch:
+
+    def _check_updates(self) -> None:
+        """There is one way to say how large an update is."""
+        given = {
+            "rows_per_update": self.rows_per_update != PretrainConfig.rows_per_update,
+            "phases.rows_per_update": any(phase.rows_per_update for phase in self.phases),
+        }
+        for name in ("sequences_per_update", "unpacked_batch_size"):
+            if getattr(self, name) is None:
+                continue
+            require_positive(self, name)
+            for other in (other for other, is_given in given.items() if is_given):
+                raise BrimfulError(f"{name} and {other} both say how large an update is: give one of them")
+            given[name] = True
+        if "sequences_per_update" in given or "unpacked_batch_size" in given:
+            return
+        for rows in [phase.rows_per_update or self.rows_per_update for phase in self.phases] or [
+            self.rows_per_update
+        ]:
+            if rows % self.rows_per_micro_batch:
                 raise BrimfulError(
-                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide phases.rows_per_update"
-                    f" ({phase.rows_per_update})"
+                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update ({rows})"
                 )
-            if phase.rows_per_update and self.sequences_per_update:
-                raise BrimfulError("phases.rows_per_update cannot be had beside sequences_per_update")
-        if self.unpacked_batch_size is not None:
-            require_positive(self, "unpacked_batch_size")
-            if self.rows_per_update != PretrainConfig.rows_per_update:
-                raise BrimfulError("rows_per_update follows from unpacked_batch_size: give one of them")
-            if self.sequences_per_update is not None or any(phase.rows_per_update for phase in self.phases):
-                raise BrimfulError(
-                    "unpacked_batch_size sets rows_per_update: give no other size of an update"
-                )
-        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
-            raise BrimfulError("unpacked_keep is for a recipe of unpacked_batch_size, which is not given")
-        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
-            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
-        if self.rows_per_update % self.rows_per_micro_batch:
-            raise BrimfulError(
-                f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update"
-                f" ({self.rows_per_update})"
-            )

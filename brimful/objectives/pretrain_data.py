@@ -15,6 +15,7 @@ from brimful.data.sources import Source
 from brimful.errors import BrimfulError
 from brimful.objectives.pretrain_config import PretrainConfig
 from brimful.randomness import derive_key
+from brimful.storage import sweep
 
 
 def run_phases(config: PretrainConfig) -> list[Phase]:
@@ -33,9 +34,7 @@ def run_phases(config: PretrainConfig) -> list[Phase]:
 
 def _source_packing(phase: Phase) -> PackingConfig:
     """Of a source's blocks: rows of one sequence each, where updates are counted in sequences."""
-    if phase.rows:
-        return phase.packing
-    return replace(phase.packing, capacity=phase.packing.max_length, max_sequences=1)
+    return phase.packing if phase.rows else replace(phase.packing, max_sequences=1)
 
 
 def longest_sequence(config: PretrainConfig) -> int:
@@ -60,10 +59,15 @@ def make_sources(
         corpus = corpora[source.name].part("train")
         if corpus is None:
             raise BrimfulError(f"{source.path} holds no training documents; prepare more text")
-        blocks = [
-            Blocks(corpus, _source_packing(phase), config.sequences, config.seed, directory / source.name)
+        plans = directory / source.name
+        if tidy:
+            sweep(plans)
+        blocks = {
+            phase.packing.max_length: Blocks(
+                corpus, _source_packing(phase), config.sequences, config.seed, plans
+            )
             for phase in run_phases(config)
-        ]
+        }
         sources.append(Source(number, source.name, source.weight, blocks, tidy=tidy))
     return sources
 

@@ -8,6 +8,7 @@ An evaluation line has `step` and `validation.NAME`.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,53 @@ from brimful.storage import atomic_file, cannot_write
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from brimful.data.batch import PackedBatch
+
+
+@dataclass
+class Totals:
+    """What a run has seen so far, over all ranks; a checkpoint holds it.
+
+    Attributes:
+        tokens: real ones.
+        slots: token slots.
+        sequences: real ones.
+        padded: slots that these sequences would have taken if each were padded to the longest there may be.
+        seconds: of training, without evaluations and checkpoints.
+    """
+
+    tokens: int = 0
+    slots: int = 0
+    sequences: int = 0
+    padded: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Real ones."""
+        return self.tokens / self.seconds
+
+    @property
+    def fill(self) -> float:
+        """The share of token slots that hold real tokens."""
+        return self.tokens / self.slots
+
+    def add(self, counts: Sequence[float]) -> None:
+        """Count what `count_batches` gave."""
+        tokens, slots, sequences, padded = map(int, counts)
+        self.tokens += tokens
+        self.slots += slots
+        self.sequences += sequences
+        self.padded += padded
+
+
+def count_batches(batches: Sequence["PackedBatch"]) -> list[int]:
+    """Tokens, slots, sequences and padded slots of micro-batches, as `Totals` has them."""
+    each = [
+        (b.real_tokens, b.tokens.numel(), b.real_sequences, b.real_sequences * b.max_length) for b in batches
+    ]
+    return [sum(column) for column in zip(*each, strict=True)] or [0] * 4
+
 
 @dataclass
 class Window:
@@ -26,10 +74,8 @@ class Window:
     sums: "dict[str, Tensor]" = field(default_factory=dict)
     updates: int = 0
     norm: "Tensor | float" = 0.0
-    tokens: float = 0.0
-    slots: float = 0.0
     waited: float = 0.0
-    seconds: float = 0.0
+    totals: Totals = field(default_factory=Totals)
 
     def add(self, means: "dict[str, Tensor]") -> None:
         """Count the means of a micro-batch's terms."""

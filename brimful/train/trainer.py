@@ -3,7 +3,7 @@
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from brimful.randomness import derive_key
 from brimful.train.compilation import Compile, gradient_buffers, loss_function, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.memory import keep_freed_memory
-from brimful.train.metrics import MetricsLog, Window
+from brimful.train.metrics import MetricsLog, Totals, Window, count_batches
 from brimful.train.objective import Objective, Runtime
 
 
@@ -106,9 +106,7 @@ class Trainer:
         self.checkpoints = directory / "checkpoints"
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.step = 0
-        self.tokens = 0
-        self.slots = 0
-        self.seconds = 0.0
+        self.totals = Totals()
         self.cursor = stream.start()
 
     def run(self, title: str) -> dict[str, float]:
@@ -141,8 +139,8 @@ class Trainer:
                 self.step += 1
                 last = self.step == config.steps
                 spent = time.perf_counter() - started
-                self.seconds += spent
-                window.seconds += spent
+                self.totals.seconds += spent
+                window.totals.seconds += spent
                 note = ""
                 if self.step % config.log_every == 0 or last:
                     note = self._log(window)
@@ -160,18 +158,15 @@ class Trainer:
     def _update(self, update: Update, window: Window) -> None:
         """One optimizer step on the mean loss over all micro-batches of all ranks."""
         terms = self.objective.coefficients
-        totals = [sum(weights[term] for weights in update.weights) for term in terms]
-        totals += [sum(batch.real_tokens for batch in update.batches)]
-        totals += [sum(batch.tokens.numel() for batch in update.batches)]
-        *weights, tokens, slots = self.world.sum(totals)
+        counts = [sum(weights[term] for weights in update.weights) for term in terms]
+        counts = self.world.sum(counts + count_batches(update.batches))
+        weights = dict(zip(terms, counts, strict=False))
         self.trained.train()
         for index, batch in enumerate(update.batches):
             torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
             with self.runtime.autocast():
                 sums = self._loss(batch)
-            means = {
-                term: sums[term] / max(weight, 1e-30) for term, weight in zip(terms, weights, strict=True)
-            }
+            means = {term: sums[term] / max(weights[term], 1e-30) for term in terms}
             torch.stack([terms[term] * mean for term, mean in means.items()]).sum().backward()
             window.add(means)
         self.world.sum_gradients(self.parameters.values())
@@ -183,11 +178,9 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         window.updates += 1
-        window.tokens += tokens
-        window.slots += slots
         window.waited += update.waited
-        self.tokens += int(tokens)
-        self.slots += int(slots)
+        for totals in (self.totals, window.totals):
+            totals.add(counts[len(terms) :])
 
     def _clip(self) -> torch.Tensor:
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -208,26 +201,22 @@ class Trainer:
         return dict(zip(terms, means, strict=True))
 
     def _log(self, window: Window) -> str:
-        losses = self._means(window)
+        losses, by_source = self._means(window), self.stream.tokens(self.cursor)
         if self.world.is_main:
             self.metrics.write(
                 step=self.step,
                 **{f"loss.{term}": value for term, value in losses.items()},
                 learning_rate=self.optimizers[0].param_groups[0]["lr"],
                 gradient_norm=float(window.norm),
-                tokens=self.tokens,
-                tokens_per_second=self.tokens / self.seconds,
-                seconds=self.seconds,
-                fill=window.tokens / window.slots,
-                data_wait=window.waited / window.seconds,
-                **{f"tokens.{name}": n for name, n in self._tokens_by_source().items()},
+                tokens=self.totals.tokens,
+                tokens_per_second=self.totals.tokens_per_second,
+                seconds=self.totals.seconds,
+                fill=window.totals.fill,
+                data_wait=window.waited / window.totals.seconds,
+                **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
             )
         shown = ", ".join(f"{term} {value:.3f}" for term, value in losses.items())
-        return f"loss: {shown}; {self.tokens / self.seconds:,.0f} tokens/s"
-
-    def _tokens_by_source(self) -> dict[str, int]:
-        tokens = self.stream.tokens(self.cursor)
-        return tokens if len(tokens) > 1 else {}
+        return f"loss: {shown}; {self.totals.tokens_per_second:,.0f} tokens/s"
 
     def evaluate(self) -> dict[str, float]:
         """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
@@ -253,9 +242,7 @@ class Trainer:
             state = {
                 "identity": self.identity,
                 "cursor": self.cursor,
-                "tokens": self.tokens,
-                "slots": self.slots,
-                "seconds": self.seconds,
+                "totals": asdict(self.totals),
             }
             checkpoint.save(self.checkpoints, self.step, tensors, state, self.config.keep_checkpoints)
         self.world.barrier()
@@ -273,8 +260,7 @@ class Trainer:
             raise BrimfulError(
                 f"{self.checkpoints} was made with another configuration or data; start a new run"
             )
-        self.cursor, self.seconds = state["cursor"], state["seconds"]
-        self.tokens, self.slots = state["tokens"], state["slots"]
+        self.cursor, self.totals = state["cursor"], Totals(**state["totals"])
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         with torch.no_grad():
             for name, parameter in self.trained.named_parameters():
