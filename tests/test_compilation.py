@@ -17,12 +17,14 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.blocks import Blocks, PackingConfig, split_documents
+from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.examples import Examples, ExampleStream
 from brimful.data.masking import MaskingConfig
-from brimful.data.rows import RowStream, SequenceReader
+from brimful.data.reader import SequenceReader
+from brimful.data.rows import Phase, RowStream
+from brimful.data.sequences import SequencesConfig
+from brimful.data.sources import Source
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn import linear_cross_entropy
@@ -86,12 +88,13 @@ def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Enco
 
 def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:
     """Two micro-batches of a row for each update; rows hold up to 5 sequences of 3 to 48 tokens."""
-    corpus = Corpus.open(corpus_dir)
-    special = special_ids(Tokenizer.from_file(str(corpus.tokenizer_path)))
+    corpus = Corpus.open(corpus_dir).part("train")
     packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, max_sequences=5)
-    blocks = Blocks(corpus, split_documents(corpus).training, packing, seed, directory)
-    reader = SequenceReader(corpus, special, MaskingConfig(), MAX_LENGTH, seed)
-    return RowStream(reader, blocks, rows_per_update=2, rows_per_micro_batch=1, fixed_shapes=True)
+    blocks = Blocks(corpus, packing, SequencesConfig(), seed, directory)
+    reader = SequenceReader(Tokenizer.from_file(str(corpus.tokenizer_path)), MaskingConfig())
+    source = Source(0, "texts", 1.0, {MAX_LENGTH: blocks})
+    phase = Phase(100, packing, 2)
+    return RowStream(reader, [source], [phase], seed=seed, rows_per_micro_batch=1, fixed_shapes=True)
 
 
 def example_stream(seed: int, slots: int = 128) -> ExampleStream:
@@ -110,7 +113,7 @@ def example_stream(seed: int, slots: int = 128) -> ExampleStream:
 def one_epoch(stream: RowStream | ExampleStream) -> Iterator[PackedBatch]:
     """Every micro-batch of an epoch, the update that reaches into the next included."""
     cursor = stream.start()
-    while cursor["epoch"] == 0:
+    while cursor.get("sources", {"texts": cursor})["texts"]["epoch"] == 0:
         batches, cursor = stream.take(cursor)
         yield from batches
 
@@ -157,7 +160,7 @@ def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path
     for varies in ("real_sequences", "lengths"):  # and real_tokens in some corpora: rows are full in others
         assert len({getattr(batch, varies) for batch in batches}) > 2, varies
     encoder = encoder_of(architecture)
-    check(MaskedLM(MaskedLMHead(encoder), []), encoder, batches, "fp32", 1e-5)
+    check(MaskedLM(MaskedLMHead(encoder), {}), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
 
 
@@ -188,7 +191,7 @@ def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corp
     code leaves out those between fused operations."""
     batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))[:5]
     encoder = encoder_of(architecture)
-    objective = MaskedLM(MaskedLMHead(encoder), [])
+    objective = MaskedLM(MaskedLMHead(encoder), {})
     for precision, tolerance in (("fp32", 1e-5), ("bf16", 2e-2)):
         check(objective, encoder, batches, precision, tolerance)
     assert counters["stats"]["unique_graphs"] == 2

@@ -90,7 +90,7 @@ def encoder_of(architecture: str, layers: int = 2) -> Encoder:
 def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     encoder = encoder_of(architecture)
     if name.startswith("masked_lm"):
-        return encoder, MaskedLM(MaskedLMHead(encoder), [])
+        return encoder, MaskedLM(MaskedLMHead(encoder), {})
     if name == "classification":
         return encoder, Classification(SequenceHead(encoder, 3), None)
     teacher = encoder_of(architecture, layers=4)

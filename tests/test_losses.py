@@ -52,11 +52,11 @@ def total(objective: MaskedLM, encoder: Encoder, batch: PackedBatch) -> dict[str
 
 
 def masked_lm(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLM(head, []), encoder, batch)
+    return total(MaskedLM(head, {}), encoder, batch)
 
 
 def masked_lm_by_sequence(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLM(head, [], "sequences"), encoder, batch)
+    return total(MaskedLM(head, {}, "sequences"), encoder, batch)
 
 
 def pretraining(encoder: Encoder, head: nn.Module, batch: PackedBatch):

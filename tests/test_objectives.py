@@ -247,7 +247,7 @@ def test_masked_lm_is_the_mean_cross_entropy_of_the_predictions(seed, architectu
     batch = pack([random.integers(0, VOCABULARY, 20, dtype=np.int32)], max_length=MAX_LENGTH, pad=0)
     labels = np.full(20, IGNORED)
     labels[[3, 9, 10]] = [5, 0, VOCABULARY - 1]
-    means, _ = update(MaskedLM(head, []), encoder, [with_predictions(batch, [labels], 8)])
+    means, _ = update(MaskedLM(head, {}), encoder, [with_predictions(batch, [labels], 8)])
     chances = head(encoder(batch)).log_softmax(-1)
     expected = -(chances[3, 5] + chances[9, 0] + chances[10, VOCABULARY - 1]) / 3
     torch.testing.assert_close(means["mlm"], expected.detach())
@@ -277,7 +277,7 @@ def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
     means, _ = update(objective, encoder, batches)
     assert figures["loss"] == pytest.approx(float(means["mlm"]), rel=1e-12)
     assert figures["pair_loss"] == pytest.approx(float(means["pair"]), rel=1e-12)
-    by_token, _ = update(MaskedLM(head, []), encoder, batches)
+    by_token, _ = update(MaskedLM(head, {}), encoder, batches)
     assert figures.get("token_loss", figures["loss"]) == pytest.approx(float(by_token["mlm"]), rel=1e-12)
     assert ("token_loss" in figures) == (loss_mean == "sequences")
     right, pairs_right = [], []

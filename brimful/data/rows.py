@@ -129,6 +129,11 @@ class RowStream:
         names = (source.name for source in self.sources)
         return groups, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
+    def close(self) -> None:
+        """Stop planning ahead; then the stream cannot be read any more."""
+        for source in self.sources:
+            source.close()
+
     def phase(self, update: int) -> Phase:
         """The phase that an update, counted from 0, is in."""
         return self.phases[min(bisect_right(self._ends, update), len(self.phases) - 1)]

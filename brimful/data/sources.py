@@ -96,17 +96,22 @@ class Source:
             after |= {"epoch": epoch, "block": number, "row": 0, "plan": None}
         return row, after
 
+    def close(self) -> None:
+        """Wait for the plan that is being made; then the source cannot be read any more."""
+        self._planner.shutdown(cancel_futures=True)
+
     def _opened(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
         """A block and the order of its rows; the next one is planned from now on."""
         wanted, blocks = (max_length, epoch, number), self.blocks[max_length]
-        ahead, self._ahead = self._ahead, None
-        if ahead and ahead[0] == wanted:
-            block = ahead[1].result()
+        planned, self._ahead = self._ahead, None
+        if planned and planned[0] == wanted:
+            future = planned[1]
         else:
-            block = blocks.open(epoch, number)
-            if ahead:  # a phase has begun: what was planned for the one before is not read
-                (unread, *which), _ = ahead
+            if planned:  # a phase has begun: what was planned for the one before is not read
+                (unread, *which), _ = planned
                 self._planner.submit(self.blocks[unread].drop, *which)
+            future = self._planner.submit(blocks.open, epoch, number)  # there, so that no block is made twice
+        block = future.result()
         if self.tidy:
             following = blocks.next(epoch, number)
             self._ahead = (max_length, *following), self._planner.submit(blocks.open, *following)

@@ -1,6 +1,7 @@
 """Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,8 @@ def _train(
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no checkpoint yet: starting over")
-    figures = trainer.run("pretrain")
+    with closing(stream):
+        figures = trainer.run("pretrain")
     totals = trainer.totals
     dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
