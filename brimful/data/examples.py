@@ -158,7 +158,7 @@ class ExampleStream:
         """The cursor of a new run."""
         return {"epoch": 0, "example": 0}
 
-    def tokens(self, cursor: Cursor) -> dict[str, int]:
+    def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Nothing: there are no sources to tell apart."""
         return {}
 

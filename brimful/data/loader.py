@@ -26,7 +26,7 @@ class Stream(Protocol):
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """The micro-batches at `cursor` and the cursor that follows."""
 
-    def tokens(self, cursor: Cursor) -> dict[str, int]:
+    def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source of a mixture has given before `cursor`, all ranks together."""
 
 

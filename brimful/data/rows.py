@@ -105,7 +105,7 @@ class RowStream:
         mine = micro_batches[self.rank :: self.world]
         return [self.batch(rows, cursor["update"]) for rows in mine], following
 
-    def tokens(self, cursor: Cursor) -> dict[str, int]:
+    def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source has given so far."""
         return {name: place["tokens"] for name, place in cursor["sources"].items()}
 

@@ -227,7 +227,7 @@ def _train(
             "efficiency": totals.fill,
             "padded_efficiency": totals.tokens / totals.padded,
             "packing_factor": totals.sequences * config.packing.capacity / totals.slots,
-            "rows_per_update": config.rows_per_update,
+            "rows_per_update": None if config.sequences_per_update else config.rows_per_update,
             "capacity": config.packing.capacity,
             "max_length": longest_sequence(config),
             "dropped_predictions": dropped / max(1.0, dropped + predictions),

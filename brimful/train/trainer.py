@@ -201,7 +201,7 @@ class Trainer:
         return dict(zip(terms, means, strict=True))
 
     def _log(self, window: Window) -> str:
-        losses, by_source = self._means(window), self.stream.tokens(self.cursor)
+        losses, by_source = self._means(window), self.stream.tokens_by_source(self.cursor)
         if self.world.is_main:
             self.metrics.write(
                 step=self.step,

@@ -1,0 +1,173 @@
+"""`brimful pretrain` on mixtures, in phases, with pairs: real command lines, and what they refuse."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import SMALL, Call, chained_documents, command, run, sha256, start, write_table
+from test_pretrain import WEIGHTS, kill_when, steps_and_losses
+from transformers import BertForPreTraining
+
+from brimful.cli import main
+from brimful.storage import read_json
+from brimful.train.metrics import read_metrics
+
+TWELVE = (*SMALL, "--trainer.steps", 12, "--trainer.checkpoint-every", 4)
+
+
+@pytest.fixture(scope="session")
+def other(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared corpus with the tokenizer of `chained`."""
+    folder = tmp_path_factory.mktemp("other")
+    texts = write_table(folder / "texts.jsonl", [{"text": text} for text in chained_documents(200, seed=2)])
+    arguments = [texts, "--out", str(folder / "other"), "--tokenizer", str(chained), "--workers", "1"]
+    assert main(["prepare", *arguments]) == 0
+    return folder / "other"
+
+
+@pytest.fixture(scope="session")
+def recipe(chained: Path, other: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A --config file: two sources, three to one, and two phases."""
+    path = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
+    data = [{"path": str(chained), "weight": 3, "name": "a"}, {"path": str(other), "name": "b"}]
+    phases = [{"steps": 5, "max_length": 32}, {"steps": 7, "rows_per_update": 6}]
+    path.write_text(yaml.safe_dump({"data": data, "phases": phases, "seed": 3}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def mixed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the recipe, made in one go."""
+    out = tmp_path_factory.mktemp("mixed") / "run"
+    run("pretrain", "--config", recipe, "--out", out, *TWELVE)
+    return out
+
+
+def test_a_mixture_in_phases(mixed: Path):
+    *lines, last = read_metrics(mixed / "metrics.jsonl")
+    assert len(lines) == 12
+    for line in lines:
+        assert line["tokens.a"] + line["tokens.b"] == line["tokens"]
+        assert abs(line["tokens.a"] - 3 * line["tokens.b"]) <= 3 * 128
+        assert 0.9 < line["fill"] <= 1
+        assert 0 <= line["data_wait"] <= 1
+    used = [b["tokens"] - a["tokens"] for a, b in zip(lines, lines[1:], strict=False)]
+    assert all(0.9 * 4 * 128 < tokens <= 4 * 128 for tokens in used[:4])
+    assert all(0.9 * 6 * 128 < tokens <= 6 * 128 for tokens in used[4:])
+    assert {"validation.loss", "validation.loss.a", "validation.loss.b"} < last.keys()
+    low, high = sorted((last["validation.loss.a"], last["validation.loss.b"]))
+    assert low <= last["validation.loss"] <= high
+
+
+def test_the_saved_configuration_of_a_mixture_is_a_valid_one(mixed: Path, tmp_path, call: Call):
+    call("pretrain", "--config", mixed / "config.yaml", "--out", tmp_path / "run")
+    assert sha256(tmp_path / "run" / WEIGHTS) == sha256(mixed / WEIGHTS)
+    saved = [yaml.safe_load((run / "config.yaml").read_text()) for run in (mixed, tmp_path / "run")]
+    assert saved[0] == saved[1] | {"out": saved[0]["out"]}
+
+
+def test_a_killed_mixture_goes_on_to_the_same_bits(recipe: Path, mixed: Path, tmp_path):
+    out = tmp_path / "run"
+    process = start(command("pretrain", "--config", recipe, "--out", out, *TWELVE))
+    kill_when(process, out / "checkpoints" / "step-4")
+    run("pretrain", "--resume", out)
+    assert sha256(out / WEIGHTS) == sha256(mixed / WEIGHTS)
+    clock = ("data_wait",)
+    ours, theirs = (
+        [{k: v for k, v in line.items() if k not in clock} for line in steps_and_losses(run)]
+        for run in (out, mixed)
+    )
+    assert ours == theirs
+    packing = [read_json(run / "summary.json")["packing"] for run in (out, mixed)]
+    assert packing[0] | {"dropped_predictions": 0} == packing[1] | {"dropped_predictions": 0}
+    assert not list(out.rglob(".tmp-*"))
+
+
+@pytest.mark.distributed
+def test_two_ranks_have_the_losses_of_one_in_a_mixture(recipe: Path, mixed: Path, tmp_path):
+    out = tmp_path / "run"
+    run("pretrain", "--config", recipe, "--out", out, *TWELVE, ranks=2)
+    ours, theirs = read_metrics(out / "metrics.jsonl"), read_metrics(mixed / "metrics.jsonl")
+    for line, expected in zip(ours, theirs, strict=True):
+        for name in ("step", "tokens", "tokens.a", "tokens.b", "fill"):
+            assert line.get(name) == expected.get(name)
+        for name in ("loss.mlm", "validation.loss", "validation.loss.b"):
+            assert line.get(name) == pytest.approx(expected.get(name), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["nsp", "sop"])
+def test_pairs(chained: Path, tmp_path, call: Call, kind: str):
+    out = tmp_path / "run"
+    settings = ("--architecture", "bert", "--sequences.kind", kind, "--sequences-per-update", 16)
+    summary = call("pretrain", "--data", chained, "--out", out, *TWELVE, *settings).value
+    assert summary["packing"]["rows_per_update"] is None
+    assert 0 <= summary["validation"]["pair_accuracy"] <= 1
+    assert summary["validation"]["pair_loss"] > 0
+    *lines, last = read_metrics(out / "metrics.jsonl")
+    assert all(0 < line["loss.pair"] < 3 for line in lines)
+    assert {"validation.pair_loss", "validation.pair_accuracy"} < last.keys()
+    model, loaded = BertForPreTraining.from_pretrained(out / "encoder", output_loading_info=True)
+    assert not loaded["missing_keys"]
+    assert not loaded["unexpected_keys"]
+    assert model(torch.tensor([[2, 7, 3]])).seq_relationship_logits.shape == (1, 2)
+
+
+def refused(call: Call, out: Path, *arguments) -> str:
+    """The message of a command line that fails and leaves nothing."""
+    message = call("pretrain", "--out", out, *TWELVE, *arguments).message
+    assert not out.exists()
+    return message
+
+
+def test_damaged_shards_are_refused(chained: Path, tmp_path, call: Call):
+    out, data = tmp_path / "run", tmp_path / "data"
+    shutil.copytree(chained, data)
+    shard = next(path for path in sorted((data / "shards").glob("*.tok")) if path.stat().st_size)
+    whole = shard.read_bytes()
+    shard.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    assert f"{shard} is damaged" in refused(call, out, "--data", data)
+    unchecked = tmp_path / "unchecked"
+    assert call("pretrain", "--data", data, "--out", unchecked, *TWELVE, "--no-verify-data").code == 0
+    shard.unlink()
+    for flags in ((), ("--no-verify-data",)):
+        assert f"{shard} is missing" in refused(call, out, "--data", data, *flags)
+
+
+def test_another_tokenizer_is_refused(chained: Path, documents: list[str], tmp_path, call: Call):
+    out, data = tmp_path / "run", tmp_path / "data"
+    shutil.copytree(chained, data)
+    file = data / "tokenizer.json"
+    text = file.read_text(encoding="utf-8")
+    word = next(word for word in json.loads(text)["model"]["vocab"] if len(word) == 1 and word.isalpha())
+    file.write_text(text.replace(f'"{word}":', '"~":', 1), encoding="utf-8")
+    unequal = len(file.read_bytes()) != len(text.encode())
+    file.write_bytes(
+        file.read_bytes().rstrip() + b" " * (len(text.encode()) - len(file.read_bytes().rstrip()))
+    )
+    assert not unequal or file.stat().st_size == len(text.encode())
+    assert f"{file} is damaged" in refused(call, out, "--data", data)
+    message = refused(call, out, "--data", data, "--no-verify-data")
+    assert f"{file} is not the tokenizer that made the shards" in message
+    texts = write_table(tmp_path / "texts.jsonl", [{"text": text.upper()} for text in documents[:50]])
+    assert main(["prepare", texts, "--out", str(tmp_path / "mine"), "--workers", "1"]) == 0
+    message = refused(call, out, "--data", chained, tmp_path / "mine")
+    assert "mine was made with another tokenizer" in message
+    assert "--tokenizer" in message
+
+
+def test_sources_that_cannot_be_used_are_refused(chained: Path, tmp_path, call: Call):
+    out, empty = tmp_path / "run", tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no finished corpus" in refused(call, out, "--data", empty)
+    assert "no prepared shards" in refused(call, out, "--data", tmp_path / "none")
+    assert "two sources are called" in refused(call, out, "--data", chained, chained)
+    for weight in ("0", "-1"):
+        assert "above 0" in refused(call, out, "--data", f"{chained}:{weight}")
+    assert "add up to 7" in refused(call, out, "--data", chained, "--phases", "3:32", "4:64")
+    assert "modern has not" in refused(call, out, "--data", chained, "--sequences.kind", "nsp")
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"data": [{"path": str(chained), "wieght": 2}]}))
+    assert "data[0].wieght" in refused(call, out, "--config", config)
