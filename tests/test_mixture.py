@@ -79,7 +79,7 @@ def test_sources_on_a_command_line(text: str, expected: tuple[str, float]) -> No
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf"])
 def test_weights_are_above_0(weight: str) -> None:
-    with pytest.raises(BrimfulError, match="the weight of a is .* above 0"):
+    with pytest.raises(BrimfulError, match=r"the weight of a is .* above 0"):
         parse_source(f"a:{weight}")
     with pytest.raises(BrimfulError, match="above 0"):
         build(PretrainConfig, {"data": [{"path": "a", "weight": float(weight)}]})

@@ -351,7 +351,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
 
 # Resuming
 
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "data_wait")
 
 
 def without_times(path: Path) -> list[dict]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,9 @@ def recipe(chained: Path, other: Path, tmp_path_factory: pytest.TempPathFactory)
     """A --config file: two sources, three to one, and two phases."""
     path = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
     data = [{"path": str(chained), "weight": 3, "name": "a"}, {"path": str(other), "name": "b"}]
-    phases = [{"steps": 5, "max_length": 32}, {"steps": 7, "rows_per_update": 6}]
-    path.write_text(yaml.safe_dump({"data": data, "phases": phases, "seed": 3}))
+    phases = [{"steps": 5, "max_length": 32}, {"steps": 7, "rows_per_update": 30}]
+    recipe = {"data": data, "phases": phases, "seed": 3, "rows_per_update": 20, "rows_per_micro_batch": 10}
+    path.write_text(yaml.safe_dump(recipe))
     return path
 
 
@@ -54,9 +56,12 @@ def test_a_mixture_in_phases(mixed: Path):
         assert abs(line["tokens.a"] - 3 * line["tokens.b"]) <= 3 * 128
         assert 0.9 < line["fill"] <= 1
         assert 0 <= line["data_wait"] <= 1
-    used = [b["tokens"] - a["tokens"] for a, b in zip(lines, lines[1:], strict=False)]
-    assert all(0.9 * 4 * 128 < tokens <= 4 * 128 for tokens in used[:4])
-    assert all(0.9 * 6 * 128 < tokens <= 6 * 128 for tokens in used[4:])
+    used = [b["tokens"] - a["tokens"] for a, b in pairwise(lines)]
+    assert all(0.9 * 20 * 128 < tokens <= 20 * 128 for tokens in used[:4])
+    assert all(0.9 * 30 * 128 < tokens <= 30 * 128 for tokens in used[4:])
+    state = read_json(mixed / "checkpoints" / "step-12" / "checkpoint.json")["state"]
+    place = state["cursor"]["sources"]["a"]
+    assert (place["epoch"] > 0, place["max_length"]) == (True, 64)  # blocks of the second phase have begun
     assert {"validation.loss", "validation.loss.a", "validation.loss.b"} < last.keys()
     low, high = sorted((last["validation.loss.a"], last["validation.loss.b"]))
     assert low <= last["validation.loss"] <= high
@@ -75,12 +80,7 @@ def test_a_killed_mixture_goes_on_to_the_same_bits(recipe: Path, mixed: Path, tm
     kill_when(process, out / "checkpoints" / "step-4")
     run("pretrain", "--resume", out)
     assert sha256(out / WEIGHTS) == sha256(mixed / WEIGHTS)
-    clock = ("data_wait",)
-    ours, theirs = (
-        [{k: v for k, v in line.items() if k not in clock} for line in steps_and_losses(run)]
-        for run in (out, mixed)
-    )
-    assert ours == theirs
+    assert steps_and_losses(out) == steps_and_losses(mixed)
     packing = [read_json(run / "summary.json")["packing"] for run in (out, mixed)]
     assert packing[0] | {"dropped_predictions": 0} == packing[1] | {"dropped_predictions": 0}
     assert not list(out.rglob(".tmp-*"))
@@ -95,7 +95,8 @@ def test_two_ranks_have_the_losses_of_one_in_a_mixture(recipe: Path, mixed: Path
         for name in ("step", "tokens", "tokens.a", "tokens.b", "fill"):
             assert line.get(name) == expected.get(name)
         for name in ("loss.mlm", "validation.loss", "validation.loss.b"):
-            assert line.get(name) == pytest.approx(expected.get(name), rel=1e-5)
+            if name in expected:
+                assert line[name] == pytest.approx(expected[name], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["nsp", "sop"])
@@ -142,12 +143,8 @@ def test_another_tokenizer_is_refused(chained: Path, documents: list[str], tmp_p
     file = data / "tokenizer.json"
     text = file.read_text(encoding="utf-8")
     word = next(word for word in json.loads(text)["model"]["vocab"] if len(word) == 1 and word.isalpha())
-    file.write_text(text.replace(f'"{word}":', '"~":', 1), encoding="utf-8")
-    unequal = len(file.read_bytes()) != len(text.encode())
-    file.write_bytes(
-        file.read_bytes().rstrip() + b" " * (len(text.encode()) - len(file.read_bytes().rstrip()))
-    )
-    assert not unequal or file.stat().st_size == len(text.encode())
+    changed = text.replace(f'"{word}":', '"~":', 1).rstrip().encode()
+    file.write_bytes(changed + b" " * (len(text.encode()) - len(changed)))
     assert f"{file} is damaged" in refused(call, out, "--data", data)
     message = refused(call, out, "--data", data, "--no-verify-data")
     assert f"{file} is not the tokenizer that made the shards" in message
