@@ -60,7 +60,7 @@ def masked_lm_by_sequence(encoder: Encoder, head: nn.Module, batch: PackedBatch)
 
 
 def pretraining(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLMAndPairs(head, []), encoder, batch)
+    return total(MaskedLMAndPairs(head, {}), encoder, batch)
 
 
 def labels_of(name: str) -> Callable[..., dict[str, tuple[Tensor, float]]]:

@@ -271,11 +271,14 @@ def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
         pair = torch.full((len(batch.offsets) - 1,), IGNORED)
         pair[: len(lengths) - 1] = torch.from_numpy(random.integers(0, 2, len(lengths) - 1))
         batches.append(replace(with_predictions(batch, labels, 50), targets={"pair": pair}))
-    objective = MaskedLMAndPairs(head, batches, loss_mean)
+    objective = MaskedLMAndPairs(head, {"a": batches[:1], "b": batches[1:]}, loss_mean)
     with torch.no_grad():
         figures = objective.evaluate(encoder, Runtime(World(0, 1, torch.device("cpu")), "fp32"))
     means, _ = update(objective, encoder, batches)
     assert figures["loss"] == pytest.approx(float(means["mlm"]), rel=1e-12)
+    for name, batch in zip("ab", batches, strict=True):
+        own, _ = update(objective, encoder, [batch])
+        assert figures[f"loss.{name}"] == pytest.approx(float(own["mlm"]), rel=1e-12)
     assert figures["pair_loss"] == pytest.approx(float(means["pair"]), rel=1e-12)
     by_token, _ = update(MaskedLM(head, {}), encoder, batches)
     assert figures.get("token_loss", figures["loss"]) == pytest.approx(float(by_token["mlm"]), rel=1e-12)

@@ -188,6 +188,9 @@ class _SameBatch:
     def take(self, cursor: dict) -> tuple[list[PackedBatch], dict]:
         return [self.batch, self.batch], {"update": cursor["update"] + 1}
 
+    def tokens_by_source(self, cursor: dict) -> dict[str, int]:
+        return {}
+
 
 def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path):
     seen = []
@@ -308,8 +311,12 @@ def test_metrics_have_the_documented_keys(seed, tmp_path):
         "tokens",
         "tokens_per_second",
         "seconds",
+        "fill",
+        "data_wait",
     }
     for line in training:
+        assert 0 < line["fill"] <= 1
+        assert 0 <= line["data_wait"] <= 1
         assert line.keys() == keys
         assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["seconds"])
     assert validation[-1] == {"step": 10} | {f"validation.{name}": value for name, value in figures.items()}
