@@ -82,7 +82,7 @@ class Source:
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )
-        row = Row(self.number, epoch, block, block.row(order[place["row"]]))
+        row = Row(self.number, epoch, block, block.row(int(order[place["row"]])))
         after = {
             **place,
             "row": place["row"] + 1,

@@ -19,16 +19,16 @@ from brimful.precision.policy import Precision
 from brimful.train.trainer import TrainerConfig
 
 _SOURCES = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="+",
+    nargs="*",
     metavar="PATH[:WEIGHT] ...",
-    instance_from_str=tuple,
+    instance_from_str=lambda texts: tuple(texts) or None,
     is_instance=lambda value: value is None or isinstance(value, str | tuple),
     str_from_instance=lambda value: (
         ["None"] if value is None else [f"{source.path}:{source.weight:g}" for source in parse_sources(value)]
     ),
 )
 _PHASES = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="+",
+    nargs="*",
     metavar="STEPS:MAX_LENGTH[:ROWS] ...",
     instance_from_str=lambda texts: tuple(map(parse_phase, texts)),
     is_instance=lambda value: isinstance(value, tuple),

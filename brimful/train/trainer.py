@@ -159,7 +159,7 @@ class Trainer:
         """One optimizer step on the mean loss over all micro-batches of all ranks."""
         terms = self.objective.coefficients
         counts = [sum(weights[term] for weights in update.weights) for term in terms]
-        counts = self.world.sum(counts + count_batches(update.batches))
+        counts = self.world.sum([*counts, *count_batches(update.batches)])
         weights = dict(zip(terms, counts, strict=False))
         self.trained.train()
         for index, batch in enumerate(update.batches):
