@@ -91,7 +91,10 @@ def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not any(character.isspace() and character not in " \n" for character in out)
 
 
-def test_help_shows_types_defaults_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_types_defaults_and_explanations(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # one column of options
     assert main(["pretrain", "--help"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out

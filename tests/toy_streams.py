@@ -21,7 +21,7 @@ from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Row, Source
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ORDINARY = 6000
+ORDINARY = 11_000
 """Ids that are not special: 5, 6 ... More tokens than these no test has."""
 
 
