@@ -252,10 +252,14 @@ def masks(stream: RowStream, updates: int) -> dict[tuple[int, ...], tuple[int, .
     for _ in range(updates):
         if cursor["sources"]["toy"]["epoch"]:
             break
-        batches, cursor = stream.take(cursor)
-        for batch in batches:
+        groups, following = stream.micro_batches(cursor)
+        for rows in groups:
+            if any(row.epoch for row in rows):  # an update that ends in the next epoch
+                continue
+            batch = stream.batch(rows, cursor["update"])
             for sequence, (a, b) in zip(unmasked(batch), spans(batch), strict=True):
                 shown.setdefault(sequence, tuple(batch.tokens[a:b].tolist()))
+        cursor = following
     assert stream.dropped_predictions == 0
     return shown
 
@@ -275,7 +279,7 @@ def test_masks_do_not_hang_on_packing(corpus: Corpus, tmp_path: Path, seed: int,
         "counted in sequences": masks(stream("three", Phase(5, wide, None, 17), micro=2), 1000),
     }
     for found in others.values():
-        common = expected.keys() & found.keys()  # an update that ends in the next epoch has others too
+        common = expected.keys() & found.keys()  # micro-batches with some of the next epoch are left out
         assert len(common) >= len(expected) * 0.9
         assert all(found[sequence] == expected[sequence] for sequence in common)
     assert masks(stream("four", Phase(5, SHORT, 1), key=seed + 1), 1000) != expected
