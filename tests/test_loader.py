@@ -2,13 +2,20 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.loader import prefetch
+from brimful.data.loader import Update, prefetch
 from brimful.data.rows import Cursor
+
+CPU = torch.device("cpu")
+DEPTHS = [0, 1, 2, 7]
 
 
 class BrokenError(Exception):
@@ -16,7 +23,7 @@ class BrokenError(Exception):
 
 
 class Counting:
-    """A stream whose update n is one sequence of the token n; broken at `broken`, slow if asked."""
+    """A stream whose update n is two micro-batches, n and -n; broken at `broken`, slow if asked."""
 
     def __init__(self, broken: int | None = None, seconds: float = 0.0) -> None:
         self.broken, self.seconds = broken, seconds
@@ -31,77 +38,228 @@ class Counting:
         time.sleep(self.seconds)
         if n == self.broken:
             raise BrokenError(n)
-        return [pack([np.array([n])], max_length=1, pad=0)], {"n": n + 1}
+        return [pack([np.array([token])], max_length=1, pad=0) for token in (n, -n)], {"n": n + 1}
+
+    def tokens(self, cursor: Cursor) -> dict[str, int]:
+        return {"counting": 2 * cursor["n"]}
+
+
+def weigh(batch: PackedBatch) -> dict[str, float]:
+    return {"token": float(batch.tokens[0])}
+
+
+def read(stream: Counting, start: int, updates: int, depth: int) -> Iterator[Update]:
+    return prefetch(stream, {"n": start}, updates, weigh=weigh, device=CPU, depth=depth)
+
+
+def numbers(updates: Iterator[Update]) -> list[tuple[list[int], list[float], int]]:
+    return [
+        ([int(batch.tokens[0]) for batch in batches], [w["token"] for w in weights], cursor["n"])
+        for batches, weights, cursor, _ in updates
+    ]
 
 
 def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def numbers(stream: Counting, start: int, updates: int) -> list[tuple[int, int]]:
-    loader = prefetch(stream, {"n": start}, updates)
-    return [(int(batches[0].tokens[0]), cursor["n"]) for batches, cursor in loader]
+def eventually(reached: Callable[[], bool]) -> bool:
+    ends = time.monotonic() + 30
+    while not reached() and time.monotonic() < ends:
+        time.sleep(0.005)
+    return reached()
 
 
+@pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("updates", [0, 1, 2, 50])
-@pytest.mark.parametrize("seconds", [0.0, 0.002])
-def test_order_and_cursors(updates: int, seconds: float) -> None:
-    assert numbers(Counting(seconds=seconds), 3, updates) == [(n, n + 1) for n in range(3, 3 + updates)]
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_order_weights_and_cursors(depth: int, updates: int, seconds: float) -> None:
+    found = numbers(read(Counting(seconds=seconds), 3, updates, depth))
+    assert found == [([n, -n], [n, -n], n + 1) for n in range(3, 3 + updates)]
     assert not threads()
 
 
-def test_a_resumed_loader_goes_on() -> None:
-    whole = numbers(Counting(), 0, 20)
-    *_, (_, cursor) = prefetch(Counting(), {"n": 0}, 8)
-    assert whole[:8] + numbers(Counting(), cursor["n"], 12) == whole
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_resumed_loader_goes_on(depth: int) -> None:
+    whole = numbers(read(Counting(), 0, 20, depth))
+    begun = read(Counting(), 0, 20, depth)
+    first = [next(begun) for _ in range(8)]
+    begun.close()  # what was made ahead is thrown away
+    assert numbers(iter(first)) + numbers(read(Counting(), first[-1].cursor["n"], 12, depth)) == whole
 
 
+@pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("broken", [0, 1, 7])
-def test_an_error_shows_at_its_update(broken: int) -> None:
+def test_an_error_shows_at_its_update(depth: int, broken: int) -> None:
     seen = []
 
-    def read() -> None:
-        for batches, _ in prefetch(Counting(broken), {"n": 0}, 20):
-            seen.append(int(batches[0].tokens[0]))
+    def run() -> None:
+        for update in read(Counting(broken), 0, 20, depth):
+            seen.append(int(update.batches[0].tokens[0]))
 
     with pytest.raises(BrokenError, match=str(broken)):
-        read()
+        run()
     assert seen == list(range(broken))
-    assert not threads()
+    assert eventually(lambda: not threads())
 
 
-def test_an_early_stop_ends_the_thread() -> None:
+def test_an_error_of_the_weights_shows_too() -> None:
+    def broken(batch: PackedBatch) -> dict[str, float]:
+        raise BrokenError("weights")
+
+    updates = prefetch(Counting(), {"n": 0}, 3, weigh=broken, device=CPU)
+    with pytest.raises(BrokenError, match="weights"):
+        next(updates)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_early_stop_ends_the_thread(depth: int) -> None:
     stream = Counting()
-    updates = prefetch(stream, {"n": 0}, 1_000_000)
+    updates = read(stream, 0, 1_000_000, depth)
     next(updates)
     updates.close()
     assert not threads()
-    assert len(stream.taken) < 10
-    before = len(stream.taken)
-    time.sleep(0.02)
-    assert len(stream.taken) == before
+    assert len(stream.taken) <= 1 + depth
 
 
-def test_an_error_of_the_reader_ends_the_thread() -> None:
-    def read() -> None:
-        for _ in prefetch(Counting(), {"n": 0}, 1_000_000):
+def test_an_error_of_the_caller_ends_the_thread() -> None:
+    def run() -> None:
+        for _ in read(Counting(), 0, 1_000_000, 2):
             raise BrokenError
 
     with pytest.raises(BrokenError):
-        read()
-    ends = time.monotonic() + 5
-    while threads() and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert not threads()
+        run()
+    assert eventually(lambda: not threads())
 
 
-def test_updates_are_made_ahead_but_not_without_bound() -> None:
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_updates_are_made_ahead_as_many_as_asked(depth: int) -> None:
+    """`depth` of them beside the one in use: no fewer, and never more."""
     stream = Counting()
-    updates = prefetch(stream, {"n": 0}, 1000)
-    next(updates)
-    ends = time.monotonic() + 5
-    while len(stream.taken) < 3 and time.monotonic() < ends:
-        time.sleep(0.01)
-    time.sleep(0.05)
-    assert 3 <= len(stream.taken) <= 5
-    updates.close()
+    with closing(read(stream, 0, 1000, depth)) as updates:
+        for used in range(1, 6):
+            next(updates)
+            assert eventually(lambda used=used: len(stream.taken) == used + depth)
+            time.sleep(0.01)
+            assert stream.taken == list(range(used + depth))
+
+
+def test_no_update_is_made_beyond_the_last() -> None:
+    stream = Counting()
+    assert len(list(read(stream, 5, 3, 7))) == 3
+    assert stream.taken == [5, 6, 7]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_waiting_is_measured(depth: int) -> None:
+    """An update takes 40 ms to make. One that was made meanwhile costs no wait."""
+    stream = Counting(seconds=0.04)
+    with closing(read(stream, 0, 20, depth)) as updates:
+        started = time.perf_counter()
+        assert 0.04 <= next(updates).waited <= time.perf_counter() - started
+        assert eventually(lambda: len(stream.taken) == 1 + depth)
+        time.sleep(0.5)  # on a busy machine too it is ready by then
+        assert (next(updates).waited >= 0.04) == (depth == 0)
+
+
+# CUDA, without it: fakes that write down what is done, and where
+
+
+class Recorder:
+    """Stands for torch.cuda: knows the stream that each thread is on, and keeps a log."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.place = threading.local()
+
+    def note(self, *what: Any) -> None:
+        self.log.append((getattr(self.place, "stream", "main"), *what))
+
+    def stream(self, device: torch.device) -> "FakeStream":
+        return FakeStream(self, f"side of {device}")
+
+    @contextmanager
+    def using(self, stream: "FakeStream") -> Iterator[None]:
+        self.place.stream = stream.name
+        yield
+        self.place.stream = "main"
+
+
+class FakeStream:
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self.recorder, self.name = recorder, name
+        self.events = 0
+
+    def record_event(self) -> str:
+        self.recorder.note("record", self.name)
+        self.events += 1
+        return f"event {self.events}"
+
+    def wait_event(self, event: str) -> None:
+        self.recorder.note("wait", event)
+
+
+class FakeTensor:
+    def __init__(self, recorder: Recorder, name: str, kind: str = "host") -> None:
+        self.recorder, self.name, self.kind = recorder, name, kind
+
+    def pin_memory(self) -> "FakeTensor":
+        assert self.kind == "host"
+        return FakeTensor(self.recorder, self.name, "pinned")
+
+    def to(self, device: torch.device, *, non_blocking: bool) -> "FakeTensor":
+        assert self.kind == "pinned"
+        assert non_blocking
+        self.recorder.note("copy", self.name)
+        return FakeTensor(self.recorder, self.name, device.type)
+
+    def record_stream(self, stream: FakeStream) -> None:
+        assert self.kind == "cuda"
+        self.recorder.note("keep", self.name, stream.name)
+
+
+class FakeBatch:
+    """As much of a PackedBatch as the loader knows."""
+
+    def __init__(self, tensors: list[FakeTensor]) -> None:
+        self.tensors = tensors
+
+    def map(self, change: Callable[[FakeTensor], FakeTensor]) -> "FakeBatch":
+        return FakeBatch([change(tensor) for tensor in self.tensors])
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_the_order_of_copies(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor is pinned and copied on the side stream; the event comes after the last copy of the update;
+    the caller's stream waits for it, and then says of each tensor that it uses it."""
+    recorder = Recorder()
+    main = FakeStream(recorder, "main")
+    monkeypatch.setattr(torch.cuda, "Stream", recorder.stream)
+    monkeypatch.setattr(torch.cuda, "stream", recorder.using)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+
+    class Stream(Counting):
+        def take(self, cursor: Cursor) -> tuple[list[Any], Cursor]:
+            n = cursor["n"]
+            batches = [FakeBatch([FakeTensor(recorder, f"{n}{b}{t}") for t in "xy"]) for b in "ab"]
+            return batches, {"n": n + 1}
+
+    def on_host(batch: Any) -> dict[str, float]:
+        assert {tensor.kind for tensor in batch.tensors} == {"host"}
+        return {"sum": 1.0}
+
+    updates = prefetch(Stream(), {"n": 0}, 3, weigh=on_host, device=torch.device("cuda:1"), depth=depth)
+    for n, update in enumerate(updates):
+        tensors: list[Any] = [tensor for batch in update.batches for tensor in batch.tensors]  # type: ignore[attr-defined]
+        names = [f"{n}{b}{t}" for b in "ab" for t in "xy"]
+        assert [tensor.name for tensor in tensors] == names
+        assert {tensor.kind for tensor in tensors} == {"cuda"}
+        assert update.weights == [{"sum": 1.0}] * 2
+        log = list(recorder.log)
+        side, event = "side of cuda:1", ("main", "wait", f"event {n + 1}")
+        records = [i for i, entry in enumerate(log) if entry == (side, "record", side)]
+        waits = log.index(event)
+        for name in names:
+            assert log.index((side, "copy", name)) < records[n] < waits
+            assert waits < log.index(("main", "keep", name, "main"))
+    assert sum(entry[1] == "copy" for entry in recorder.log) == 12

@@ -8,7 +8,8 @@ together with each update; what was prefetched but not used is simply made again
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import torch
@@ -58,19 +59,24 @@ class _Device:
         if self.stream is None:
             return [batch.to(self.device) for batch in batches], None
         with torch.cuda.stream(self.stream):
+            # torch does not use the pinned memory again before the copy is done.
             copies = [
                 batch.map(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches
             ]
             return copies, self.stream.record_event()
 
     def receive(self, batches: list[PackedBatch], copied: torch.cuda.Event | None) -> list[PackedBatch]:
-        """The batches, in the order of the caller's stream, which keeps them until it has used them."""
-        if copied is not None:
-            current = torch.cuda.current_stream(self.device)
-            current.wait_event(copied)
-            for batch in batches:
-                batch.map(lambda t: (t.record_stream(current), t)[1])
-        return batches
+        """The batches, which the caller's stream waits for, and keeps until it has used them."""
+        if copied is None:
+            return batches
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(copied)
+
+        def kept(tensor: torch.Tensor) -> torch.Tensor:
+            tensor.record_stream(current)
+            return tensor
+
+        return [batch.map(kept) for batch in batches]
 
 
 def prefetch(
@@ -87,56 +93,75 @@ def prefetch(
     Args:
         weigh: the weights of a batch, from its tensors on the host.
         device: where batches are wanted.
-        depth: how many updates may lie ready; 0 makes each when it is asked for.
+        depth: how many updates are made ahead; 0 makes each when it is asked for.
 
     An error in the stream is raised here, at the update that it belongs to.
     """
     copier = _Device(device)
 
-    def make(at: Cursor) -> tuple:
+    def make(at: Cursor) -> _Made:
         batches, following = stream.take(at)
-        return *copier.send(batches), [weigh(batch) for batch in batches], following
+        return _Made(*copier.send(batches), [weigh(batch) for batch in batches], following)
 
-    if not depth:
+    made = _made_ahead(make, cursor, updates, depth) if depth else _made_when_asked(make, cursor, updates)
+    with closing(made):
         for _ in range(updates):
             started = time.perf_counter()
-            batches, copied, weights, cursor = make(cursor)
-            yield Update(copier.receive(batches, copied), weights, cursor, time.perf_counter() - started)
-        return
+            batches, copied, weights, following = next(made)
+            batches = copier.receive(batches, copied)
+            yield Update(batches, weights, following, time.perf_counter() - started)
 
-    ready: queue.Queue = queue.Queue(maxsize=depth)
+
+class _Made(NamedTuple):
+    """An update on its way to the device."""
+
+    batches: list[PackedBatch]
+    copied: torch.cuda.Event | None
+    weights: list[dict[str, float]]
+    cursor: Cursor
+
+
+def _made_when_asked(
+    make: Callable[[Cursor], _Made], cursor: Cursor, updates: int
+) -> Generator[_Made, None, None]:
+    for _ in range(updates):
+        made = make(cursor)
+        cursor = made.cursor
+        yield made
+
+
+def _made_ahead(
+    make: Callable[[Cursor], _Made], cursor: Cursor, updates: int, depth: int
+) -> Generator[_Made, None, None]:
+    """What a thread makes, which is never more than `depth` updates ahead and ends with this generator."""
+    ready: queue.SimpleQueue[_Made | BaseException] = queue.SimpleQueue()
+    room = threading.Semaphore(depth)
     stopped = threading.Event()
-
-    def put(item: object) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
 
     def work() -> None:
         at = cursor
-        try:
-            for _ in range(updates):
+        for _ in range(updates):
+            room.acquire()
+            if stopped.is_set():
+                return
+            try:
                 made = make(at)
-                at = made[-1]
-                if not put(made):
-                    return
-        except BaseException as error:
-            put(error)
+            except BaseException as error:
+                ready.put(error)
+                return
+            at = made.cursor
+            ready.put(made)
 
     thread = threading.Thread(target=work, name="prefetch", daemon=True)
     thread.start()
     try:
         for _ in range(updates):
-            started = time.perf_counter()
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            batches, copied, weights, following = item
-            yield Update(copier.receive(batches, copied), weights, following, time.perf_counter() - started)
+            made = ready.get()
+            if isinstance(made, BaseException):
+                raise made
+            room.release()
+            yield made
     finally:
         stopped.set()
+        room.release()
         thread.join()

@@ -1,0 +1,144 @@
+"""Prefetching on a GPU: the same bits, from pinned memory on a stream of its own, whatever the GPU does
+meanwhile. Runs from a checkout that has torch, numpy, scipy, tokenizers and pytest:
+
+python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu/test_gpu_loader.py
+"""
+
+import os
+import random
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.loader import prefetch
+from brimful.data.rows import Cursor
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+DEVICE = torch.device("cuda")
+SLOTS, PREDICTIONS = 65_536, 10_000
+TENSORS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
+
+
+@pytest.fixture
+def seed() -> int:
+    value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
+    print(f"BRIMFUL_TEST_SEED={value}")
+    return value
+
+
+class Drawn:
+    """A stream of random micro-batches, two an update, of fixed shapes."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.taken = 0
+
+    def start(self) -> Cursor:
+        return {"n": 0}
+
+    def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
+        self.taken += 1
+        draw = np.random.default_rng([self.seed, cursor["n"]])
+        return [self._batch(draw) for _ in range(2)], {"n": cursor["n"] + 1}
+
+    def tokens(self, cursor: Cursor) -> dict[str, int]:
+        return {"drawn": cursor["n"]}
+
+    @staticmethod
+    def _batch(draw: np.random.Generator) -> PackedBatch:
+        sizes = draw.integers(1, 513, 100)
+        row = pack(
+            [draw.integers(0, 30_000, size) for size in sizes],
+            max_length=512,
+            pad=0,
+            slots=SLOTS,
+            sequence_slots=300,
+        )
+        labels = np.where(draw.random(PREDICTIONS) < 0.9, draw.integers(0, 30_000, PREDICTIONS), IGNORED)
+        places = np.sort(draw.choice(SLOTS, PREDICTIONS, replace=False))
+        return PackedBatch(
+            **{name: getattr(row, name) for name in row.__dataclass_fields__ if not name.startswith("mlm")},
+            mlm_positions=torch.from_numpy(places),
+            mlm_labels=torch.from_numpy(labels),
+        )
+
+
+def weigh(batch: PackedBatch) -> dict[str, float]:
+    assert batch.mlm_labels is not None
+    assert batch.mlm_labels.device.type == "cpu"
+    return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
+
+
+def busy(milliseconds: float) -> None:
+    """Keep the current stream busy; the host goes on at once."""
+    torch.cuda._sleep(int(milliseconds * 1.5e6))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("kernel", [0.0, 20.0])
+def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -> None:
+    """Each is used late, behind a long kernel, while the next ones are copied and its own memory is given
+    back: what is read is still what was sent."""
+    stream = Drawn(seed)
+    updates = prefetch(stream, {"n": 0}, 12, weigh=weigh, device=DEVICE, depth=depth)
+    sums, expected = [], []
+    for n, update in enumerate(updates):
+        batches, _ = Drawn(seed).take({"n": n})
+        for batch, weights, host in zip(update.batches, update.weights, batches, strict=True):
+            assert batch.lengths == host.lengths
+            assert weights == weigh(host)
+            if kernel:
+                busy(kernel)
+            for name in TENSORS:
+                found, right = getattr(batch, name), getattr(host, name)
+                assert found.device.type == "cuda"
+                # Computed behind the kernel; no reference to the tensor itself is kept.
+                places = torch.arange(1, len(found) + 1, device=DEVICE)
+                sums.append((found.long() * places).sum())
+                expected.append(int((right.long() * torch.arange(1, len(right) + 1)).sum()))
+        del batch, update
+    assert torch.stack(sums).tolist() == expected
+
+
+def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    original = torch.Tensor.to
+
+    def to(tensor: torch.Tensor, *arguments: object, **options: object) -> torch.Tensor:
+        if arguments[:1] == (DEVICE,):
+            side = torch.cuda.current_stream() != torch.cuda.default_stream()
+            found.append((tensor.is_pinned(), side, options))
+        return original(tensor, *arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    list(prefetch(Drawn(seed), {"n": 0}, 2, weigh=weigh, device=DEVICE))
+    assert found == [(True, True, {"non_blocking": True})] * (2 * 2 * len(TENSORS))
+
+
+def test_copies_go_on_beside_a_kernel(seed: int) -> None:
+    """While a kernel runs, updates are made, copied and handed out: no side waits for the whole device."""
+    stream = Drawn(seed)
+    with closing(prefetch(stream, {"n": 0}, 20, weigh=weigh, device=DEVICE, depth=2)) as updates:
+        held = [next(updates) for _ in range(8)]  # memory for so many, which is used again below
+        del held
+        torch.cuda.synchronize()
+        done = torch.cuda.Event()
+        busy(3000)
+        done.record()
+        taken = stream.taken
+        for _ in range(3):
+            update = next(updates)
+        ends = time.monotonic() + 0.5
+        while stream.taken < taken + 3 and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert stream.taken == taken + 3
+        assert not done.query()
+        assert update.batches[0].tokens.tolist() == Drawn(seed).take({"n": 10})[0][0].tokens.tolist()
