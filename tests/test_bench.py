@@ -25,7 +25,7 @@ from bench.gpu_step import row_lengths
 from bench.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
 from bench.kernels import kind_of
 from bench.lengths import cut, evenly_spaced, length_grouped, quantile_sample
-from bench.memory import saved_bytes
+from bench.memory import private_mb, saved_bytes
 from bench.peers import masked_lm
 from bench.turns import Worker, WorkerError
 from bench.variants import Cell, Step, Variant
@@ -330,6 +330,52 @@ def test_bench_step_runs(tmp_path):
     assert rows["padded"]["brimful_over_it"] == pytest.approx(ours / rows["padded"]["tokens_per_second"])
     assert rows["padded"]["ceiling"] > rows["careful"]["ceiling"] > 1 == rows["brimful"]["ceiling"]
     assert 0 < rows["brimful"]["saved_bytes_per_token"] < rows["padded"]["saved_bytes_per_token"]
+
+
+def test_bench_loader_runs(tmp_path):
+    out, scratch = tmp_path / "loader.json", tmp_path / "scratch"
+    scratch.mkdir()
+    tables = ["masking", "alone", "waiting", "plan", "resume", "memory"]
+    done = run(["bench.loader", "--quick", "--out", str(out), "--scratch", str(scratch)], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert not list(scratch.iterdir())
+    text = out.read_text()
+    assert str(ROOT) not in text
+    assert str(tmp_path) not in text
+    rows = json.loads(text)["rows"]
+    assert list(dict.fromkeys(row["table"] for row in rows)) == tables
+    found = {table: [row for row in rows if row["table"] == table] for table in tables}
+    for row in found["masking"] + found["alone"]:
+        assert 0 < row["tokens_per_second"]["least"] <= row["tokens_per_second"]["median"]
+    assert {(row["kind"], row["depth"]) for row in found["waiting"]} == {
+        (kind, depth) for kind in ("sleeping", "python", "launching") for depth in (0, 2)
+    }
+    assert all(0 < row["waited"]["median"] < 1 for row in found["waiting"])
+    assert all(row["step_without"] >= 0.03 for row in found["waiting"] if row["kind"] == "sleeping")
+    assert {row["block"] for row in found["resume"]} == {"planned", "plan lost"}
+    for row in found["memory"]:
+        # Every rank reads its slice, and together they read all: as much as one process.
+        assert row["tokens_read"] == pytest.approx(found["memory"][0]["tokens_read"], rel=0.02)
+        assert 50 < row["imports"] <= row["most"]["private"]
+        assert row["end"]["data"] <= 2 * 2 * row["corpus_tokens"] / 2**20
+
+
+def test_private_memory_is_told_from_that_of_files(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "file").write_bytes(bytes(32 << 20))
+    (tmp_path / "other").write_bytes(bytes(16 << 20))
+    before = private_mb(os.getpid(), data)
+    own = np.ones(8 << 17)  # 8 MiB
+    inside = int(np.memmap(data / "file", np.uint8, "r").sum())
+    read, other = np.memmap(data / "file", np.uint8, "r"), np.memmap(tmp_path / "other", np.uint8, "r")
+    assert inside == int(read.sum()) == int(other.sum()) == 0
+    after = private_mb(os.getpid(), data)
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["data"] == pytest.approx(32, abs=0.1)
+    assert grown["private"] == pytest.approx(8 + 16, abs=4)  # the allocator's own
+    assert grown["anonymous"] == pytest.approx(8, abs=4)
+    assert own.sum() == 8 << 17
 
 
 def blocked_packages() -> list[str]:
