@@ -48,7 +48,7 @@ KINDS = {"40": (38, 128), "250": (480, 512)}
 STEPS = ("sleeping", "python", "launching")
 SLOTS_PER_UPDATE = 16_384  # half a million tokens a second at 30 ms
 FAR = 1_000_000
-SAMPLE_EVERY = 0.1
+SAMPLE_EVERY = 0.25
 
 
 class Corpora:
@@ -291,7 +291,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         "--tokens", type=int, default=160_000_000, help="of the corpora of `alone`, `waiting`"
     )
     parser.add_argument("--large", type=int, default=1_024_000_000, help="of the one of `plan` to `memory`")
-    parser.add_argument("--part", type=int, default=50, help="percent of it that `memory` reads")
+    parser.add_argument("--part", type=int, default=15, help="percent of it that `memory` reads")
     parser.add_argument("--scratch", type=Path, help="folder for corpora: 2.5 GB; a temporary one without it")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
