@@ -2,6 +2,7 @@
 updates from it, alone or ahead of steps that are none."""
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,24 +112,29 @@ def sleeping() -> Callable[[], None]:
     return lambda: time.sleep(STEP)
 
 
-def _repeated(work: Callable[[int], None]) -> Callable[[], None]:
+def _repeated(work: Callable[[], None]) -> Callable[[], None]:
     """So much work as a step takes when nothing else runs."""
     times = []
-    for _ in range(30):
+    for _ in range(300):
         started = time.perf_counter()
-        work(1000)
+        work()
         times.append(time.perf_counter() - started)
-    count = int(1000 * STEP / min(times))
-    return lambda: work(count)
+    count = int(STEP / statistics.median(times))
+
+    def step() -> None:
+        for _ in range(count):
+            work()
+
+    return step
 
 
 def python() -> Callable[[], None]:
     """A step of pure Python, which never gives the interpreter's lock away by itself."""
 
-    def count(times: int) -> None:
+    def count() -> None:
         total = 0
-        for number in range(times):
-            total += number
+        for number in range(2000):
+            total ^= number
 
     return _repeated(count)
 
@@ -137,8 +143,8 @@ def launching() -> Callable[[], None]:
     """A step of many operations on tiny tensors, as a host that launches kernels one by one."""
     one = torch.zeros(1)
 
-    def launch(times: int) -> None:
-        for _ in range(times):
+    def launch() -> None:
+        for _ in range(50):
             one.add_(1.0)
 
     return _repeated(launch)
