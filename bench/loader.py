@@ -43,7 +43,7 @@ from bench.processes import machine_facts
 from bench.turns import Worker
 from brimful.compiled import HAVE_NUMBA
 
-KINDS = {"40": (38, 128), "250": (480, 512)}
+KINDS = {"40": (38, 128), "250": (340, 512)}
 """By the mean length of a sequence, about: that of the documents, and the most of a sequence."""
 STEPS = ("sleeping", "python", "launching")
 SLOTS_PER_UPDATE = 16_384  # half a million tokens a second at 30 ms
