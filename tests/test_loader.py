@@ -1,5 +1,6 @@
 """Prefetching changes nothing: not the order, not where an error shows, and no thread outlives it."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -160,6 +161,15 @@ def test_waiting_is_measured(depth: int) -> None:
         assert eventually(lambda: len(stream.taken) == 1 + depth)
         time.sleep(0.5)  # on a busy machine too it is ready by then
         assert (next(updates).waited >= 0.04) == (depth == 0)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_threads_take_turns_sooner_while_one_makes_updates(depth: int) -> None:
+    before = sys.getswitchinterval()
+    with closing(read(Counting(), 0, 4, depth)) as updates:
+        next(updates)
+        assert (sys.getswitchinterval() < before) == (depth > 0)
+    assert sys.getswitchinterval() == before
 
 
 # CUDA, without it: fakes that write down what is done, and where

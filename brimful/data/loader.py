@@ -6,6 +6,7 @@ together with each update; what was prefetched but not used is simply made again
 """
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,10 @@ import torch
 
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import Cursor
+
+SWITCH_SECONDS = 3e-4
+"""After how long the thread gets the interpreter's lock back from a step that computes in Python. It gives it
+away in each compiled loop, some tens of times an update, and Python's own 5 ms would make each cost as much."""
 
 
 class Stream(Protocol):
@@ -153,6 +158,8 @@ def _made_ahead(
             ready.put(made)
 
     thread = threading.Thread(target=work, name="prefetch", daemon=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(min(interval, SWITCH_SECONDS))
     thread.start()
     try:
         for _ in range(updates):
@@ -165,3 +172,4 @@ def _made_ahead(
         stopped.set()
         room.release()
         thread.join()
+        sys.setswitchinterval(interval)
