@@ -19,8 +19,8 @@ from brimful.data.batch import PackedBatch
 from brimful.data.rows import Cursor
 
 SWITCH_SECONDS = 3e-4
-"""After how long the thread gets the interpreter's lock back from a step that computes in Python. It gives it
-away in each compiled loop, some tens of times an update, and Python's own 5 ms would make each cost as much."""
+"""How soon the thread gets the interpreter's lock back from a step that computes in Python. It gives it away
+in each compiled loop, some tens of times an update, and each time would cost Python's own 5 ms."""
 
 
 class Stream(Protocol):
