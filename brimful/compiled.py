@@ -21,9 +21,18 @@ def compiled(function: Callable[..., Any]) -> Any:
     when that file changes, but not when another does: what other modules of ours define, a loop gets as
     arguments. Without numba the loop stays Python: slow, but right.
     """
+    return _compile(function, nogil=True)
+
+
+def compiled_briefly(function: Callable[..., Any]) -> Any:
+    """As `compiled`, for calls of microseconds: other threads wait; getting a turn back would cost more."""
+    return _compile(function, nogil=False)
+
+
+def _compile(function: Callable[..., Any], *, nogil: bool) -> Any:
     if not HAVE_NUMBA:
         return np.errstate(over="ignore")(function)  # machine words wrap round
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, nogil=nogil)(function)
     except RuntimeError:
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=nogil)(function)

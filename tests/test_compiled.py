@@ -24,8 +24,8 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def calls_compiled(node: ast.AST) -> bool:
-    """`@compiled`, `compiled(f)`, and a module's own `_compiled(f)` that imports it late."""
-    return isinstance(node, ast.Name) and node.id.lstrip("_") == "compiled"
+    """`@compiled`, `@compiled_briefly`, `compiled(f)`, and a module's own `_compiled(f)`, imported late."""
+    return isinstance(node, ast.Name) and node.id.lstrip("_").removesuffix("_briefly") == "compiled"
 
 
 def is_renamed(tree: ast.Module, name: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.compiled import compiled
+from brimful.compiled import compiled_briefly
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import PackedBatch, blank
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     key: np.uint64
 
 
-@compiled
+@compiled_briefly
 def _lay(
     source: np.ndarray,
     word_bits: np.ndarray,
