@@ -142,7 +142,7 @@ class Blocks:
                 record = find_commit(record_path, verify=True, inputs=inputs)
                 if record is None:
                     record = self._plan(stem, record_path, inputs, epoch, block)
-                arrays = {name: np.load(f"{stem}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
+                arrays = {name: np.asarray(np.load(f"{stem}.{name}.npy", mmap_mode="r")) for name in _ARRAYS}
                 break
             except FileNotFoundError:
                 continue  # another rank, ahead of this one, has dropped it in between
@@ -198,7 +198,7 @@ class Blocks:
         )
 
     def _planned(self, counts: np.ndarray) -> Plan:
-        """Best-fit, which is a pure function on any machine, if it comes within a thousandth of its bound."""
+        """Best-fit, which is a pure function on any machine, if it comes within 0.2 % of its bound."""
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
         if plan.rows_above_bound <= plan.rows / 500:
             return plan
