@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from brimful.console import output_console, visible
+from brimful.console import counted, output_console, visible
 from brimful.corpus.code_points import WORD, character_classes, code_points
 from brimful.data.batch import IGNORED
 from brimful.data.pairs import NO_PAIR
-from brimful.data.rows import RowStream
+from brimful.data.rows import Row, RowStream
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
-from brimful.data.sources import Row
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,7 +94,7 @@ class BatchView:
         for number, begin, end in _segments(sequences, index):
             shard = shards[number]
             document = int(np.searchsorted(shard.offsets, begin, side="right")) - 1
-            first, last = shard.offsets[document : document + 2].tolist()
+            first, last = (int(place) for place in shard.ends(np.array(document)))
             read = shard.source(document)
             places.append(
                 {
@@ -194,7 +193,9 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
         left = row["sequences"][len(shown) :]
         if left:
             tokens = sum(sequence["tokens"] for sequence in left)
-            console.print(Text(f"… and {_count(len(left), 'sequence')} of {_count(tokens, 'token')}", "dim"))
+            console.print(
+                Text(f"… and {counted(len(left), 'sequence')} of {counted(tokens, 'token')}", "dim")
+            )
 
 
 def _legend() -> Text:
@@ -213,17 +214,13 @@ def _title(row: dict[str, Any]) -> str:
 def _fill(row: dict[str, Any]) -> str:
     return (
         f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
-        f"{row['filler']:,} filler; {_count(len(row['sequences']), 'sequence')}, "
-        f"{_count(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
+        f"{row['filler']:,} filler; {counted(len(row['sequences']), 'sequence')}, "
+        f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("s" if number != 1 else "")
-
-
 def _facts(sequence: dict[str, Any]) -> str:
-    facts = [_count(sequence["tokens"], "token"), _count(sequence["predictions"], "prediction")]
+    facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
     return ", ".join(facts + ([_PAIRS[sequence["pair"]]] if sequence["pair"] is not None else []))
 
 

@@ -36,6 +36,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 row, 1,000 rows."""
+    return f"{number:,} {noun}" + ("s" if number != 1 else "")
+
+
 def say(message: str) -> None:
     """Print one line for the user. The text is shown as it is: it may come from a corpus."""
     console.print(message, markup=False)

@@ -144,7 +144,7 @@ def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
 
 
 def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> dict[str, Any]:
-    begin, whole = int(shard.offsets[number]), int(shard.offsets[number + 1])
+    begin, whole = (int(place) for place in shard.ends(np.array(number)))
     end = min(whole, begin + most)
     starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
     ids = shard.tokens[begin:end].tolist()

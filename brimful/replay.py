@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class Replay(NamedTuple):
         if update > self.steps:
             raise BrimfulError(f"there is no update {update:,}: the run has {self.steps:,}")
         if self.checkpoints:  # whichever is used: the stream refuses one of other data
-            self.stream.micro_batches(self.checkpoints[max(self.checkpoints)])
+            self.stream.following(self.checkpoints[max(self.checkpoints)])
         known = max((done for done in self.checkpoints if done < update), default=0)
         cursor = self.checkpoints[known] if known else self.stream.start()
         walked = update - 1 - known
@@ -54,7 +54,7 @@ class Replay(NamedTuple):
             begin = f"the checkpoint at {known:,}" if known else "the start"
             with progress(f"from {begin} to update {update:,}", walked) as advance:
                 for _ in range(walked):
-                    _, cursor = self.stream.micro_batches(cursor)
+                    cursor = self.stream.following(cursor)
                     advance()
         return cursor
 
@@ -81,9 +81,9 @@ def replay(directory: Path, seed: int) -> Iterator[Replay]:
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
     tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
-        sources = make_sources(config, corpora, Path(plans), tidy=False)
-        stream = make_stream(config, sources, SequenceReader(tokenizer, config.masking))
-        yield Replay(stream, tokenizer, config.trainer.steps, checkpoints)
+        sources = make_sources(config, corpora, Path(plans), tidy=True)
+        with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
+            yield Replay(stream, tokenizer, config.trainer.steps, checkpoints)
 
 
 def _run_config(directory: Path) -> PretrainConfig:

@@ -5,6 +5,7 @@ temporary name, synced and renamed; the record, which holds their sizes and CRCs
 A kill at any instant leaves at most files without a record, and the next run overwrites those.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -41,7 +42,9 @@ def temporary_path(path: Path) -> Path:
 
 def cannot_write(path: Path, error: OSError) -> BrimfulError:
     """The one line for a failed write: full disk, missing permission, read-only file system."""
-    return BrimfulError(f"cannot write {path}: {error.strerror or error}; free space or choose another place")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free space or choose another place" if full else "choose another place"
+    return BrimfulError(f"cannot write {path}: {error.strerror or error}; {remedy}")
 
 
 def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
@@ -204,8 +207,13 @@ def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dic
     return value
 
 
-def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
+def read_commit(
+    record: Path | str, *, verify: bool = False, remedy: str = "run the command again"
+) -> dict[str, Any]:
     """Read a commit record and check that its files are there in full (with `verify`, also all CRCs).
+
+    Args:
+        remedy: what the error says to do when the record has been removed.
 
     Raises:
         BrimfulError: the record or a file is absent, or a file differs from its record.
@@ -213,15 +221,20 @@ def read_commit(record: Path | str, *, verify: bool = False) -> dict[str, Any]:
     record = Path(record)
     value = read_json(record)
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
-        raise BrimfulError(f"{record} is not a commit record; remove it and run the command again")
+        raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
     if verify and value.get("crc32") != _own_crc32(value):
-        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and run the command again")
+        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
     for name, facts in value["files"].items():
         file = record.parent / name
-        if not file.is_file() or file.stat().st_size != facts.get("bytes"):
-            raise BrimfulError(f"{file} is missing or cut short; remove {record} and run the command again")
+        if not file.is_file():
+            raise BrimfulError(f"{file} is missing; remove {record} and {remedy}")
+        if file.stat().st_size != facts.get("bytes"):
+            raise BrimfulError(
+                f"{file} was cut short or replaced: it has {file.stat().st_size:,} bytes, not"
+                f" {facts.get('bytes'):,}; put the right file back, or remove {record} and {remedy}"
+            )
         if verify and crc32(file) != facts["crc32"]:
-            raise BrimfulError(f"{file} is damaged (CRC differs); remove {record} and run the command again")
+            raise BrimfulError(f"{file} is damaged (CRC differs); remove {record} and {remedy}")
     return value
 
 

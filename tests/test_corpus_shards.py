@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -96,7 +98,7 @@ def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"is not a folder; make them with: brimful prepare"):
+    with pytest.raises(BrimfulError, match=r"is not a folder; make one with: brimful prepare"):
         Corpus.open(tmp_path / "absent")
     with pytest.raises(BrimfulError, match=r"holds no finished corpus \(no MANIFEST.json\)"):
         Corpus.open(tmp_path)
@@ -181,3 +183,53 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(BrimfulError, match="No space left on device"):
         write(tmp_path, [batch_of([[(1, True, True)]])])
     assert list((tmp_path / "shards").iterdir()) == []
+
+
+def overwrite(file: Path, index: int, value: int) -> None:
+    """Change one offset, and leave the file as long as it was."""
+    offsets = np.fromfile(file, "<u8")
+    offsets[index] = value
+    offsets.tofile(file)
+
+
+@pytest.mark.parametrize("value", [0, 4, 11, 1 << 40, (1 << 64) - 1])
+def test_damaged_offsets_lead_nowhere(tmp_path: Path, value: int) -> None:
+    """Nothing is read at such a place, though nobody has checked the bytes."""
+    write(tmp_path, [batch_of([[(1, True, True)] * n for n in (4, 3, 3)])])
+    overwrite(tmp_path / "shards" / "part-00000.idx", 2, value)
+    (shard,) = Corpus.open(tmp_path).shards
+    assert [place.tolist() for place in shard.ends(np.array([0]))] == [[0], [4]]
+    with pytest.raises(BrimfulError, match=r"part-00000 is damaged: .*run prepare again"):
+        shard.ends(np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize(("index", "value"), [(0, 1), (2, 9)])
+def test_offsets_that_miss_tokens(tmp_path: Path, index: int, value: int) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)] * n for n in (4, 4)])])
+    overwrite(tmp_path / "shards" / "part-00000.idx", index, value)
+    with pytest.raises(BrimfulError, match="part-00000 is damaged: its files do not belong together"):
+        Corpus.open(tmp_path)
+
+
+def open_with_limit(directory: Path, hard: int) -> subprocess.CompletedProcess[str]:
+    """Open a corpus in a process that may open 64 files, or `hard` if it asks."""
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))
+from brimful.corpus.shards import Corpus
+from brimful.errors import BrimfulError
+try:
+    print(Corpus.open({str(directory)!r}).tokens)
+except BrimfulError as error:
+    print(error)
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_many_shards_may_be_open(tmp_path: Path) -> None:
+    for number in range(20):
+        write(tmp_path, [batch_of([[(1, True, True)]])], name=f"part-{number:05}")
+    assert open_with_limit(tmp_path, 4096).stdout == "20\n"
+    message = open_with_limit(tmp_path, 128).stdout
+    assert "has 20 shards" in message
+    assert "this system allows 128: raise the limit" in message

@@ -486,6 +486,22 @@ def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, unit: Un
     assert dropped < 0.001 * asked
 
 
+@pytest.mark.parametrize("size", [3, 6, 12])
+def test_predictions_of_long_words_fit_the_slots(size: int, seed: int) -> None:
+    """A vocabulary of bytes or characters has many tokens a word: geometric lengths, with this mean."""
+    tokens, draw = 4096, np.random.default_rng(seed)
+    slots = prediction_slots(tokens, 0.15, "words", size)
+    asked = dropped = 0
+    for i in range(300):
+        text = make_text(seed + i, [128] * (tokens // 128), inner=0.0)
+        text.maskable[:] = True
+        text.word_starts[:] = draw.random(tokens) < 1 / size
+        _, _, labels, lost = text.mask(derive_key(seed, i), rate=0.15, slots=slots)
+        dropped += lost
+        asked += lost + int((labels != IGNORED).sum())
+    assert dropped < 0.001 * asked
+
+
 def test_few_slots_are_for_nothing() -> None:
     assert prediction_slots(1000, 1.0) == 1000
     assert prediction_slots(1000, 0.0) == 0
@@ -508,7 +524,8 @@ def test_the_rate_approaches_its_final_value() -> None:
     [
         ({"rate": 1.5}, r"masking\.rate is 1\.5"),
         ({"rate": -0.1}, r"masking\.rate is -0\.1"),
-        ({"final_rate": 2.0}, r"masking\.final_rate is 2\.0"),
+        ({"rate": 0.0}, r"masking\.rate is 0: .*above 0"),
+        ({"final_rate": 2.0}, r"masking\.final_rate is 2"),
         ({"mask_share": 0.8, "random_share": 0.3}, "add up to at most 1"),
         ({"mask_share": -0.1}, r"masking\.mask_share is -0\.1"),
         ({"together": True, "unit": "tokens"}, r"set masking\.unit to words or spans"),

@@ -18,6 +18,7 @@ from brimful.data.mixture import DataSource, PhaseConfig, parse_phase, parse_sou
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
 from brimful.objectives.pretrain_config import PretrainConfig
+from brimful.objectives.pretrain_data import run_phases
 
 PACKING = PackingConfig(max_length=24, capacity=96)
 
@@ -102,7 +103,7 @@ def test_sources_have_names(tmp_path: Path) -> None:
 
 def test_phases_on_a_command_line() -> None:
     assert parse_phase("900:128") == PhaseConfig(steps=900, max_length=128)
-    assert parse_phase("100:512:8") == PhaseConfig(steps=100, max_length=512, rows_per_update=8)
+    assert parse_phase("100:512:8") == PhaseConfig(steps=100, max_length=512, update_size=8)
     for text in ("900", "900:x", "1:2:3:4", ""):
         with pytest.raises(ValueError):
             parse_phase(text)
@@ -112,7 +113,7 @@ def test_phases_on_a_command_line() -> None:
     "data", ["a", ["a:3", "b"], [{"path": "a", "weight": 3}, "b"], [{"path": "x", "name": "y"}]]
 )
 def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
-    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "rows_per_update": 8}]
+    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "update_size": 8}]
     config = build(PretrainConfig, {"data": data, "phases": phases})
     write_yaml(tmp_path / "config.yaml", config)
     again = build(PretrainConfig, read_yaml(tmp_path / "config.yaml"))
@@ -122,7 +123,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         == config.phases
         == (
             PhaseConfig(steps=600, max_length=64),
-            PhaseConfig(steps=400, rows_per_update=8),
+            PhaseConfig(steps=400, update_size=8),
         )
     )
 
@@ -138,14 +139,18 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ({"phases": [{"steps": 10}, {"steps": 10}]}, "add up to 20, and trainer.steps is 1000"),
         ({"phases": [{"steps": 0}]}, "phases.steps is 0"),
         ({"phases": [{"steps": 1000, "max_length": 2000}]}, "max_length is 2000"),
-        ({"phases": [{"steps": 1000, "rows_per_update": 3}], "rows_per_micro_batch": 2}, "must divide"),
+        ({"phases": [{"steps": 1000, "update_size": 3}], "rows_per_micro_batch": 2}, "must divide"),
         (
-            {"phases": [{"steps": 1000, "rows_per_update": 3}], "sequences_per_update": 9},
-            "sequences_per_update and phases.rows_per_update both",
+            {"phases": [{"steps": 1000, "update_size": 3}], "unpacked_batch_size": 9},
+            "unpacked_batch_size and phases.update_size both",
         ),
         ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
         ({"sequences_per_update": 9, "unpacked_batch_size": 8}, "give one of them"),
         ({"sequences_per_update": 0}, "at least 1"),
+        ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
+        ({"packing": {"capacity": 1 << 25}}, "capacity is 33554432: it must be at most 16777216"),
+        ({"validation_tokens": -1}, "validation_tokens is -1"),
+        ({"optimizer": {"learning_rate": float("inf")}}, "learning_rate is inf"),
         ({"sequences": {"kind": "nsp"}}, "choose architecture bert or prenorm"),
         ({"sequences": {"kind": "sop"}}, "choose architecture bert or prenorm"),
     ],
@@ -158,3 +163,31 @@ def test_what_a_configuration_may_not_say(values: dict[str, Any], message: str) 
 def test_the_size_of_an_update_that_is_not_used_is_not_checked() -> None:
     build(PretrainConfig, {"sequences_per_update": 9, "rows_per_micro_batch": 8})
     build(PretrainConfig, {"unpacked_batch_size": 9, "rows_per_micro_batch": 8})
+
+
+def test_phases_count_as_the_run_does() -> None:
+    phases = [PhaseConfig(steps=600, update_size=8), PhaseConfig(steps=400, max_length=64)]
+    by_rows = PretrainConfig(phases=tuple(phases), rows_per_update=2)
+    by_sequences = PretrainConfig(phases=tuple(phases), sequences_per_update=9)
+    assert [(phase.rows, phase.sequences) for phase in run_phases(by_rows)] == [(8, None), (2, None)]
+    assert [(phase.rows, phase.sequences) for phase in run_phases(by_sequences)] == [(None, 8), (None, 9)]
+    assert [phase.packing.max_length for phase in run_phases(by_rows)] == [128, 64]
+
+
+@pytest.mark.parametrize("text", ["100:512", "100:512:8"])
+def test_a_phase_is_shown_as_it_is_given(text: str) -> None:
+    assert str(parse_phase(text)) == text
+
+
+def test_a_weight_that_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "zh").mkdir()
+    with pytest.raises(BrimfulError, match=r"'x', the weight of .*zh, is not a number"):
+        parse_sources(f"{tmp_path}/zh:x")
+    (tmp_path / "zh:x").mkdir()
+    assert parse_sources(f"{tmp_path}/zh:x")[0].name == "zh:x"
+
+
+def test_a_source_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web" / "text").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "web" / "text")
+    assert [parse_sources(path)[0].name for path in (".", "..", "../../web:2")] == ["text", "web", "web"]

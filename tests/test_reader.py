@@ -122,7 +122,7 @@ def test_a_batch_is_what_a_naive_reader_reads(
     ]
     masking = MaskingConfig(unit=unit)
     reader = SequenceReader(tokenizer, masking)
-    batch, dropped = reader.batch(parts, max_length=MAX_LENGTH, rate=0.3, **shapes)
+    batch = reader.batch(parts, max_length=MAX_LENGTH, rate=0.3, **shapes)
     check_invariants(batch)
     assert batch.max_length == MAX_LENGTH
 
@@ -158,7 +158,8 @@ def test_a_batch_is_what_a_naive_reader_reads(
     assert batch.tokens[: len(tokens)].tolist() == shown.tolist()
     assert batch.mlm_positions.tolist() == expected[0].tolist()
     assert batch.mlm_labels.tolist() == expected[1].tolist()
-    assert dropped == expected[2]
+    assert batch.dropped_predictions == expected[2]
+    assert batch.predictions == (batch.mlm_labels != IGNORED).sum()
     used = batch.mlm_labels != IGNORED
     assert 50 < used.sum() <= 100 if shapes else used.sum() > 50
     assert np.array_equal(tokens[batch.mlm_positions[used]], batch.mlm_labels[used])
@@ -178,11 +179,11 @@ def test_nothing_to_read(tmp_path: Path, seed: int) -> None:
     none = Part(corpus, random_ranges(corpus, seed, paired=True), np.empty(0, np.int64), derive_key(seed))
     reader = SequenceReader(word_level(100), MaskingConfig())
     for parts in ([], [none]):
-        batch, dropped = reader.batch(
+        batch = reader.batch(
             parts, max_length=MAX_LENGTH, rate=0.3, slots=100, sequence_slots=5, predictions=8
         )
         check_invariants(batch)
-        assert (batch.real_sequences, dropped) == (0, 0)
+        assert (batch.real_sequences, batch.predictions, batch.dropped_predictions) == (0, 0, 0)
         assert (batch.tokens == special_ids(word_level(100)).pad).all()
 
 
@@ -206,14 +207,14 @@ def test_masks_do_not_depend_on_neighbours(tmp_path: Path, seed: int, unit: Unit
 
     def read(order: np.ndarray, key: np.uint64) -> list[tuple]:
         parts = [Part(corpus, ranges, chosen, key) for chosen in np.array_split(order, 3)]
-        return by_sequence(reader.batch(parts, max_length=MAX_LENGTH, rate=0.3)[0])
+        return by_sequence(reader.batch(parts, max_length=MAX_LENGTH, rate=0.3))
 
     order = np.random.default_rng(seed).permutation(len(ranges))
     epoch, other = derive_key(seed, 0), derive_key(seed, 1)
     in_order = read(np.arange(len(ranges)), epoch)
     assert read(order, epoch) == [in_order[i] for i in order]
     alone = Part(corpus, ranges, order[:1], epoch)
-    assert by_sequence(reader.batch([alone], max_length=MAX_LENGTH, rate=0.3)[0]) == [in_order[order[0]]]
+    assert by_sequence(reader.batch([alone], max_length=MAX_LENGTH, rate=0.3)) == [in_order[order[0]]]
     same = sum(a == b for a, b in zip(in_order, read(np.arange(len(ranges)), other), strict=True))
     assert same < len(ranges) / 2  # the shortest may have no mask twice
 
@@ -225,7 +226,7 @@ def test_two_ranges_that_begin_alike_in_different_shards_have_masks_of_their_own
     where = np.full(2, 7)
     ranges = single_segments(np.array([0, 1]), where, np.full(2, 400))
     reader = SequenceReader(word_level(100), MaskingConfig(unit="tokens"))
-    batch, _ = reader.batch([Part(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5)
+    batch = reader.batch([Part(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5)
     (_, _, one), (_, _, other) = by_sequence(batch)
     assert len(set(one) & set(other)) < 0.7 * len(one)  # 0.5 and six standard deviations of 0.035
 
@@ -291,7 +292,7 @@ def test_the_share_of_masked_tokens_in_real_text(
     asked = 0
     epochs = (12_000_000 if unit == "spans" else 2_000_000) // corpus.tokens
     for epoch in range(epochs):
-        batch, _ = reader.batch(
+        batch = reader.batch(
             [Part(corpus, sequences, everything, derive_key(seed, epoch))], max_length=128, rate=0.15
         )
         assert batch.mlm_positions is not None

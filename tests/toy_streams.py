@@ -16,9 +16,9 @@ from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.reader import Part, SequenceReader
-from brimful.data.rows import Phase, RowStream
+from brimful.data.rows import Phase, Row, RowStream
 from brimful.data.sequences import SequencesConfig
-from brimful.data.sources import Row, Source
+from brimful.data.sources import Source
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ORDINARY = 11_000
@@ -136,6 +136,11 @@ def of_rank(stream: RowStream, rank: int, world: int) -> RowStream:
     )
 
 
+def finish_planning(source: Source) -> None:
+    """Wait for what is planned ahead."""
+    source._planner.submit(lambda: None).result()
+
+
 def spans(batch: PackedBatch) -> list[tuple[int, int]]:
     """Where the real sequences begin and end."""
     return list(pairwise(batch.offsets[: batch.real_sequences + 1].tolist()))
@@ -162,7 +167,7 @@ def contents(batches: Sequence[PackedBatch]) -> Counter[int]:
 def tokens_of(stream: RowStream, row: Row) -> Counter[int]:
     """The tokens of a row."""
     part = Part(stream.sources[row.source].corpus, row.block.sequences, row.chosen, np.uint64(1))
-    batch, _ = stream.reader.batch([part], max_length=row.block.max_length, rate=0.5)
+    batch = stream.reader.batch([part], max_length=row.block.max_length, rate=0.5)
     return contents([batch])
 
 

@@ -7,6 +7,8 @@ MANIFEST.json, which lists the shards: what it does not name does not exist. Spe
 import functools
 import hashlib
 import json
+import os
+import resource
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +23,9 @@ from brimful.storage import atomic_files, commit, read_commit, read_json
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
+_PREPARE_AGAIN = "run prepare again to make it anew"
+_OTHER_FILES = 256
+"""Open files of a process beside those of its shards."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,24 @@ def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
 
 
+def _allow_open_files(path: Path, shards: int) -> None:
+    """Let this process open every file of so many more shards: a memory map keeps its file open.
+
+    Raises:
+        BrimfulError: the system's hard limit is lower.
+    """
+    needed = len(os.listdir("/proc/self/fd")) + shards * len(PARTS) + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise BrimfulError(
+            f"{path} has {shards:,} shards, which takes {needed:,} open files, and this system allows"
+            f" {hard:,}: raise the limit (ulimit -Hn), or prepare fewer and larger shards"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
     """Bits begin..end of packed ones, eight a byte, the first in the lowest bit; bool (end - begin,)."""
     first = begin // 8
@@ -203,8 +226,10 @@ class Shard:
 
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
         self.name = name
-        self.record: dict[str, Any] = read_commit(directory / f"{name}.json", verify=verify)
-        _check_version(directory / f"{name}.json", self.record)
+        self._path = directory / name
+        path = directory / f"{name}.json"
+        self.record: dict[str, Any] = read_commit(path, verify=verify, remedy=_PREPARE_AGAIN)
+        _check_version(path, self.record)
         self.split: str = self.record["split"]
         self.documents: int = self.record["documents"]
         self.tokens = map_file(
@@ -214,6 +239,28 @@ class Shard:
         self.word_bits = map_file(directory / f"{name}.word.bits", np.uint8)
         self.sentence_bits = map_file(directory / f"{name}.sent.bits", np.uint8)
         self._sources = map_file(directory / f"{name}.src", "<u8").reshape(-1, 2)
+        parts = (self.tokens, self.offsets, self.word_bits, self.sentence_bits, self._sources)
+        n, documents = self.record["tokens"], self.documents
+        sizes = [n, documents + 1, -(-n // 8), -(-n // 8), documents]
+        if [len(part) for part in parts] != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
+            raise self._damaged("its files do not belong together")
+
+    def _damaged(self, how: str) -> BrimfulError:
+        return BrimfulError(
+            f"the shard {self._path} is damaged: {how}; remove {self._path}.json and {_PREPARE_AGAIN}"
+        )
+
+    def ends(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where these documents (integer (n,)) begin and end in `tokens`, int64 (n,) each.
+
+        Raises:
+            BrimfulError: the offsets are damaged.
+        """
+        offsets = self.offsets.view(np.int64)
+        begin, end = offsets[documents], offsets[documents + 1]
+        if ((begin < 0) | (begin >= end) | (end > len(self.tokens))).any():
+            raise self._damaged("its offsets do not ascend")
+        return begin, end
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
         """Which of the tokens begin..end start a word, bool (end - begin,)."""
@@ -235,6 +282,7 @@ class Corpus:
     Attributes:
         directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size.
         documents, tokens: totals.
+        tokens_per_word: the mean.
     """
 
     def __init__(self, directory: Path, shards: list[Shard]) -> None:
@@ -242,6 +290,7 @@ class Corpus:
         self.shards = shards
         self.documents = sum(shard.documents for shard in shards)
         self.tokens = sum(len(shard.tokens) for shard in shards)
+        self.tokens_per_word = self.tokens / max(1, sum(shard.record["words"] for shard in shards))
         self.tokenizer_path = directory / "tokenizer.json"
         self.vocabulary_size: int = shards[0].record["vocabulary_size"] if shards else 0
         self.tokenizer_hash: str = shards[0].record["tokenizer_hash"] if shards else ""
@@ -252,16 +301,17 @@ class Corpus:
 
         Raises:
             BrimfulError: it is no prepared folder, holds no document, a shard is damaged or of a newer
-                format, or its shards were made with different tokenizers.
+                format, its shards were made with different tokenizers, or are too many to open at once.
         """
         directory = Path(directory)
-        remedy = f"make them with: brimful prepare TEXT --out {directory}"
+        remedy = f"make one with: brimful prepare TEXT --out {directory}"
         if not directory.is_dir():
-            raise BrimfulError(f"no prepared shards: {directory} is not a folder; {remedy}")
+            raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
         if not (directory / MANIFEST).is_file():
             raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
-        manifest = read_commit(directory / MANIFEST, verify=verify)
+        manifest = read_commit(directory / MANIFEST, verify=verify, remedy=_PREPARE_AGAIN)
         _check_version(directory / MANIFEST, manifest)
+        _allow_open_files(directory, len(manifest["shards"]))
         shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
         if not shards:
             raise BrimfulError(f"{directory} holds no document; prepare more text")

@@ -34,6 +34,7 @@ class PackedBatch:
         mlm_labels: int64 (M,), unused slots -100.
         targets: per sequence int64/float32 (S,) or (S, C); per token int64 (T,); -100 = none.
         sequence_index: int64 (real_sequences,) on the host: which sequence of the data stands where.
+        predictions, dropped_predictions: how many predictions there are, and how many did not fit M.
     """
 
     tokens: Tensor
@@ -47,6 +48,8 @@ class PackedBatch:
     mlm_labels: Tensor | None = None
     targets: dict[str, Tensor] = field(default_factory=dict)
     sequence_index: np.ndarray | None = None
+    predictions: int = 0
+    dropped_predictions: int = 0
 
     @property
     def real_tokens(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.compiled import compiled
 from brimful.config import config_hash
 from brimful.corpus.shards import Corpus
 from brimful.data.pairs import pair_pieces
@@ -26,7 +27,7 @@ from brimful.data.sequences import (
 )
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
-from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, permutation, shuffled_index
@@ -34,7 +35,8 @@ from brimful.storage import TEMPORARY, atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
-"""A block has at least about so many rows: what its last ones leave empty is then below a thousandth."""
+"""A block has at least about so many rows, if the corpus has: what its last ones leave empty is then some
+thousandth."""
 BLOCKS_PER_EPOCH = 16
 """A small corpus is cut in so many blocks, if they have enough rows: a phase begins with a block."""
 _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
@@ -59,6 +61,8 @@ class PackingConfig:
                 f"packing.max_length is {self.max_length}: it must be at least 5 and at most packing.capacity"
                 f" ({self.capacity})"
             )
+        if self.capacity > LARGEST_CAPACITY:
+            raise BrimfulError(f"packing.capacity is {self.capacity}: it must be at most {LARGEST_CAPACITY}")
         if self.max_sequences is not None and self.max_sequences < 1:
             raise BrimfulError(f"packing.max_sequences is {self.max_sequences}: it must be at least 1")
 
@@ -66,6 +70,22 @@ class PackingConfig:
     def depth(self) -> int:
         """The most sequences in a row."""
         return self.max_sequences or max(1, self.capacity // 8)
+
+
+@compiled
+def _measure(
+    lengths: np.ndarray,
+    order: np.ndarray,
+    row_offsets: np.ndarray,
+    rows: np.ndarray,
+    tokens: np.ndarray,
+    costs: np.ndarray,
+) -> None:
+    for i in range(len(rows)):
+        for place in range(row_offsets[rows[i]], row_offsets[rows[i] + 1]):
+            length = np.int64(lengths[order[place]])
+            tokens[i] += length
+            costs[i] += length * length
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,12 @@ class Block:
     def row(self, index: int) -> np.ndarray:
         """int64: the sequences of one row."""
         return self.order[self.row_offsets[index] : self.row_offsets[index + 1]]
+
+    def measure(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each of these rows, int64 (n,): its tokens, and what attention costs in it (squared lengths)."""
+        tokens, costs = np.zeros((2, len(rows)), dtype=np.int64)
+        _measure(self.sequences.length, self.order, self.row_offsets, rows, tokens, costs)
+        return tokens, costs
 
 
 class Blocks:
@@ -204,9 +230,10 @@ class Blocks:
             return plan
         return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
-    def packing_factor(self) -> float:
-        """Sequences in a row on average, in the block that a run begins with."""
-        return self._planned(count_lengths(self.cut(0, 0).length)).packing_factor
+    def preview(self) -> tuple[Sequences, Plan]:
+        """The block that a run begins with: its sequences, and how they share rows. Nothing is written."""
+        sequences = self.cut(0, 0)
+        return sequences, self._planned(count_lengths(sequences.length))
 
     def drop(self, epoch: int, block: int) -> None:
         """Forget a plan that is no longer needed (it can be made again)."""

@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
@@ -92,7 +92,7 @@ def prefetch(
     weigh: Callable[[PackedBatch], dict[str, float]],
     device: torch.device,
     depth: int = 2,
-) -> Iterator[Update]:
+) -> Generator[Update, None, None]:
     """Yield `updates` updates from `cursor` on.
 
     Args:
@@ -100,7 +100,8 @@ def prefetch(
         device: where batches are wanted.
         depth: how many updates are made ahead; 0 makes each when it is asked for.
 
-    An error in the stream is raised here, at the update that it belongs to.
+    An error in the stream is raised here, at the update that it belongs to. The thread ends with the
+    generator.
     """
     copier = _Device(device)
 

@@ -51,8 +51,8 @@ class MaskingConfig:
     def __post_init__(self) -> None:
         for name in ("rate", "final_rate"):
             rate = getattr(self, name)
-            if rate is not None and not 0 <= rate <= 1:
-                raise BrimfulError(f"masking.{name} is {rate}: it is a share, from 0 to 1")
+            if rate is not None and not 0 < rate <= 1:
+                raise BrimfulError(f"masking.{name} is {rate:g}: it is a share, above 0 and at most 1")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
             raise BrimfulError(
                 f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: these"
@@ -85,16 +85,17 @@ class Vocabulary:
     ordinary: np.ndarray
 
 
-def prediction_slots(tokens: int, rate: float, unit: Unit = "words") -> int:
+def prediction_slots(tokens: int, rate: float, unit: Unit = "words", tokens_per_word: float = 1.0) -> int:
     """M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard deviations.
 
-    What is drawn at once has two tokens for words (those of text have fewer), and for spans so many words as
-    are in the span of an average masked word. Then less than 0.1 % of the predictions don't fit.
+    What is drawn at once has one and a half times as many tokens as words have on average, and at least two;
+    for spans, so many words as are in the span of an average masked word. Then less than 0.1 % of the
+    predictions don't fit.
     """
     sizes = np.arange(1, LONGEST_SPAN + 1)
     words = (_SPAN_LENGTHS @ sizes**2) / (_SPAN_LENGTHS @ sizes) if unit == "spans" else 1
     expected = tokens * rate
-    spread = 4 * (2 * words * expected * (1 - rate)) ** 0.5
+    spread = 4 * (max(2, 1.5 * tokens_per_word) * words * expected * (1 - rate)) ** 0.5
     return min(tokens, -(-int(expected + spread) // 8) * 8)
 
 

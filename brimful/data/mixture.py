@@ -1,6 +1,7 @@
 """What pretraining is told of its data: which folders, in which shares, and how lengths change in a run."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ class DataSource:
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
             raise BrimfulError(f"data: the weight of {self.path} is {self.weight:g}: it must be above 0")
-        if self.name != Path(self.name).name:
+        if self.name != Path(self.name).name or self.name == "..":
             raise BrimfulError(f"data: {self.name!r} cannot name a source: leave out slashes and dots")
 
 
@@ -37,34 +38,45 @@ class PhaseConfig:
     """Its updates."""
     max_length: int | None = None
     """The most tokens in a sequence, in the blocks that begin in this phase."""
-    rows_per_update: int | None = None
-    """Rows that one update sees."""
+    update_size: int | None = None
+    """Rows that one update sees; or sequences, where the run has sequences_per_update."""
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", group="phases.")
-        if self.rows_per_update is not None:
-            require_positive(self, "rows_per_update", group="phases.")
+        if self.update_size is not None:
+            require_positive(self, "update_size", group="phases.")
+
+    def __str__(self) -> str:
+        """As `parse_phase` reads it."""
+        numbers = (self.steps, self.max_length, self.update_size)
+        return ":".join(str(number) for number in numbers if number is not None)
 
 
 def parse_source(text: str) -> DataSource:
-    """`PATH`, or `PATH:WEIGHT`; what follows the last colon and is no number belongs to the path."""
+    """`PATH`, or `PATH:WEIGHT`; what follows the last colon and is no number belongs to the path.
+
+    Raises:
+        BrimfulError: the weight is no number, and there is a folder PATH but none called `PATH:WEIGHT`.
+    """
     path, _, weight = text.rpartition(":")
     try:
         return DataSource(path=path, weight=float(weight)) if path else DataSource(path=text)
-    except ValueError:
+    except ValueError as error:
+        if Path(path).is_dir() and not Path(text).exists():
+            raise BrimfulError(f"data: {weight!r}, the weight of {path}, is not a number") from error
         return DataSource(path=text)
 
 
 def parse_phase(text: str) -> PhaseConfig:
-    """`STEPS:MAX_LENGTH`, or `STEPS:MAX_LENGTH:ROWS_PER_UPDATE`.
+    """`STEPS:MAX_LENGTH`, or `STEPS:MAX_LENGTH:UPDATE_SIZE`.
 
     Raises:
         ValueError: it is neither.
     """
-    steps, length, *rows = (int(number) for number in text.split(":"))
-    if len(rows) > 1:
+    steps, length, *size = (int(number) for number in text.split(":"))
+    if len(size) > 1:
         raise ValueError(f"{text} has more than three numbers")
-    return PhaseConfig(steps=steps, max_length=length, rows_per_update=rows[0] if rows else None)
+    return PhaseConfig(steps=steps, max_length=length, update_size=size[0] if size else None)
 
 
 def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
@@ -77,7 +89,7 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
     sources = []
     for source in given:
         source = parse_source(source) if isinstance(source, str) else source
-        path = Path(source.path).absolute()
+        path = Path(os.path.abspath(source.path))  # whose name is never ".."
         sources.append(replace(source, path=str(path), name=source.name or path.name))
     names = [source.name for source in sources]
     if not names:

@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 from brimful.compiled import compiled_briefly
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import special_ids
-from brimful.data.batch import PackedBatch, blank
+from brimful.data.batch import IGNORED, PackedBatch, blank
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
+from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
 
 UNUSED = re.compile(
@@ -90,7 +91,7 @@ class SequenceReader:
         slots: int | None = None,
         sequence_slots: int | None = None,
         predictions: int | None = None,
-    ) -> tuple[PackedBatch, int]:
+    ) -> PackedBatch:
         """Lay sequences into one masked micro-batch. Pairs give it the target `pair`.
 
         Args:
@@ -98,8 +99,8 @@ class SequenceReader:
             rate: expected share of tokens to predict.
             slots, sequence_slots, predictions: T, S and M; without them, as many as there are.
 
-        Returns:
-            the batch, and how many predictions did not fit M.
+        Raises:
+            BrimfulError: a token is none of the tokenizer's.
         """
         lengths = [length for part in parts for length in part.sequences.length[part.chosen].tolist()]
         batch = blank(
@@ -111,6 +112,11 @@ class SequenceReader:
         at = 0
         for part in parts:
             at = self._fill(part, tokens, segments, word_starts, at)
+        if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
+            names = ", ".join(str(part.corpus.directory) for part in parts)
+            raise BrimfulError(
+                f"{names}: a token is not in the vocabulary, so the shards are damaged; prepare again"
+            )
         keys = [hash_words(part.key, part.sequences.identity(part.chosen)) for part in parts]
         positions, labels, dropped = mask_tokens(
             tokens,
@@ -128,7 +134,9 @@ class SequenceReader:
             mlm_positions=torch.from_numpy(positions),
             mlm_labels=torch.from_numpy(labels),
             targets=self._targets(parts, len(batch.offsets) - 1),
-        ), dropped
+            predictions=int((labels != IGNORED).sum()),
+            dropped_predictions=dropped,
+        )
 
     def _fill(
         self, part: Part, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int

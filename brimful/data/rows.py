@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.data.batch import IGNORED, PackedBatch
-from brimful.data.blocks import PackingConfig
+from brimful.data.batch import PackedBatch
+from brimful.data.blocks import Block, PackingConfig
 from brimful.data.masking import prediction_slots
 from brimful.data.reader import Part, SequenceReader
-from brimful.data.sources import Row, Source
+from brimful.data.sources import Rows, Source, mix
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
@@ -37,6 +37,21 @@ def _mask_key(seed: int, source: str, epoch: int) -> np.uint64:
     return derive_key(seed, "masking", source, epoch)
 
 
+class Row(NamedTuple):
+    """The sequences `chosen` (int64) of a block of a source, which share a row; where updates are counted in
+    sequences, neighbours in a micro-batch."""
+
+    source: int
+    epoch: int
+    block: Block
+    chosen: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32: tokens of each sequence."""
+        return self.block.sequences.length[self.chosen]
+
+
 @dataclass(frozen=True)
 class Phase:
     """A part of a run.
@@ -51,6 +66,11 @@ class Phase:
     packing: PackingConfig
     rows: int | None
     sequences: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Rows of blocks in an update; a row holds one sequence where sequences are counted."""
+        return self.rows or self.sequences or 0
 
 
 class RowStream:
@@ -87,9 +107,8 @@ class RowStream:
         self.fixed_shapes = fixed_shapes
         self.rank = rank
         self.world = world
-        self.dropped_predictions = 0
-        self.predictions = 0
         self._ends = list(accumulate(phase.steps for phase in phases))
+        self._tokens_per_word = max(source.corpus.tokens_per_word for source in sources)
 
     def start(self) -> Cursor:
         """The cursor of a new run."""
@@ -101,33 +120,38 @@ class RowStream:
         Raises:
             BrimfulError: the cursor belongs to another plan (the data or the packing changed).
         """
-        micro_batches, following = self.micro_batches(cursor)
-        mine = micro_batches[self.rank :: self.world]
+        mine, following = self.micro_batches(cursor, slice(self.rank, None, self.world))
         return [self.batch(rows, cursor["update"]) for rows in mine], following
 
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source has given so far."""
         return {name: place["tokens"] for name, place in cursor["sources"].items()}
 
-    def micro_batches(self, cursor: Cursor) -> tuple[list[list[Row]], Cursor]:
-        """What the update's micro-batches hold, of all ranks, and the cursor of the next update."""
-        update = cursor["update"]
-        phase = self.phase(update)
-        places = [cursor["sources"][source.name] for source in self.sources]
-        rows: list[Row] = []
-        while len(rows) < (phase.rows or phase.sequences or 0):
-            behind = min(self.sources, key=lambda s: places[s.number]["tokens"] / s.weight).number
-            row, places[behind] = self.sources[behind].take(places[behind], phase.packing.max_length)
-            rows.append(row)
-        key = derive_key(self.seed, "update", update)
-        each = self.rows_per_micro_batch
+    def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
+        """What the update's micro-batches hold (of all ranks, or `which` of them), and the cursor of the next
+        update."""
+        rows, order, following = self._chosen(cursor)
+        phase, key = self.phase(cursor["update"]), derive_key(self.seed, "update", cursor["update"])
         if phase.rows:
-            rows = self._dealt(rows, key)
-            groups = [rows[i : i + each] for i in range(0, len(rows), each)]
+            order = self._dealt(order, np.concatenate([part.costs for part in rows]), key)
+            ends = np.arange(self.rows_per_micro_batch, len(order), self.rows_per_micro_batch)
         else:
-            groups = self._packed(rows, phase.packing, key)
-        names = (source.name for source in self.sources)
-        return groups, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
+            order, ends = self._packed(order, np.concatenate([part.tokens for part in rows]), phase, key)
+        return [
+            _rows(rows, group, apart=bool(phase.rows)) for group in np.split(order, ends)[which]
+        ], following
+
+    def following(self, cursor: Cursor) -> Cursor:
+        """The cursor of the next update."""
+        return self._chosen(cursor)[-1]
+
+    def _chosen(self, cursor: Cursor) -> tuple[list[Rows], np.ndarray, Cursor]:
+        """An update's rows by block, their order among all of them, and the cursor of the next update."""
+        update, names = cursor["update"], [source.name for source in self.sources]
+        phase = self.phase(update)
+        places = [cursor["sources"][name] for name in names]
+        rows, order, places = mix(self.sources, places, phase.size, phase.packing.max_length)
+        return rows, order, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
     def close(self) -> None:
         """Stop planning ahead; then the stream cannot be read any more."""
@@ -138,24 +162,24 @@ class RowStream:
         """The phase that an update, counted from 0, is in."""
         return self.phases[min(bisect_right(self._ends, update), len(self.phases) - 1)]
 
-    def _packed(self, sequences: list[Row], packing: PackingConfig, key: np.uint64) -> list[list[Row]]:
-        """An update's sequences, each a `Row` of its own, in micro-batches that they fill well."""
-        lengths = np.array([int(row.lengths[0]) for row in sequences])
+    def _packed(
+        self, order: np.ndarray, lengths: np.ndarray, phase: Phase, key: np.uint64
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """An update's sequences in an order in which they fill micro-batches well, and where all of those but
+        the first begin."""
+        packing, lengths = phase.packing, lengths[order]
         plan = best_fit(count_lengths(lengths), packing.capacity, packing.depth)
-        offsets, order = assign(plan, lengths, key)
-        ends = [*offsets[: -1 : self.rows_per_micro_batch].tolist(), len(order)]
-        return [[sequences[i] for i in order[a:b]] for a, b in pairwise(ends)]
+        offsets, packed = assign(plan, lengths, key)
+        return order[packed], offsets[self.rows_per_micro_batch : -1 : self.rows_per_micro_batch]
 
-    def _dealt(self, rows: list[Row], key: np.uint64) -> list[Row]:
+    def _dealt(self, order: np.ndarray, costs: np.ndarray, key: np.uint64) -> np.ndarray:
         """An update's rows in an order in which the i-th, (n + i)-th ... micro-batch cost as much for every i
         below n: for n = 2, 4, 8 ..., as far as its number of rows and of micro-batches allows."""
-        each, hands = self.rows_per_micro_batch, self._hands(len(rows))
+        each, hands = self.rows_per_micro_batch, self._hands(len(order))
         if hands == 1:
-            return rows
-        costs = np.array([np.square(row.lengths, dtype=np.int64).sum() for row in rows])
-        dealt, _ = deal(costs, hands, len(rows) // hands, key)
-        order = dealt[0].reshape(hands, -1, each).swapaxes(0, 1).ravel()
-        return [rows[i] for i in order]
+            return order
+        dealt, _ = deal(costs[order], hands, len(order) // hands, key)
+        return order[dealt[0].reshape(hands, -1, each).swapaxes(0, 1).ravel()]
 
     def _hands(self, rows: int) -> int:
         """Among how many groups of micro-batches an update's rows are dealt; 1 = they are not."""
@@ -177,20 +201,34 @@ class RowStream:
             chosen = np.concatenate([row.chosen for row in same])
             key = _mask_key(self.seed, self.sources[source].name, epoch)
             parts.append(Part(self.sources[source].corpus, same[0].block.sequences, chosen, key))
-        batch, dropped = self.reader.batch(
+        return self.reader.batch(
             parts,
             max_length=longest,
             rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,
             sequence_slots=self._sequence_slots(packing) if self.fixed_shapes else None,
-            predictions=prediction_slots(slots, masking.highest_rate, masking.unit),
+            predictions=prediction_slots(slots, masking.highest_rate, masking.unit, self._tokens_per_word),
         )
-        assert batch.mlm_labels is not None
-        self.dropped_predictions += dropped
-        self.predictions += int((batch.mlm_labels != IGNORED).sum())
-        return batch
 
     def _sequence_slots(self, packing: PackingConfig) -> int:
         """S: the most sequences of a micro-batch, and those that fill what they leave of it."""
         slots = self.rows_per_micro_batch * packing.capacity
         return self.rows_per_micro_batch * packing.depth + slots // packing.max_length + 1
+
+
+def _rows(parts: list[Rows], chosen: np.ndarray, *, apart: bool) -> list[Row]:
+    """Those that were chosen of the rows of all parts, in this order: each by itself; or, where a row holds
+    one sequence, neighbours of the same block together."""
+    sizes = np.array([len(part.numbers) for part in parts])
+    ends = np.cumsum(sizes)
+    of_part = np.searchsorted(ends, chosen, side="right")
+    within = chosen - (ends - sizes)[of_part]
+    begins = np.arange(len(chosen)) if apart else np.flatnonzero(np.diff(of_part, prepend=-1))
+    found = []
+    for begin, end in pairwise([*begins.tolist(), len(chosen)]):
+        source, epoch, block, numbers, *_ = parts[of_part[begin]]
+        rows = numbers[within[begin:end]]
+        found.append(
+            Row(source, epoch, block, block.row(rows[0]) if apart else block.order[block.row_offsets[rows]])
+        )
+    return found

@@ -133,8 +133,8 @@ def _last_bit(bits: np.ndarray, low: int, high: int) -> int:
 
 @compiled
 def _cut(
-    offsets: np.ndarray,
-    documents: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
     keys: np.ndarray,
     sentence_bits: np.ndarray,
     word_bits: np.ndarray,
@@ -143,17 +143,17 @@ def _cut(
     short_share: float,
     pieces: np.ndarray,
 ) -> int:
-    """Cut `documents` at the last sentence start within a limit, else word start, else at the limit.
+    """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
     The limit is `room` tokens; but the first piece of a longer document has one drawn from 1 to `room`, and
     each other one with probability `short_share`, if that does not cut a sentence that need not be cut.
-    Rows of `pieces`, int64 (m, 3), get the document's place in `documents`, begin and end; returns how many
+    Rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end; returns how many
     pieces there are, maybe above m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits
-    for place in range(len(documents)):
-        start, end = offsets[documents[place]], offsets[documents[place] + 1]
+    for place in range(len(starts)):
+        start, end = starts[place], ends[place]
         begin = start
         while begin < end:
             whole = end - begin <= room
@@ -191,6 +191,9 @@ def cut_documents(
         documents: int64 (n,), ascending indices over the whole corpus (shard after shard).
         room: the most tokens of a piece (at least 1).
         key: decides where documents are cut first, and which pieces are short.
+
+    Raises:
+        BrimfulError: a shard's offsets are damaged.
     """
     first = np.cumsum([0] + [shard.documents for shard in corpus.shards])
     parts = [Pieces(*(np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.int64, np.int64)))]
@@ -199,13 +202,13 @@ def cut_documents(
         local = np.asarray(documents[low:high] - first[index], dtype=np.int64)
         if not len(local):
             continue
-        offsets = np.asarray(shard.offsets).view(np.int64)
+        starts, ends = shard.ends(local)
         arguments = (
-            *(offsets, local, hash_words(key, documents[low:high])),
+            *(starts, ends, hash_words(key, documents[low:high])),
             *(np.asarray(shard.sentence_bits), np.asarray(shard.word_bits)),
             *(room, config.kind != "chunks", config.short_share),
         )
-        tokens = int((offsets[local + 1] - offsets[local]).sum())
+        tokens = int((ends - starts).sum())
         pieces = np.empty((2 * len(local) + 2 * tokens // room + 1, 3), dtype=np.int64)
         n = _cut(*arguments, pieces)
         if n > len(pieces):

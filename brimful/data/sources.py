@@ -1,10 +1,10 @@
 """A corpus of a mixture as an endless stream of rows: block after block, epoch after epoch.
 
-Where it stands is a small JSON value, and `take` is a pure function of it. The block after the one that is
-read is planned meanwhile, in a thread.
+Where it stands is a small JSON value, and what comes next is a pure function of it. The block after the one
+that is read is planned meanwhile, in a thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,18 +20,24 @@ Place = dict[str, Any]
 real ones taken so far, "plan": the open block's digest}."""
 
 
-class Row(NamedTuple):
-    """The sequences `chosen` (int64) of a block of a source, which share a row."""
+class Rows(NamedTuple):
+    """Rows of one block of a source, in the order in which they are visited.
+
+    Attributes:
+        numbers: int64 (n,), which of the block's.
+        tokens, costs: int64 (n,), as `Block.measure` has them.
+    """
 
     source: int
     epoch: int
     block: Block
-    chosen: np.ndarray
+    numbers: np.ndarray
+    tokens: np.ndarray
+    costs: np.ndarray
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32: tokens of each sequence."""
-        return self.block.sequences.length[self.chosen]
+    def first(self, count: int) -> "Rows":
+        """The first so many of them."""
+        return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})
 
 
 class Source:
@@ -66,35 +72,35 @@ class Source:
         """Where a new run begins."""
         return {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0, "plan": None}
 
-    def take(self, place: Place, max_length: int) -> tuple[Row, Place]:
-        """The row at `place`, and the place after it. A block that begins here is cut at `max_length`; one
-        that is open is read to its end as it was cut, so that nothing is lost or comes twice.
+    def upcoming(self, place: Place, most: int, max_length: int) -> Rows:
+        """The rows from `place` on: at least one, at most `most`, and all of one block.
+
+        A block that begins here is cut at `max_length`; one that is open is read to its end as it was cut, so
+        that nothing is lost or comes twice.
 
         Raises:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
         """
-        if place["row"] == 0:
-            place = {**place, "max_length": max_length}
-        max_length, epoch, number = place["max_length"], place["epoch"], place["block"]
-        blocks = self.blocks[max_length]
-        block, order = self._open(max_length, epoch, number)
+        row, epoch = place["row"], place["epoch"]
+        block, order = self._open(place["max_length"] if row else max_length, epoch, place["block"])
         if place["plan"] not in (None, block.digest):
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )
-        row = Row(self.number, epoch, block, block.row(int(order[place["row"]])))
-        after = {
-            **place,
-            "row": place["row"] + 1,
-            "tokens": place["tokens"] + int(row.lengths.sum()),
-            "plan": block.digest,
-        }
-        if after["row"] == block.rows:
-            if self.tidy:
-                blocks.drop(epoch, number)
-            epoch, number = blocks.next(epoch, number)
-            after |= {"epoch": epoch, "block": number, "row": 0, "plan": None}
-        return row, after
+        numbers = order[row : row + most]
+        return Rows(self.number, epoch, block, numbers, *block.measure(numbers))
+
+    def after(self, place: Place, taken: Rows) -> Place:
+        """The place behind rows that begin at `place`."""
+        epoch, number, row = place["epoch"], place["block"], place["row"] + len(taken.numbers)
+        max_length, tokens = taken.block.max_length, place["tokens"] + int(taken.tokens.sum())
+        at: Place = {"max_length": max_length, "epoch": epoch, "block": number, "row": row, "tokens": tokens}
+        if row < taken.block.rows:
+            return at | {"plan": taken.block.digest}
+        if self.tidy:
+            self.blocks[max_length].drop(epoch, number)
+        epoch, number = self.blocks[max_length].next(epoch, number)
+        return at | {"epoch": epoch, "block": number, "row": 0, "plan": None}
 
     def close(self) -> None:
         """Wait for the plan that is being made; then the source cannot be read any more."""
@@ -116,3 +122,47 @@ class Source:
             following = blocks.next(epoch, number)
             self._ahead = (max_length, *following), self._planner.submit(blocks.open, *following)
         return block, blocks.row_order(epoch, number, block.rows)
+
+
+def mix(
+    sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
+) -> tuple[list[Rows], np.ndarray, list[Place]]:
+    """The next `count` rows of a mixture: each from the source that is furthest behind its share of the
+    tokens, the first of several that are.
+
+    Args:
+        places: where each source stands.
+        max_length: of the blocks that begin.
+
+    Returns:
+        the rows, by block; int64 (count,), their order: indices into all of them, one block after the other;
+        and the places behind them.
+    """
+    places, taken, order, done = list(places), [], [], 0
+    while done < count:
+        upcoming = [
+            source.upcoming(place, count - done, max_length)
+            for source, place in zip(sources, places, strict=True)
+        ]
+        # How far its source is when a row's turn comes; and, last of each source, when one's turn would come
+        # that is not known yet: up to the first of those the order is certain.
+        turns = [
+            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.weight
+            for source, place, rows in zip(sources, places, upcoming, strict=True)
+        ]
+        ends = np.cumsum([len(turn) for turn in turns]) - 1
+        unknown = np.zeros(ends[-1] + 1, dtype=np.bool_)
+        unknown[ends] = True
+        sorted_turns = np.argsort(np.concatenate(turns), kind="stable")
+        chosen = sorted_turns[: min(int(unknown[sorted_turns].argmax()), count - done)]
+        of_source = np.searchsorted(ends, chosen)
+        counts = np.bincount(of_source, minlength=len(sources))
+        begins = done + np.cumsum(counts) - counts  # of each source's rows among all that were taken
+        firsts = ends - [len(rows.numbers) for rows in upcoming]
+        order.append(chosen + (begins - firsts)[of_source])
+        for index in np.flatnonzero(counts).tolist():
+            rows = upcoming[index].first(int(counts[index]))
+            taken.append(rows)
+            places[index] = sources[index].after(places[index], rows)
+        done += len(chosen)
+    return taken, np.concatenate(order), places

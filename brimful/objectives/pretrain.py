@@ -1,6 +1,7 @@
 """Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
 
 import math
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ import torch
 from tokenizers import Tokenizer
 
 from brimful.config import build, config_hash, read_yaml, verb
-from brimful.console import say
+from brimful.console import counted, say, warn
 from brimful.corpus.shards import Corpus
 from brimful.data.mixture import open_sources, parse_sources
+from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
 from brimful.data.sources import Source
 from brimful.distributed import World, world
@@ -54,7 +56,10 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     if directory.is_dir() and ranks.is_main:
         sweep(directory)
     if not (directory / CONFIG).is_file():
-        raise BrimfulError(f"{directory} is not a run directory: it has no {CONFIG}")
+        raise BrimfulError(
+            f"{directory} is not a run directory: it has no {CONFIG};"
+            " --resume takes the --out of an earlier run"
+        )
     if (directory / SUMMARY).exists():
         raise BrimfulError(f"{directory} is complete; there is nothing to resume")
     return build(PretrainConfig, read_yaml(directory / CONFIG)), directory, True
@@ -68,21 +73,33 @@ def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -
         f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
         f" {documents:,} documents, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
     )
-    shares = _shares(sources)
-    tokens = 0.0
+    read, max_length = np.zeros(len(sources)), 0
     for phase in run_phases(config):
-        first = [source.blocks[phase.packing.max_length].cut(0, 0).length for source in sources]
-        mean = 1 / float(np.dot(shares, [1 / lengths.mean() for lengths in first]))
-        slots = phase.rows * phase.packing.capacity if phase.rows else (phase.sequences or 0) * mean
-        tokens += phase.steps * slots
-        what = f"{phase.rows:,} rows" if phase.rows else f"{phase.sequences:,} sequences"
+        longest = phase.packing.max_length
+        sequences, plans = zip(*(source.blocks[longest].preview() for source in sources), strict=True)
+        for source, some in zip(sources, sequences, strict=True):
+            if config.sequences.paired and not max_length and (some.pair == NO_PAIR).all():
+                warn(
+                    f"{source.name} gives no pair of segments: it has one document, or each has one sentence"
+                )
+        rows = _shares(sources) / [plan.tokens / plan.rows for plan in plans]  # of each, for one token
+        tokens = phase.size / rows.sum()
+        packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
+        what = counted(phase.rows, "row") if phase.rows else counted(phase.size, "sequence")
         say(
-            f"{phase.steps:,} updates of {what}, about {slots / mean:,.0f} sequences and {slots:,.0f} tokens,"
-            f" sequences of at most {phase.packing.max_length}"
+            f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
+            f" tokens, sequences of at most {longest}"
         )
-    for source, share in zip(sources, shares, strict=True):
-        given = tokens * share / source.corpus.tokens
-        say(f"{source.name}: {given:.1f} epochs of {source.corpus.tokens:,} tokens")
+        blocks = phase.steps * tokens * _shares(sources) / [plan.tokens for plan in plans]
+        if max_length not in (0, longest) and (read.astype(int) == (read + blocks).astype(int)).all():
+            warn(
+                "these updates see sequences as long as those before: lengths change with a block of data,"
+                " and no block seems to begin in this phase"
+            )
+        read, max_length = read + blocks, longest
+    for source, blocks in zip(sources, read, strict=True):
+        epochs = blocks / source.blocks[max_length].count
+        say(f"{source.name}: {epochs:.3g} epochs of {source.corpus.tokens:,} tokens")
 
 
 def _shares(sources: list[Source]) -> np.ndarray:
@@ -97,7 +114,7 @@ def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainCo
         return config
     optimizer = config.optimizer
     first = run_phases(config)[0].packing.max_length
-    factors = [source.blocks[first].packing_factor() for source in sources]
+    factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
     found = suggest(
         float(np.dot(_shares(sources), factors)),
         config.unpacked_batch_size,
@@ -212,7 +229,6 @@ def _train(
     with closing(stream):
         figures = trainer.run("pretrain")
     totals = trainer.totals
-    dropped, predictions = ranks.sum([stream.dropped_predictions, stream.predictions])
     summary = {
         "kind": "pretrain",
         "steps": trainer.step,
@@ -227,14 +243,24 @@ def _train(
             "efficiency": totals.fill,
             "padded_efficiency": totals.tokens / totals.padded,
             "packing_factor": totals.sequences * config.packing.capacity / totals.slots,
-            "rows_per_update": None if config.sequences_per_update else config.rows_per_update,
             "capacity": config.packing.capacity,
-            "max_length": longest_sequence(config),
-            "dropped_predictions": dropped / max(1.0, dropped + predictions),
+            "dropped_predictions": totals.dropped_predictions
+            / max(1, totals.predictions + totals.dropped_predictions),
         },
+        "phases": [
+            {
+                "steps": phase.steps,
+                "max_length": phase.packing.max_length,
+                "rows_per_update": phase.rows,
+                "sequences_per_update": phase.sequences,
+            }
+            for phase in run_phases(config)
+        ],
     }
     if ranks.is_main:
         save_model(directory / "encoder", encoder, objective.head)
+        for plans in ("blocks", "validation"):
+            shutil.rmtree(directory / plans, ignore_errors=True)
         finish_run(directory, summary)
     ranks.barrier()
     return summary

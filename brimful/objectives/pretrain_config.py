@@ -29,10 +29,10 @@ _SOURCES = tyro.constructors.PrimitiveConstructorSpec(
 )
 _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
-    metavar="STEPS:MAX_LENGTH[:ROWS] ...",
+    metavar="STEPS:MAX_LENGTH[:SIZE] ...",
     instance_from_str=lambda texts: tuple(map(parse_phase, texts)),
     is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda phases: [f"{phase.steps}:{phase.max_length}" for phase in phases] or ["None"],
+    str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
 
 
@@ -71,10 +71,10 @@ class PretrainConfig:
     precision: Precision = "auto"
     """Number format of the computation; auto is the fastest that needs no loss scaling."""
     validation_tokens: int = 100_000
-    """The most tokens of the corpus' validation documents that an evaluation reads."""
+    """The most tokens of each source's validation documents that an evaluation reads; 0 = no evaluation."""
     phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()
-    """Parts of the run, one after the other: updates, packing.max_length, rows_per_update. Their steps add up
-    to trainer.steps. In a --config file, steps, max_length and rows_per_update of each."""
+    """Parts of the run, one after the other: updates, packing.max_length, and rows (or sequences) an update.
+    Their steps add up to trainer.steps. In a --config file, steps, max_length and update_size of each."""
     verify_data: bool = True
     """Read every byte of the data before a new run, to check it."""
     sequences: SequencesConfig = SequencesConfig()
@@ -88,6 +88,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "rows_per_update", "rows_per_micro_batch")
+        if self.validation_tokens < 0:
+            raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
         self._check_phases()
         self._check_updates()
         if self.sequences.paired and self.architecture == "modern":
@@ -112,23 +114,24 @@ class PretrainConfig:
 
     def _check_updates(self) -> None:
         """There is one way to say how large an update is."""
-        given = {
-            "rows_per_update": self.rows_per_update != PretrainConfig.rows_per_update,
-            "phases.rows_per_update": any(phase.rows_per_update for phase in self.phases),
-        }
-        for name in ("sequences_per_update", "unpacked_batch_size"):
-            if getattr(self, name) is None:
-                continue
-            require_positive(self, name)
-            for other in (other for other, is_given in given.items() if is_given):
-                raise BrimfulError(f"{name} and {other} both say how large an update is: give one of them")
-            given[name] = True
-        if "sequences_per_update" in given or "unpacked_batch_size" in given:
+        ways = [
+            name
+            for name in ("sequences_per_update", "unpacked_batch_size")
+            if getattr(self, name) is not None
+        ]
+        if ways:
+            require_positive(self, *ways)
+        if self.rows_per_update != PretrainConfig.rows_per_update:
+            ways.append("rows_per_update")
+        if self.unpacked_batch_size is not None and any(phase.update_size for phase in self.phases):
+            ways.append("phases.update_size")
+        if len(ways) > 1:
+            raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
+        if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
             return
-        for rows in [phase.rows_per_update or self.rows_per_update for phase in self.phases] or [
-            self.rows_per_update
-        ]:
-            if rows % self.rows_per_micro_batch:
+        for rows in (self.rows_per_update, *(phase.update_size for phase in self.phases)):
+            if rows and rows % self.rows_per_micro_batch:
                 raise BrimfulError(
-                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide rows_per_update ({rows})"
+                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide the rows of an update"
+                    f" ({rows})"
                 )

@@ -25,8 +25,8 @@ def run_phases(config: PretrainConfig) -> list[Phase]:
         Phase(
             part.steps,
             replace(packing, max_length=part.max_length or packing.max_length),
-            None if sequences else part.rows_per_update or config.rows_per_update,
-            sequences,
+            None if sequences else part.update_size or config.rows_per_update,
+            (part.update_size or sequences) if sequences else None,
         )
         for part in config.phases or [PhaseConfig(steps=config.trainer.steps)]
     ]
@@ -98,6 +98,8 @@ def validation_batches(
     name: str, corpus: Corpus | None, reader: SequenceReader, config: PretrainConfig, directory: Path
 ) -> list[PackedBatch]:
     """Held-out documents as micro-batches, at most `validation_tokens`, masked once and for all."""
+    if not config.validation_tokens:
+        return []
     if corpus is None:
         warn(f"{name} holds no validation documents (see prepare's validation_share): no validation loss")
         return []
@@ -109,4 +111,4 @@ def validation_batches(
     chosen = (block.row(row) for row in blocks.row_order(0, 0, block.rows)[:rows])
     parts = (Part(corpus, block.sequences, row, key) for row in chosen)
     rate = config.masking.rate
-    return [reader.batch([part], max_length=packing.max_length, rate=rate)[0] for part in parts]
+    return [reader.batch([part], max_length=packing.max_length, rate=rate) for part in parts]

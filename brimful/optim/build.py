@@ -1,5 +1,6 @@
 """Parameters -> optimizers: which parameter is treated how."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,8 +32,10 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "weight_decay", "epsilon"):
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"optimizer.{name} is {getattr(self, name)}: it must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BrimfulError(
+                    f"optimizer.{name} is {getattr(self, name)}: it must be a number that is not negative"
+                )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise BrimfulError(

@@ -31,6 +31,7 @@ class Totals:
         slots: token slots.
         sequences: real ones.
         padded: slots that these sequences would have taken if each were padded to the longest there may be.
+        predictions, dropped_predictions: of masked language modelling, and those that found no slot.
         seconds: of training, without evaluations and checkpoints.
     """
 
@@ -38,6 +39,8 @@ class Totals:
     slots: int = 0
     sequences: int = 0
     padded: int = 0
+    predictions: int = 0
+    dropped_predictions: int = 0
     seconds: float = 0.0
 
     @property
@@ -52,19 +55,23 @@ class Totals:
 
     def add(self, counts: Sequence[float]) -> None:
         """Count what `count_batches` gave."""
-        tokens, slots, sequences, padded = map(int, counts)
-        self.tokens += tokens
-        self.slots += slots
-        self.sequences += sequences
-        self.padded += padded
+        for name, count in zip(COUNTS, counts, strict=True):
+            setattr(self, name, getattr(self, name) + int(count))
+
+
+COUNTS = ("tokens", "slots", "sequences", "padded", "predictions", "dropped_predictions")
 
 
 def count_batches(batches: Sequence["PackedBatch"]) -> list[int]:
-    """Tokens, slots, sequences and padded slots of micro-batches, as `Totals` has them."""
+    """`COUNTS` of micro-batches, as `Totals` has them."""
     each = [
-        (b.real_tokens, b.tokens.numel(), b.real_sequences, b.real_sequences * b.max_length) for b in batches
+        (
+            *(b.real_tokens, b.tokens.numel(), b.real_sequences, b.real_sequences * b.max_length),
+            *(b.predictions, b.dropped_predictions),
+        )
+        for b in batches
     ]
-    return [sum(column) for column in zip(*each, strict=True)] or [0] * 4
+    return [sum(column) for column in zip(*each, strict=True)] or [0] * len(COUNTS)
 
 
 @dataclass

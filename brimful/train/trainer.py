@@ -2,7 +2,7 @@
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -123,16 +123,16 @@ class Trainer:
         shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
         window = Window()
         figures: dict[str, float] = {}
-        with shown as advance:
+        updates = prefetch(
+            self.stream,
+            self.cursor,
+            config.steps - self.step,
+            weigh=self.objective.weights,
+            device=self.runtime.device,
+            depth=config.prefetch,
+        )
+        with shown as advance, closing(updates):
             started = time.perf_counter()
-            updates = prefetch(
-                self.stream,
-                self.cursor,
-                config.steps - self.step,
-                weigh=self.objective.weights,
-                device=self.runtime.device,
-                depth=config.prefetch,
-            )
             for update in updates:
                 self._update(update, window)
                 self.cursor = update.cursor

@@ -1,0 +1,161 @@
+"""Sources: rows of a corpus block after block, planned ahead; and how several are mixed."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_streams import finish_planning, toy_corpus, toy_source
+
+from brimful import storage
+from brimful.corpus.shards import Corpus
+from brimful.data import blocks as blocks_module
+from brimful.data.blocks import Block, Blocks, PackingConfig
+from brimful.data.sequences import SequencesConfig
+from brimful.data.sources import Place, Rows, Source, mix
+from brimful.errors import BrimfulError
+
+SHORT = PackingConfig(max_length=24, capacity=96)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of about six rows, so that even a toy corpus has several; no test pulls the plug after writing them."""
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 6)
+    monkeypatch.setattr(storage, "_sync", lambda path: None)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, seed: int) -> Corpus:
+    lengths = np.random.default_rng(seed).integers(1, 120, 60)
+    return toy_corpus(tmp_path / "data", lengths.tolist(), seed)
+
+
+class WatchedBlocks(Blocks):
+    """Tells which blocks were opened; one of them may fail."""
+
+    opened: list[tuple[int, int]]
+    fails: tuple[int, int] | None = None
+
+    def open(self, epoch: int, block: int) -> Block:
+        self.opened.append((epoch, block))
+        if (epoch, block) == self.fails:
+            raise BrimfulError("the disk is full")
+        return super().open(epoch, block)
+
+
+def watched(corpus: Corpus, directory: Path, seed: int) -> tuple[Source, WatchedBlocks]:
+    blocks = WatchedBlocks(corpus, SHORT, SequencesConfig(), seed, directory)
+    blocks.opened = []
+    return Source(0, "toy", 1.0, {SHORT.max_length: blocks}), blocks
+
+
+def take(source: Source, place: Place) -> tuple[Rows, Place]:
+    """The row at a place, and the place after it."""
+    row = source.upcoming(place, 1, 24)
+    return row, source.after(place, row)
+
+
+def test_resuming_late_opens_as_few_blocks_as_early(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    first = toy_source(corpus, [SHORT], tmp_path / "first", seed)
+    block = first.blocks[24].open(0, 1)
+    late = {"max_length": 24, "epoch": 5000, "block": 1, "row": 2, "tokens": 10**12, "plan": None}
+    early = late | {"epoch": 0, "tokens": 10**4}
+    assert block.rows > 3
+    for number, place in enumerate((early, late)):
+        source, blocks = watched(corpus, tmp_path / str(number), seed)
+        row, after = take(source, place)
+        finish_planning(source)
+        epoch = place["epoch"]
+        assert blocks.count > 2
+        assert blocks.opened == [(epoch, 1), (epoch, 2)]
+        assert row.epoch == epoch
+        assert after["tokens"] == place["tokens"] + row.tokens.sum()
+
+
+def test_the_next_block_is_planned_ahead(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    """Before its first row is asked for; and what is read leaves the disk."""
+    source, blocks = watched(corpus, tmp_path, seed)
+    place = source.start()
+    for _ in range(60):
+        if place["row"] == 0 and place["block"] + place["epoch"]:
+            finish_planning(source)
+            opened = len(blocks.opened)
+            assert (place["epoch"], place["block"]) in blocks.opened
+            assert len(list(tmp_path.glob(f"*-{place['epoch']:04d}-*-{place['block']:05d}-*.json"))) == 1
+            _, place = take(source, place)
+            assert blocks.opened[:opened].count((place["epoch"], place["block"])) == 1
+        else:
+            _, place = take(source, place)
+    finish_planning(source)
+    assert place["epoch"] > 0
+    assert len(blocks.opened) == len(set(blocks.opened))
+    assert len(list(tmp_path.glob("*.json"))) <= 2
+
+
+def test_an_error_of_planning_ahead_comes_when_its_block_does(
+    corpus: Corpus, tmp_path: Path, seed: int
+) -> None:
+    source, blocks = watched(corpus, tmp_path, seed)
+    blocks.fails = (0, 1)
+    place = source.start()
+    while place["block"] == 0:
+        _, place = take(source, place)
+    with pytest.raises(BrimfulError, match="the disk is full"):
+        take(source, place)
+    blocks.fails = None
+    take(source, place)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**31),
+    weights=st.lists(st.sampled_from([0.1, 1.0, 1.0, 2.0, 30.0]), min_size=1, max_size=4),
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+)
+def test_a_mixture_takes_row_by_row_from_who_is_furthest_behind(
+    seed: int, weights: list[float], counts: list[int]
+) -> None:
+    """However many are asked for at once: against a loop that asks for one."""
+    draw = np.random.default_rng(seed)
+    with TemporaryDirectory() as folder, ExitStack() as opened:
+        sources = []
+        for number, weight in enumerate(weights):
+            corpus = toy_corpus(Path(folder, f"data-{number}"), draw.integers(1, 90, 12).tolist(), seed)
+            source = toy_source(
+                corpus, [SHORT], Path(folder, str(number)), seed, number=number, weight=weight
+            )
+            opened.callback(source.close)
+            sources.append(source)
+        places = naive = [source.start() for source in sources]
+        for count in counts:
+            expected = []
+            naive = list(naive)
+            for _ in range(count):
+                behind = min(range(len(sources)), key=lambda i: naive[i]["tokens"] / weights[i])
+                row, naive[behind] = take(sources[behind], naive[behind])
+                expected.append(
+                    (behind, row.epoch, row.block.digest, int(row.numbers[0]), int(row.tokens[0]))
+                )
+            parts, order, places = mix(sources, places, count, 24)
+            rows = [
+                (part.source, part.epoch, part.block.digest, number, tokens)
+                for part in parts
+                for number, tokens in zip(part.numbers.tolist(), part.tokens.tolist(), strict=True)
+            ]
+            assert sorted(order.tolist()) == list(range(len(rows)))
+            assert [rows[i] for i in order] == expected
+            assert places == naive
+
+
+def test_what_rows_measure(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    block = toy_source(corpus, [SHORT], tmp_path / "blocks", seed).blocks[24].open(0, 0)
+    rows = np.random.default_rng(seed).permutation(block.rows)
+    tokens, costs = block.measure(rows)
+    for row, each, cost in zip(rows, tokens, costs, strict=True):
+        lengths = block.sequences.length[block.row(row)].astype(int)
+        assert (each, cost) == (lengths.sum(), (lengths**2).sum())
+    assert tokens.sum() == block.sequences.length.sum()
