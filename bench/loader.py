@@ -4,12 +4,14 @@ Corpora are random tokens (bench/loader_corpus.py), written to a scratch folder 
 reads them is what `brimful pretrain` has, in processes of its own with one thread for torch:
 
     masking    `mask_tokens` alone, on one core
-    alone      updates without any step, masks and the planning of blocks included, on one core
+    alone      updates without any step, masks and the planning of blocks included, on one core; also as the
+               first of 64 ranks, which plans for all and chooses the rows of all
     waiting    the share of the time that steps of 30 ms wait, made ahead and not: a step that sleeps, as a
                host whose GPU computes; one in Python, which never gives the interpreter's lock away; one of
                many operations on tiny tensors, as a host that launches kernels. Also by how much the step
                itself is slower beside the loader's thread
-    plan       seconds to cut, pack and commit a block of 64 M tokens
+    plan       seconds to cut, pack and commit a block of 64 M tokens; and one of short documents, for which
+               best-fit does not suffice
     resume     seconds to the first update at update 1,000,000, beyond opening files
     memory     private memory of processes that each read a rank's slice of a large corpus, sampled from
                outside; of one process; and of a corpus of a tenth the size
@@ -69,12 +71,17 @@ class Corpora:
         return tempfile.mkdtemp(dir=self.scratch)
 
     def reading(
-        self, corpus: Path, capacity: int, max_length: int, slots: int = SLOTS_PER_UPDATE
+        self,
+        corpus: Path,
+        capacity: int,
+        max_length: int,
+        slots: int = SLOTS_PER_UPDATE,
+        world: int = 1,
     ) -> dict[str, Any]:
-        """What a worker needs to read a corpus all by itself."""
+        """What a worker needs to read a corpus as the first of so many ranks."""
         packing = {"capacity": capacity, "max_length": max_length}
-        config = {"packing": packing, "rows_per_update": slots // capacity}
-        return {"corpus": str(corpus), "directory": self.fresh(), "config": config, "rank": 0, "world": 1}
+        config = {"packing": packing, "rows_per_update": slots * world // capacity}
+        return {"corpus": str(corpus), "directory": self.fresh(), "config": config, "rank": 0, "world": world}
 
 
 def worker() -> Worker:
@@ -106,23 +113,28 @@ def masking_table(options: argparse.Namespace, corpora: Corpora, record: Record)
 
 def alone_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
     """Tokens a second of the loader without a step."""
-    cases = [(kind, capacity) for kind in KINDS for capacity in (1024, 8192)]
-    found: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
+    cases = [(kind, capacity, world) for kind in KINDS for capacity in (1024, 8192) for world in (1, 64)]
+    found: dict[tuple[str, int, int], list[float]] = {case: [] for case in cases}
     with ExitStack() as stack:
         processes = {}
-        for kind, capacity in cases:
+        for kind, capacity, world in cases:
             mean, longest = KINDS[kind]
-            process = processes[kind, capacity] = stack.enter_context(worker())
+            process = processes[kind, capacity, world] = stack.enter_context(worker())
             process.ask("pin", core=max(os.sched_getaffinity(0)))
-            process.ask("setup", **corpora.reading(corpora(options.tokens, mean), capacity, longest))
+            corpus = corpora(options.tokens, mean)
+            process.ask("setup", **corpora.reading(corpus, capacity, longest, world=world))
         for _ in range(options.rounds):
             for case in cases:
                 found[case].append(processes[case].ask("alone")["tokens_per_second"])
-    print("\nthe loader alone, M real tokens/s on one core")
-    for (kind, capacity), rates in found.items():
+    print("\nthe loader alone, M real tokens/s of its own on one core")
+    for (kind, capacity, world), rates in found.items():
         row = spread(rates)
-        record.add({"table": "alone", "length": kind, "capacity": capacity, "tokens_per_second": row})
-        print(f"  sequences of {kind:3} in rows of {capacity:4}: {row['median'] / 1e6:6.2f}", flush=True)
+        case = {"length": kind, "capacity": capacity, "world": world}
+        record.add({"table": "alone", **case, "tokens_per_second": row})
+        print(
+            f"  sequences of {kind:3} in rows of {capacity:4}, {world:2} ranks: {row['median'] / 1e6:6.2f}",
+            flush=True,
+        )
 
 
 def waiting_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
@@ -156,8 +168,8 @@ def waiting_table(options: argparse.Namespace, corpora: Corpora, record: Record)
 
 def plan_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
     """Seconds to plan a block."""
-    cases = [("sentences", 1024, 128), ("sentences", 8192, 512), ("nsp", 8192, 512)]
-    corpus = corpora(options.large, 500)
+    cases = [("sentences", 1024, 128), ("sentences", 8192, 512), ("nsp", 8192, 512), ("sentences", 1024, 128)]
+    large, short = corpora(options.large, 500), corpora(options.tokens, KINDS["40"][0])
     found: dict[int, list[dict[str, Any]]] = {case: [] for case in range(len(cases))}
     with worker() as process:
         process.ask("pin", core=max(os.sched_getaffinity(0)))
@@ -165,6 +177,7 @@ def plan_table(options: argparse.Namespace, corpora: Corpora, record: Record) ->
             for case, (kind, capacity, longest) in enumerate(cases):
                 packing = {"capacity": capacity, "max_length": longest}
                 values = {"packing": packing, "kind": kind, "epoch": epoch}
+                corpus = short if case == len(cases) - 1 else large
                 answer = process.ask("plan", corpus=str(corpus), directory=corpora.fresh(), **values)
                 if epoch:  # the first one loads the compiled loops
                     found[case].append(answer)

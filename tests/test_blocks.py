@@ -109,7 +109,7 @@ def test_rows_are_as_few_as_they_can_be(corpus: Corpus, tmp_path: Path, seed: in
     assert blocks.count == 1
     block = blocks.open(0, 0)
     plan = cutting_stock(count_lengths(block.sequences.length), packing.capacity, packing.depth)
-    assert plan.rows <= block.rows <= 1.001 * plan.rows
+    assert plan.rows <= block.rows <= 1.003 * plan.rows
     sequences, preview = blocks.preview()
     assert (preview.rows, len(sequences)) == (block.rows, len(block.sequences))
     assert block.efficiency == block.sequences.length.sum() / (block.rows * 64)

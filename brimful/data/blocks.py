@@ -224,9 +224,9 @@ class Blocks:
         )
 
     def _planned(self, counts: np.ndarray) -> Plan:
-        """Best-fit, which is a pure function on any machine, if it comes within 0.2 % of its bound."""
+        """Best-fit, which is a pure function on any machine, if it comes within 0.3 % of its bound."""
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
-        if plan.rows_above_bound <= plan.rows / 500:
+        if plan.rows_above_bound <= 0.003 * plan.rows:
             return plan
         return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
