@@ -39,7 +39,7 @@ class Reading:
         data = (DataSource(path=corpus, name="random"),)
         packing = PackingConfig(**config["packing"])
         settings = PretrainConfig(data=data, packing=packing, rows_per_update=config["rows_per_update"])
-        sources = make_sources(settings, {"random": opened}, Path(directory), tidy=rank == 0)
+        sources = make_sources(settings, {"random": opened}, Path(directory), ahead=rank == 0)
         self.stream: RowStream = make_stream(
             settings, sources, reader, fixed_shapes=True, rank=rank, world=world
         )

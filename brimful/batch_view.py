@@ -59,7 +59,7 @@ class BatchView:
         kinds[positions] = np.where(sees[positions] == truth[positions], _KEPT, _RANDOM)
         kinds[positions[sees[positions] == self.stream.reader.special.mask]] = _MASKED
 
-        shared = self.stream.phases[0].rows is None
+        shared = self.stream.phases[0].counted == "sequences"
         groups = [parts] if shared else [[part] for part in parts]
         rows, at = [], 0
         for group in groups:
@@ -95,7 +95,7 @@ class BatchView:
             shard = shards[number]
             document = int(np.searchsorted(shard.offsets, begin, side="right")) - 1
             first, last = (int(place) for place in shard.ends(np.array(document)))
-            read = shard.source(document)
+            read = shard.origin(document)
             places.append(
                 {
                     "path": read.path,

@@ -149,7 +149,7 @@ def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> d
     starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
     ids = shard.tokens[begin:end].tolist()
     words = [ids[first:last] for first, last in zip(starts, [*starts[1:], len(ids)], strict=True)]
-    source = shard.source(number)
+    source = shard.origin(number)
     place = f"{source.path}, record {source.record}" + (f" after {source.begin:,}" if source.begin else "")
     return {
         "source": f"{place} ({shard.name}, document {number}, {whole - begin:,} tokens)",

@@ -81,7 +81,7 @@ def replay(directory: Path, seed: int) -> Iterator[Replay]:
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
     tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
-        sources = make_sources(config, corpora, Path(plans), tidy=True)
+        sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
             yield Replay(stream, tokenizer, config.trainer.steps, checkpoints)
 

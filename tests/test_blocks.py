@@ -1,7 +1,11 @@
 """Blocks: each document in one block of an epoch, each sequence in one row, plans that can be made again."""
 
 import json
+import random
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,13 +16,14 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 from test_sequences import Document, corpora, write_corpus
 
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks, PackingConfig
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SEQUENCE_ARRAYS, SPECIAL_TOKENS, SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import count_lengths
 from brimful.packing.rounding import cutting_stock
+from brimful.storage import sweep
 
 PACKING = PackingConfig(max_length=48, capacity=192)
 SENTENCES = SequencesConfig()
@@ -276,7 +281,7 @@ def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: st
     first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
     blocks.open(0, 0)
     record = next((tmp_path / "plans").glob("*.json"))
-    array = next((tmp_path / "plans").glob("*.order.npy"))
+    array = next((tmp_path / "plans").glob("*.order"))
     data = array.read_bytes()
     if damage == "flipped":
         array.write_bytes(data[:-8] + bytes([data[-8] ^ 1]) + data[-7:])
@@ -299,17 +304,51 @@ def test_another_process_drops_the_plan_meanwhile(
     blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
     first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
     blocks.open(0, 0)
-    load, calls = np.load, []
+    calls = []
 
     def late(*arguments: object, **options: object) -> object:
         if not calls:
             blocks.drop(0, 0)
         calls.append(arguments)
-        return load(*arguments, **options)
+        return map_file(*arguments, **options)
 
-    monkeypatch.setattr(np, "load", late)
+    monkeypatch.setattr(blocks_module, "map_file", late)
     assert same(blocks.open(0, 0), first)
     assert len(calls) > 1
+
+
+PLANNER = """
+import random, sys
+from pathlib import Path
+from brimful.corpus.shards import Corpus, map_file
+from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.sequences import SequencesConfig
+
+blocks = Blocks(Corpus.open(sys.argv[1]), PackingConfig(), SequencesConfig(), 0, Path(sys.argv[2]))
+blocks.open(0, 0)
+print("ready", flush=True)
+while True:
+    blocks.drop(0, 0)
+    blocks.open(0, 0)
+"""
+
+
+def test_killed_planners_leave_nothing_half_written(corpus: Corpus, tmp_path: Path, seed: int) -> None:
+    """One that plans and drops a block again and again, killed at random instants."""
+    draw, plans = random.Random(seed), tmp_path / "plans"
+    expected = Blocks(corpus, PackingConfig(), SENTENCES, 0, tmp_path / "whole").open(0, 0)
+    for _ in range(3):
+        command = [sys.executable, "-c", PLANNER, str(corpus.directory), str(plans)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(draw.uniform(0, 0.1))
+            process.kill()
+        assert same(Blocks(corpus, PackingConfig(), SENTENCES, 0, plans).open(0, 0), expected)
+    sweep(plans)
+    blocks = Blocks(corpus, PackingConfig(), SENTENCES, 0, plans)
+    blocks.drop(0, 0)
+    assert not list(plans.iterdir())
 
 
 @pytest.mark.parametrize("values", [{"max_length": 4}, {"max_length": 65, "capacity": 64}])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from brimful.corpus.prepare import prepare
-from brimful.corpus.shards import MANIFEST, Corpus, Source
+from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.corpus.stages import cleaning, pipeline, plan
 from brimful.corpus.stages.cleaning import CleanTask, clean_part
 from brimful.corpus.tokenization.tokenizer import load
@@ -92,21 +92,21 @@ def state_of(out: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_ino, state.st_mtime_ns) for name, state in states.items()}
 
 
-def documents(corpus: Corpus, split: str | None = None) -> Iterator[tuple[str, Source]]:
+def documents(corpus: Corpus, split: str | None = None) -> Iterator[tuple[str, Origin]]:
     tokenizer = load(corpus.tokenizer_path)
     for shard in corpus.shards:
         if split not in (None, shard.split):
             continue
         for number in range(shard.documents):
             begin, end = map(int, shard.offsets[number : number + 2])
-            yield tokenizer.decode(shard.tokens[begin:end].tolist()), shard.source(number)
+            yield tokenizer.decode(shard.tokens[begin:end].tolist()), shard.origin(number)
 
 
 def plain(text: str) -> str:
     return "".join(text.lower().split())
 
 
-def line_at(source: Source) -> str:
+def line_at(source: Origin) -> str:
     """The line that a document was: records count from the first line that starts in the span."""
     content = Path(source.path).read_bytes()
     rest = content[source.begin - 1 :].partition(b"\n")[2] if source.begin else content

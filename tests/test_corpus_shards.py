@@ -80,7 +80,7 @@ def test_the_specified_reader_reads_a_shard(tmp_path: Path) -> None:
     assert found == stored
     assert [source for *_, source in read] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
     shard = Shard(tmp_path / "shards", "part-00000")
-    assert [shard.source(0), shard.source(1)] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
+    assert [shard.origin(0), shard.origin(1)] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
 
 
 def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_split_is_read_back(tmp_path: Path) -> None:
     write(tmp_path, [batch_of([[(2, True, True)]])], name="part-00001", split="validation", begins=[7, 9])
     corpus = Corpus.open(tmp_path)
     assert [shard.split for shard in corpus.shards] == ["train", "validation"]
-    assert corpus.shards[1].source(0) == ("a.txt", 7, 0)
+    assert corpus.shards[1].origin(0) == ("a.txt", 7, 0)
 
 
 def test_parts(corpus_dir: Path) -> None:

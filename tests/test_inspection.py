@@ -130,7 +130,7 @@ def updates_of(run: Path, plans: Path, number: int) -> Updates:
     config = build(PretrainConfig, read_yaml(run / "config.yaml"))
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
     tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
-    sources = make_sources(config, corpora, plans, tidy=False)
+    sources = make_sources(config, corpora, plans, ahead=False)
     stream = make_stream(config, sources, SequenceReader(tokenizer, config.masking))
     cursor, updates = stream.start(), {}
     for update in range(1, number + 1):

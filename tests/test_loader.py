@@ -41,7 +41,7 @@ class Counting:
             raise BrokenError(n)
         return [pack([np.array([token])], max_length=1, pad=0) for token in (n, -n)], {"n": n + 1}
 
-    def tokens(self, cursor: Cursor) -> dict[str, int]:
+    def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         return {"counting": 2 * cursor["n"]}
 
 

@@ -104,7 +104,7 @@ def test_sources_have_names(tmp_path: Path) -> None:
 def test_phases_on_a_command_line() -> None:
     assert parse_phase("900:128") == PhaseConfig(steps=900, max_length=128)
     assert parse_phase("100:512:8") == PhaseConfig(steps=100, max_length=512, update_size=8)
-    for text in ("900", "900:x", "1:2:3:4", ""):
+    for text in ("900:x", "1:2:3:4", "", ":5"):
         with pytest.raises(ValueError):
             parse_phase(text)
 
@@ -147,6 +147,11 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
         ({"sequences_per_update": 9, "unpacked_batch_size": 8}, "give one of them"),
         ({"sequences_per_update": 0}, "at least 1"),
+        ({"phases": [{"steps": 1000, "max_length": 0}]}, "max_length is 0"),
+        (
+            {"phases": [{"steps": 500}, {"steps": 500, "max_length": 64}], "unpacked_batch_size": 9},
+            "a recipe of one length",
+        ),
         ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
         ({"packing": {"capacity": 1 << 25}}, "capacity is 33554432: it must be at most 16777216"),
         ({"validation_tokens": -1}, "validation_tokens is -1"),
@@ -169,12 +174,15 @@ def test_phases_count_as_the_run_does() -> None:
     phases = [PhaseConfig(steps=600, update_size=8), PhaseConfig(steps=400, max_length=64)]
     by_rows = PretrainConfig(phases=tuple(phases), rows_per_update=2)
     by_sequences = PretrainConfig(phases=tuple(phases), sequences_per_update=9)
-    assert [(phase.rows, phase.sequences) for phase in run_phases(by_rows)] == [(8, None), (2, None)]
-    assert [(phase.rows, phase.sequences) for phase in run_phases(by_sequences)] == [(None, 8), (None, 9)]
+    assert [(phase.size, phase.counted) for phase in run_phases(by_rows)] == [(8, "rows"), (2, "rows")]
+    assert [(phase.size, phase.counted) for phase in run_phases(by_sequences)] == [
+        (8, "sequences"),
+        (9, "sequences"),
+    ]
     assert [phase.packing.max_length for phase in run_phases(by_rows)] == [128, 64]
 
 
-@pytest.mark.parametrize("text", ["100:512", "100:512:8"])
+@pytest.mark.parametrize("text", ["100", "100:512", "100:512:8", "100::8"])
 def test_a_phase_is_shown_as_it_is_given(text: str) -> None:
     assert str(parse_phase(text)) == text
 

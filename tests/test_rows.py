@@ -112,7 +112,7 @@ def test_every_token_comes_once_an_epoch(
     """Whatever the size of updates and micro-batches, and however many ranks share them."""
     with TemporaryDirectory() as folder, ExitStack() as opened:
         corpus = toy_corpus(Path(folder, "data"), lengths, seed)
-        phase = Phase(5, SHORT, rows, None) if counted == "rows" else Phase(5, SHORT, None, 3 * rows)
+        phase = Phase(5, SHORT, rows if counted == "rows" else 3 * rows, counted)
         stream = toy_stream(
             {"toy": (corpus, 1.0)},
             [phase],
@@ -157,7 +157,7 @@ def test_any_cursor_gives_its_update_again(seed: int, mixed: bool, counted: str)
         if mixed:  # the names are not in the order of the alphabet
             lengths = draw.integers(1, 120, 12).tolist()
             corpora["a"] = (toy_corpus(Path(folder, "a"), lengths, seed, first=4000), 1.0)
-        one, two = ((3, None), (5, None)) if counted == "rows" else ((None, 12), (None, 12))
+        one, two = ((3, counted), (5, counted)) if counted == "rows" else ((12, counted), (12, counted))
         phases = [Phase(7, SHORT, *one), Phase(6, LONG, *two), Phase(4, SHORT, *one)]
 
         def make(where: str) -> RowStream:
@@ -182,7 +182,7 @@ def test_any_cursor_gives_its_update_again(seed: int, mixed: bool, counted: str)
 @pytest.mark.parametrize("counted", ["rows", "sequences"])
 def test_a_phase_begins_with_a_block(corpus: Corpus, tmp_path: Path, seed: int, counted: str) -> None:
     """The open block is read to its end as it was cut: nothing is lost, nothing comes twice."""
-    sizes = [(2, None), (3, None)] if counted == "rows" else [(None, 9), (None, 14)]
+    sizes = [(2, counted), (3, counted)] if counted == "rows" else [(9, counted), (14, counted)]
     phases = [Phase(4, SHORT, *sizes[0]), Phase(5, LONG, *sizes[1]), Phase(3, SHORT, *sizes[0])]
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed)
     check_epochs(stream, 3)
@@ -208,7 +208,7 @@ def test_a_phase_begins_with_a_block(corpus: Corpus, tmp_path: Path, seed: int, 
         for place in (before, after):
             if place["row"]:
                 lengths[place["epoch"], place["block"]].add(place["max_length"])
-    a, b = (phase.rows or phase.sequences for phase in phases[:2])
+    a, b = (phase.size for phase in phases[:2])
     assert sizes_seen == [a] * 4 + [b] * 5 + [a] * 7
     assert switched
     assert all(len(found) == 1 for found in lengths.values())
@@ -229,7 +229,7 @@ def test_updates_of_so_many_sequences(
     packing = PackingConfig(max_length=40, capacity=128, max_sequences=max_sequences)
     with TemporaryDirectory() as folder, ExitStack() as opened:
         corpus = toy_corpus(Path(folder, "data"), draw.integers(1, 120, 40).tolist(), seed)
-        phase = Phase(9, packing, None, sequences)
+        phase = Phase(9, packing, sequences, "sequences")
         stream = toy_stream({"toy": (corpus, 1.0)}, [phase], Path(folder, "blocks"), seed, micro=micro)
         opened.callback(stream.close)
         cursor = stream.start()
@@ -281,7 +281,7 @@ def test_masks_do_not_hang_on_packing(
     assert any(sequence != shown for sequence, shown in expected.items())
     others = {
         "wider rows": masks(stream("two", Phase(5, wide, 3), micro=3), 1000),
-        "counted in sequences": masks(stream("three", Phase(5, wide, None, 17), micro=2), 1000),
+        "counted in sequences": masks(stream("three", Phase(5, wide, 17, "sequences"), micro=2), 1000),
     }
     for found in others.values():
         common = expected.keys() & found.keys()  # micro-batches with some of the next epoch are left out
@@ -400,6 +400,7 @@ def test_a_cursor_of_other_data_is_refused(corpus: Corpus, tmp_path: Path, seed:
         "packing": lambda: stream("other", packing=PackingConfig(max_length=24, capacity=72)),
         "corpus": lambda: stream("other", toy_corpus(tmp_path / "other-data", [50] * 30, seed)),
     }[change]()
-    with pytest.raises(BrimfulError, match="other data or packing"):
-        other.take(cursor)
+    for place in (cursor, mine.start()):
+        with pytest.raises(BrimfulError, match="other data or packing"):
+            other.take(place)
     mine.take(cursor)

@@ -62,7 +62,8 @@ def take(source: Source, place: Place) -> tuple[Rows, Place]:
 def test_resuming_late_opens_as_few_blocks_as_early(corpus: Corpus, tmp_path: Path, seed: int) -> None:
     first = toy_source(corpus, [SHORT], tmp_path / "first", seed)
     block = first.blocks[24].open(0, 1)
-    late = {"max_length": 24, "epoch": 5000, "block": 1, "row": 2, "tokens": 10**12, "plan": None}
+    late = {"max_length": 24, "epoch": 5000, "block": 1, "row": 2, "tokens": 10**12}
+    late |= {"data": first.blocks[24].identity, "plan": None}
     early = late | {"epoch": 0, "tokens": 10**4}
     assert block.rows > 3
     for number, place in enumerate((early, late)):

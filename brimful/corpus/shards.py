@@ -176,7 +176,7 @@ def _allow_open_files(path: Path, shards: int) -> None:
     Raises:
         BrimfulError: the system's hard limit is lower.
     """
-    needed = len(os.listdir("/proc/self/fd")) + shards * len(PARTS) + _OTHER_FILES
+    needed = len(os.listdir("/dev/fd")) + shards * len(PARTS) + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return
@@ -204,7 +204,7 @@ def _check_version(path: Path, record: dict[str, Any]) -> None:
         )
 
 
-class Source(NamedTuple):
+class Origin(NamedTuple):
     """Where a document was read: a record of a file, counted from the file's span that begins at `begin`."""
 
     path: str
@@ -270,10 +270,10 @@ class Shard:
         """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
         return read_bits(self.sentence_bits, begin, end)
 
-    def source(self, document: int) -> Source:
+    def origin(self, document: int) -> Origin:
         """Where a document was read (see docs/shard-format.md)."""
         number, record = self._sources[document].tolist()
-        return Source(self.record["inputs"][number], self.record["begins"][number], record)
+        return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
 
 class Corpus:

@@ -8,6 +8,7 @@ atomically with its commit record last. No table of all documents is held: which
 from a format-preserving permutation.
 """
 
+import functools
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.config import config_hash
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import Corpus, map_file
 from brimful.data.pairs import pair_pieces
 from brimful.data.sequences import (
     SEQUENCE_ARRAYS,
@@ -31,7 +32,7 @@ from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, pad
 from brimful.packing.pack_first import best_fit
 from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, permutation, shuffled_index
-from brimful.storage import TEMPORARY, atomic_files, commit, find_commit
+from brimful.storage import atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
@@ -41,7 +42,9 @@ BLOCKS_PER_EPOCH = 16
 """A small corpus is cut in so many blocks, if they have enough rows: a phase begins with a block."""
 _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
 """Another version of the solver may find another plan of as many rows."""
-_ARRAYS = (*SEQUENCE_ARRAYS, "row_offsets", "order")
+_ARRAYS: dict[str, type[np.generic]] = {**SEQUENCE_ARRAYS, "row_offsets": np.int64, "order": np.int64}
+"""What a plan is on disk: a file of numbers for each, without a header. (Planners are threads, and to parse a
+.npy file's header in one fails now and then in Python 3.11.)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,9 @@ class Blocks:
 
     Args:
         directory: where plans are committed.
+
+    Attributes:
+        count: how many blocks an epoch has.
     """
 
     def __init__(
@@ -138,6 +144,12 @@ class Blocks:
         least = BLOCK_ROWS * packing.capacity
         tokens = min(max(corpus.tokens // BLOCKS_PER_EPOCH, least), BLOCK_TOKENS)
         self.count = min(max(1, round(corpus.tokens / tokens)), corpus.documents)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """A hash of all that decides the plans, but for `max_length`."""
+        shape = (self.packing.capacity, self.packing.depth)
+        return config_hash([self.corpus.fingerprint, shape, self.sequences, self.seed, self.count, _PLANNER])
 
     def documents(self, epoch: int, block: int) -> np.ndarray:
         """int64: the documents of a block, ascending."""
@@ -157,18 +169,13 @@ class Blocks:
         """A block's plan for an epoch: from disk if it is committed there, else made and committed."""
         stem = self._stem(epoch, block)
         record_path = stem.with_suffix(".json")
-        inputs = config_hash(
-            [
-                *(self.corpus.fingerprint, self.packing, self.sequences, self.seed, epoch, block),
-                *(self.count, _PLANNER),
-            ]
-        )
+        inputs = config_hash([self.identity, self.packing.max_length, epoch, block])
         while True:
             try:
                 record = find_commit(record_path, verify=True, inputs=inputs)
                 if record is None:
                     record = self._plan(stem, record_path, inputs, epoch, block)
-                arrays = {name: np.asarray(np.load(f"{stem}.{name}.npy", mmap_mode="r")) for name in _ARRAYS}
+                arrays = {name: map_file(Path(f"{stem}.{name}"), dtype) for name, dtype in _ARRAYS.items()}
                 break
             except FileNotFoundError:
                 continue  # another rank, ahead of this one, has dropped it in between
@@ -207,11 +214,10 @@ class Blocks:
         plan = self._planned(counts)
         row_offsets, order = assign(plan, sequences.length, derive_key(self.seed, "assign", epoch, block))
         values = [*(getattr(sequences, name) for name in SEQUENCE_ARRAYS), row_offsets, order]
-        files = [Path(f"{stem}.{name}.npy") for name in _ARRAYS]
+        files = [Path(f"{stem}.{name}") for name in _ARRAYS]
         with atomic_files(record_path, files) as temporaries:
-            for temporary, value in zip(temporaries, values, strict=True):
-                with open(temporary, "wb") as file:
-                    np.save(file, value)
+            for temporary, value, dtype in zip(temporaries, values, _ARRAYS.values(), strict=True):
+                value.astype(dtype, copy=False).tofile(temporary)
         return commit(
             record_path,
             files,
@@ -224,9 +230,9 @@ class Blocks:
         )
 
     def _planned(self, counts: np.ndarray) -> Plan:
-        """Best-fit, which is a pure function on any machine, if it comes within 0.3 % of its bound."""
+        """Best-fit, which is a pure function on any machine, if it comes within 0.3 % or one of its bound."""
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
-        if plan.rows_above_bound <= 0.003 * plan.rows:
+        if plan.rows_above_bound <= max(1, 0.003 * plan.rows):
             return plan
         return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
@@ -238,5 +244,4 @@ class Blocks:
     def drop(self, epoch: int, block: int) -> None:
         """Forget a plan that is no longer needed (it can be made again)."""
         for path in self.directory.glob(f"{self._stem(epoch, block).name}.*"):
-            if not path.name.startswith(TEMPORARY):
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

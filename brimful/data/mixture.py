@@ -49,7 +49,7 @@ class PhaseConfig:
     def __str__(self) -> str:
         """As `parse_phase` reads it."""
         numbers = (self.steps, self.max_length, self.update_size)
-        return ":".join(str(number) for number in numbers if number is not None)
+        return ":".join("" if number is None else str(number) for number in numbers).rstrip(":")
 
 
 def parse_source(text: str) -> DataSource:
@@ -68,15 +68,19 @@ def parse_source(text: str) -> DataSource:
 
 
 def parse_phase(text: str) -> PhaseConfig:
-    """`STEPS:MAX_LENGTH`, or `STEPS:MAX_LENGTH:UPDATE_SIZE`.
+    """`STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
 
     Raises:
         ValueError: it is neither.
     """
-    steps, length, *size = (int(number) for number in text.split(":"))
-    if len(size) > 1:
+    steps, length, size, *more = (*text.split(":"), "", "")[: max(3, text.count(":") + 1)]
+    if more:
         raise ValueError(f"{text} has more than three numbers")
-    return PhaseConfig(steps=steps, max_length=length, update_size=size[0] if size else None)
+    return PhaseConfig(
+        steps=int(steps),
+        max_length=int(length) if length else None,
+        update_size=int(size) if size else None,
+    )
 
 
 def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:

@@ -96,11 +96,10 @@ def _split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint6
     """Where the second segment of each piece begins, int64 (n,): at a sentence; `end` if there is none."""
     split = np.empty(len(pieces.begin), dtype=np.int64)
     draws = hash_words(key, pieces.identity())
-    for shard in np.unique(pieces.shard):
-        chosen = np.flatnonzero(pieces.shard == shard)
-        part = np.empty(len(chosen), dtype=np.int64)
-        _splits(pieces.begin[chosen], pieces.end[chosen], draws[chosen], sentence_bits[shard], part)
-        split[chosen] = part
+    shards, begins = np.unique(pieces.shard, return_index=True)  # which ascend
+    for shard, begin, end in zip(shards, begins, [*begins[1:], len(split)], strict=True):
+        here = slice(begin, end)
+        _splits(pieces.begin[here], pieces.end[here], draws[here], sentence_bits[shard], split[here])
     return split
 
 

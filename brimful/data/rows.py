@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -59,18 +59,14 @@ class Phase:
     Attributes:
         steps: its updates.
         packing: of the blocks that begin in it. The capacity is that of the whole run.
-        rows: rows in an update; or None, where `sequences` says how many sequences are.
+        size: of an update.
+        counted: what its size counts; the same in all phases.
     """
 
     steps: int
     packing: PackingConfig
-    rows: int | None
-    sequences: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Rows of blocks in an update; a row holds one sequence where sequences are counted."""
-        return self.rows or self.sequences or 0
+    size: int
+    counted: Literal["rows", "sequences"] = "rows"
 
 
 class RowStream:
@@ -132,13 +128,13 @@ class RowStream:
         update."""
         rows, order, following = self._chosen(cursor)
         phase, key = self.phase(cursor["update"]), derive_key(self.seed, "update", cursor["update"])
-        if phase.rows:
+        if phase.counted == "rows":
             order = self._dealt(order, np.concatenate([part.costs for part in rows]), key)
             ends = np.arange(self.rows_per_micro_batch, len(order), self.rows_per_micro_batch)
         else:
             order, ends = self._packed(order, np.concatenate([part.tokens for part in rows]), phase, key)
         return [
-            _rows(rows, group, apart=bool(phase.rows)) for group in np.split(order, ends)[which]
+            _rows(rows, group, apart=phase.counted == "rows") for group in np.split(order, ends)[which]
         ], following
 
     def following(self, cursor: Cursor) -> Cursor:
@@ -217,8 +213,10 @@ class RowStream:
 
 
 def _rows(parts: list[Rows], chosen: np.ndarray, *, apart: bool) -> list[Row]:
-    """Those that were chosen of the rows of all parts, in this order: each by itself; or, where a row holds
-    one sequence, neighbours of the same block together."""
+    """Those that were chosen of the rows of all parts: each by itself, in this order; or, where a row holds
+    one sequence, those of the same block together."""
+    if not apart:
+        chosen = np.sort(chosen)
     sizes = np.array([len(part.numbers) for part in parts])
     ends = np.cumsum(sizes)
     of_part = np.searchsorted(ends, chosen, side="right")

@@ -86,7 +86,16 @@ class Sequences:
         return _names(self.shard[index], self.begin[index])
 
 
-SEQUENCE_ARRAYS = tuple(field.name for field in fields(Sequences))
+SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
+    "shard": np.uint32,
+    "begin": np.int64,
+    "length": np.int32,
+    "second_shard": np.uint32,
+    "second_begin": np.int64,
+    "second_length": np.int32,
+    "pair": np.int8,
+}
+"""The attributes of `Sequences`."""
 
 
 def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) -> Sequences:

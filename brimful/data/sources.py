@@ -6,7 +6,6 @@ that is read is planned meanwhile, in a thread.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from brimful.errors import BrimfulError
 
 Place = dict[str, Any]
 """Where a source stands: {"max_length": of the open block, "epoch", "block", "row": the next one, "tokens":
-real ones taken so far, "plan": the open block's digest}."""
+real ones taken so far, "data": a hash of what decides the plans, "plan": the open block's digest}."""
 
 
 class Rows(NamedTuple):
@@ -48,29 +47,34 @@ class Source:
         name: what metrics call it, and what its masks are keyed by.
         weight: its share of the tokens, in any unit.
         blocks: of each `max_length` that a phase has; the same documents are in a block of each.
-        tidy: whether to plan ahead, and to delete plans that have been read (one rank does).
+        ahead: whether to plan the next block ahead; one rank does.
     """
 
     def __init__(
-        self, number: int, name: str, weight: float, blocks: Mapping[int, Blocks], *, tidy: bool = True
+        self, number: int, name: str, weight: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
     ) -> None:
         self.number = number
         self.name = name
         self.weight = weight
         self.blocks = blocks
-        self.tidy = tidy
-        self._open = lru_cache(maxsize=2)(self._opened)
+        self.ahead = ahead
+        self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
-        self._ahead: tuple[tuple[int, int, int], Future[Block]] | None = None
+        self._planned: tuple[tuple[int, int, int], Future[Block]] | None = None
 
     @property
     def corpus(self) -> Corpus:
         """What it reads."""
-        return next(iter(self.blocks.values())).corpus
+        return self._any.corpus
+
+    @property
+    def _any(self) -> Blocks:
+        return next(iter(self.blocks.values()))
 
     def start(self) -> Place:
         """Where a new run begins."""
-        return {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0, "plan": None}
+        place = {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0}
+        return place | {"data": self._any.identity, "plan": None}
 
     def upcoming(self, place: Place, most: int, max_length: int) -> Rows:
         """The rows from `place` on: at least one, at most `most`, and all of one block.
@@ -82,8 +86,10 @@ class Source:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
         """
         row, epoch = place["row"], place["epoch"]
-        block, order = self._open(place["max_length"] if row else max_length, epoch, place["block"])
-        if place["plan"] not in (None, block.digest):
+        block = None
+        if place.get("data") == self._any.identity:
+            block, order = self._open(place["max_length"] if row else max_length, epoch, place["block"])
+        if block is None or place["plan"] not in (None, block.digest):
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )
@@ -91,25 +97,26 @@ class Source:
         return Rows(self.number, epoch, block, numbers, *block.measure(numbers))
 
     def after(self, place: Place, taken: Rows) -> Place:
-        """The place behind rows that begin at `place`."""
-        epoch, number, row = place["epoch"], place["block"], place["row"] + len(taken.numbers)
-        max_length, tokens = taken.block.max_length, place["tokens"] + int(taken.tokens.sum())
-        at: Place = {"max_length": max_length, "epoch": epoch, "block": number, "row": row, "tokens": tokens}
+        """The place behind rows that begin at `place`. The plan of a block that ends here leaves the disk."""
+        row, tokens = place["row"] + len(taken.numbers), place["tokens"] + int(taken.tokens.sum())
+        at = place | {"max_length": taken.block.max_length, "row": row, "tokens": tokens}
         if row < taken.block.rows:
             return at | {"plan": taken.block.digest}
-        if self.tidy:
-            self.blocks[max_length].drop(epoch, number)
-        epoch, number = self.blocks[max_length].next(epoch, number)
+        for blocks in self.blocks.values():
+            blocks.drop(place["epoch"], place["block"])
+        epoch, number = self._any.next(place["epoch"], place["block"])
         return at | {"epoch": epoch, "block": number, "row": 0, "plan": None}
 
     def close(self) -> None:
         """Wait for the plan that is being made; then the source cannot be read any more."""
         self._planner.shutdown(cancel_futures=True)
 
-    def _opened(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
-        """A block and the order of its rows; the next one is planned from now on."""
+    def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
+        """A block and the order of its rows; the next one is planned from when it is first opened."""
         wanted, blocks = (max_length, epoch, number), self.blocks[max_length]
-        planned, self._ahead = self._ahead, None
+        if wanted in self._opened:
+            return self._opened[wanted]
+        planned, self._planned = self._planned, None
         if planned and planned[0] == wanted:
             future = planned[1]
         else:
@@ -118,10 +125,13 @@ class Source:
                 self._planner.submit(self.blocks[unread].drop, *which)
             future = self._planner.submit(blocks.open, epoch, number)  # there, so that no block is made twice
         block = future.result()
-        if self.tidy:
+        if self.ahead:
             following = blocks.next(epoch, number)
-            self._ahead = (max_length, *following), self._planner.submit(blocks.open, *following)
-        return block, blocks.row_order(epoch, number, block.rows)
+            self._planned = (max_length, *following), self._planner.submit(blocks.open, *following)
+        if len(self._opened) > 1:  # an update may lie in two
+            del self._opened[next(iter(self._opened))]
+        self._opened[wanted] = block, blocks.row_order(epoch, number, block.rows)
+        return self._opened[wanted]
 
 
 def mix(

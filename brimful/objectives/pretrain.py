@@ -85,7 +85,7 @@ def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -
         rows = _shares(sources) / [plan.tokens / plan.rows for plan in plans]  # of each, for one token
         tokens = phase.size / rows.sum()
         packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
-        what = counted(phase.rows, "row") if phase.rows else counted(phase.size, "sequence")
+        what = counted(phase.size, phase.counted.removesuffix("s"))
         say(
             f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
             f" tokens, sequences of at most {longest}"
@@ -179,7 +179,7 @@ def _train(
         )
     )
     encoder.tokenizer = tokenizer
-    sources = make_sources(config, corpora, directory / "blocks", tidy=ranks.is_main)
+    sources = make_sources(config, corpora, directory / "blocks", ahead=ranks.is_main)
     config = follow_unpacked(config, sources)
     if ranks.is_main and not resuming:
         _describe(config, sources, encoder)
@@ -251,8 +251,7 @@ def _train(
             {
                 "steps": phase.steps,
                 "max_length": phase.packing.max_length,
-                "rows_per_update": phase.rows,
-                "sequences_per_update": phase.sequences,
+                f"{phase.counted}_per_update": phase.size,
             }
             for phase in run_phases(config)
         ],

@@ -103,8 +103,16 @@ class PretrainConfig:
             raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
 
     def _check_phases(self) -> None:
-        for phase in self.phases:
-            replace(self.packing, max_length=phase.max_length or self.packing.max_length)  # checks it
+        lengths = {
+            self.packing.max_length if phase.max_length is None else phase.max_length for phase in self.phases
+        }
+        for length in lengths:
+            replace(self.packing, max_length=length)  # checks it
+        if self.unpacked_batch_size is not None and len(lengths) > 1:
+            raise BrimfulError(
+                "unpacked_batch_size follows a recipe of one length, and phases have several: give each phase"
+                " the rows of its updates"
+            )
         steps = sum(phase.steps for phase in self.phases)
         if self.phases and steps != self.trainer.steps:
             raise BrimfulError(

@@ -24,9 +24,9 @@ def run_phases(config: PretrainConfig) -> list[Phase]:
     return [
         Phase(
             part.steps,
-            replace(packing, max_length=part.max_length or packing.max_length),
-            None if sequences else part.update_size or config.rows_per_update,
-            (part.update_size or sequences) if sequences else None,
+            packing if part.max_length is None else replace(packing, max_length=part.max_length),
+            part.update_size or sequences or config.rows_per_update,
+            "sequences" if sequences else "rows",
         )
         for part in config.phases or [PhaseConfig(steps=config.trainer.steps)]
     ]
@@ -34,7 +34,7 @@ def run_phases(config: PretrainConfig) -> list[Phase]:
 
 def _source_packing(phase: Phase) -> PackingConfig:
     """Of a source's blocks: rows of one sequence each, where updates are counted in sequences."""
-    return phase.packing if phase.rows else replace(phase.packing, max_sequences=1)
+    return phase.packing if phase.counted == "rows" else replace(phase.packing, max_sequences=1)
 
 
 def longest_sequence(config: PretrainConfig) -> int:
@@ -43,13 +43,13 @@ def longest_sequence(config: PretrainConfig) -> int:
 
 
 def make_sources(
-    config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, tidy: bool
+    config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, ahead: bool
 ) -> list[Source]:
     """The training documents of each corpus, in the order of `config.data`.
 
     Args:
         directory: where plans of blocks are kept.
-        tidy: whether plans are deleted when they have been read.
+        ahead: whether to plan blocks ahead; one rank does.
 
     Raises:
         BrimfulError: a corpus holds no training documents.
@@ -60,7 +60,7 @@ def make_sources(
         if corpus is None:
             raise BrimfulError(f"{source.path} holds no training documents; prepare more text")
         plans = directory / source.name
-        if tidy:
+        if ahead:
             sweep(plans)
         blocks = {
             phase.packing.max_length: Blocks(
@@ -68,7 +68,7 @@ def make_sources(
             )
             for phase in run_phases(config)
         }
-        sources.append(Source(number, source.name, source.weight, blocks, tidy=tidy))
+        sources.append(Source(number, source.name, source.weight, blocks, ahead=ahead))
     return sources
 
 

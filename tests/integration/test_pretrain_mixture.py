@@ -105,7 +105,7 @@ def test_pairs(chained: Path, tmp_path, call: Call, kind: str):
     settings = ("--architecture", "bert", "--sequences.kind", kind, "--sequences-per-update", 16)
     summary = call("pretrain", "--data", chained, "--out", out, *TWELVE, *settings).value
     (phase,) = summary["phases"]
-    assert (phase["rows_per_update"], phase["sequences_per_update"]) == (None, 16)
+    assert phase == {"steps": 12, "max_length": 64, "sequences_per_update": 16}
     assert 0 <= summary["validation"]["pair_accuracy"] <= 1
     assert summary["validation"]["pair_loss"] > 0
     *lines, last = read_metrics(out / "metrics.jsonl")
@@ -122,8 +122,8 @@ def test_what_a_run_leaves(mixed: Path):
         *("config.yaml", "metrics.jsonl", "checkpoints", "encoder", "summary.json")
     }
     assert read_json(mixed / "summary.json")["phases"] == [
-        {"steps": 5, "max_length": 32, "rows_per_update": 20, "sequences_per_update": None},
-        {"steps": 7, "max_length": 64, "rows_per_update": 30, "sequences_per_update": None},
+        {"steps": 5, "max_length": 32, "rows_per_update": 20},
+        {"steps": 7, "max_length": 64, "rows_per_update": 30},
     ]
 
 
