@@ -202,21 +202,31 @@ def test_packed_equals_alone(lengths, model_name, heads, filler, seed):
             torch.testing.assert_close(hidden, alone, atol=1e-11, rtol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
 @pytest.mark.parametrize("model_name", MODELS)
-def test_perturbing_a_sequence_changes_no_bit_of_another(model_name, heads):
-    encoder = small(model_name, **heads).eval()
+def test_perturbing_a_sequence_changes_no_bit_of_another(model_name, heads, dtype):
+    """Neither of its hidden states nor of the gradients at its embeddings."""
+    encoder = small(model_name, **heads)
     lengths = [30, 1, 12, 128, 77]
     batch = random_row(lengths, filler=9)
-    with torch.no_grad():
-        before = encoder(batch).split(batch.lengths)
-        for changed, tokens in enumerate(batch.tokens.split(batch.lengths)[: len(lengths)]):
-            original = tokens.clone()
-            tokens.copy_(tokens % (VOCABULARY - 1) + 1)
-            after = encoder(batch).split(batch.lengths)
-            equal = [torch.equal(*pair) for pair in zip(before, after, strict=True)]
-            assert equal == [index != changed for index in range(len(equal))]
-            tokens.copy_(original)
+    direction = torch.randn(batch.tokens.numel(), encoder.config.hidden_size)
+
+    def run() -> list[tuple[Tensor, Tensor]]:
+        capture = Capture()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            hidden = encoder(batch, capture=capture)
+        (gradient,) = torch.autograd.grad((hidden * direction).sum(), capture.hidden[0])
+        return list(zip(hidden.split(batch.lengths), gradient.split(batch.lengths), strict=True))
+
+    before = run()
+    for changed, tokens in enumerate(batch.tokens.split(batch.lengths)[: len(lengths)]):
+        original = tokens.clone()
+        tokens.copy_(tokens % (VOCABULARY - 1) + 1)
+        for index, pairs in enumerate(zip(before, run(), strict=True)):
+            equal = [torch.equal(*pair) for pair in zip(*pairs, strict=True)]
+            assert equal == [index != changed] * 2, f"sequence {index} when {changed} changes"
+        tokens.copy_(original)
 
 
 @pytest.mark.parametrize("model_name", MODELS)
@@ -374,6 +384,15 @@ def test_errors_say_what_to_do():
         small("modern").encode(["text"])
     with pytest.raises(BrimfulError, match="roberta is bert, not prenorm"):
         small("prenorm", variant="roberta")
+    with pytest.raises(BrimfulError, match=r"unknown model.architecture 'modren': did you mean 'modern'"):
+        preset("base", "modren")
+    with pytest.raises(BrimfulError, match=r"unknown model.variant 'robert': did you mean 'roberta'"):
+        small("bert", variant="robert")
+    encoder = small("bert")
+    encoder.tokenizer = word_tokenizer("bert")
+    for text in (None, float("nan"), 3, "half a pair \ud800"):
+        with pytest.raises(BrimfulError, match="text 1 is not a Unicode string"):
+            encoder.encode(["w1", text])
 
 
 @pytest.mark.parametrize("model_name", MODELS)

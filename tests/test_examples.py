@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_batch import check_invariants
+from tokenizers import Tokenizer, models
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import GRAIN, Examples, ExampleStream
+from brimful.data.examples import GRAIN, Examples, ExampleStream, encode_texts
+from brimful.errors import BrimfulError
 
 PAD = 0
 
@@ -132,6 +134,15 @@ def test_unlabelled_texts() -> None:
     batch = plain.batch(np.array([1, 0]))
     assert batch.targets == {}
     assert batch.lengths == (4, 3)
+
+
+def test_a_pair_that_is_no_text_is_named_and_the_tokenizer_stays_as_it_was() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 1, "?": 0}, "?"))
+    tokenizer.enable_truncation(7)
+    with pytest.raises(BrimfulError, match="text 1 is not a Unicode string: None"):
+        encode_texts(tokenizer, ["a", "a"], ["a", None], max_length=8, pad=PAD)  # type: ignore[list-item]
+    assert tokenizer.truncation["max_length"] == 7
+    assert len(encode_texts(tokenizer, ["a", "a"], ["a", "?"], max_length=8, pad=PAD)) == 2
 
 
 @pytest.mark.parametrize("slots", [5, 6, 7])

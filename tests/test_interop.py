@@ -226,6 +226,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     refused("lacks 'hidden_size'", {k: v for k, v in values.items() if k != "hidden_size"})
     refused("position_embeddings", values, {k: v for k, v in tensors.items() if "position" not in k})
     refused("shape", values | {"intermediate_size": 81})
+    refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})
     (folder / "config.json").write_text(json.dumps(values))
     (folder / "model.safetensors").write_bytes(b"\x80\x04.")
     with pytest.raises(BrimfulError, match="damaged"):
@@ -235,3 +236,17 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
         Encoder.load(folder)
     with pytest.raises(BrimfulError, match="not a folder"):
         Encoder.load(tmp_path / "nowhere")
+
+
+def test_saving_replaces_models_and_empty_folders_alone(tmp_path):
+    encoder = small("bert")
+    model, others = tmp_path / "model", tmp_path / "others"
+    model.mkdir()
+    for _ in range(2):
+        encoder.save(model)
+    others.mkdir()
+    (others / "theses.txt").write_text("years of work")
+    for place in (others, others / "theses.txt"):
+        with pytest.raises(BrimfulError, match="is not a model: choose another folder"):
+            encoder.save(place)
+    assert (others / "theses.txt").read_text() == "years of work"

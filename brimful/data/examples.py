@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.rows import Cursor
+from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
@@ -105,6 +106,9 @@ def encode_texts(
     """Token ids of each text or pair, special tokens included, cut to `max_length` tokens.
 
     A text of no tokens (an empty one, where the tokenizer adds no special ones) is a single pad token.
+
+    Raises:
+        BrimfulError: a text is no string, or holds half a surrogate pair.
     """
     before = tokenizer.truncation
     tokenizer.no_padding()
@@ -112,6 +116,12 @@ def encode_texts(
     try:
         inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
         encodings = tokenizer.encode_batch_fast(inputs)
+    except TypeError as error:
+        for index, found in enumerate(inputs):
+            for text in (found,) if second is None else found:
+                if not _is_text(text):
+                    raise BrimfulError(f"text {index} is not a Unicode string: {text!a:.60}") from error
+        raise
     finally:
         tokenizer.no_truncation()
         if before is not None:
@@ -123,6 +133,14 @@ def encode_texts(
         max_length=max_length,
         pad=pad,
     )
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that UTF-8 can write."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 class ExampleStream:

@@ -253,7 +253,13 @@ class Encoder(nn.Module):
         return embed(self, texts, pooling)
 
     def save(self, directory: Path | str) -> None:
-        """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read."""
+        """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
+
+        A folder with a model is replaced, whatever else is in it.
+
+        Raises:
+            BrimfulError: the folder cannot be written, or something that is no model is there.
+        """
         from brimful.nn.interop import save_model
 
         save_model(directory, self)

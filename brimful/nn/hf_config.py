@@ -123,7 +123,7 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         )
     except KeyError as error:
         raise BrimfulError(f"{where} lacks {error.args[0]!r}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
 

@@ -151,7 +151,7 @@ def save_model(
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
     Args:
-        directory: where; a folder that is there is replaced.
+        directory: where; a folder with a model is replaced, whatever else is in it.
         encoder: saved with its tokenizer, if it has one.
         head: the AutoModelFor... class of its kind (`HEADS`) then loads the folder whole. RoBERTa and
             ModernBERT have none for a pair head: its tensors, which are saved too, are ours alone.
@@ -161,8 +161,11 @@ def save_model(
             "single_label_classification".
 
     Raises:
-        BrimfulError: the folder cannot be written.
+        BrimfulError: the folder cannot be written, or something that is no model is there.
     """
+    directory = Path(directory)
+    if directory.exists() and not _may_be_replaced(directory):
+        raise BrimfulError(f"{directory} is there and is not a model: choose another folder")
     config = encoder.config
     family = family_of(config)
     values = write_config(config, encoder.tokenizer)
@@ -198,6 +201,11 @@ def save_model(
                 model_max_length=max_length or config.max_length,
                 segments=config.reads_segments,
             )
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether what is there is a folder with a model, or an empty one."""
+    return path.is_dir() and ((path / "config.json").is_file() or not any(path.iterdir()))
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

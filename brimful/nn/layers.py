@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, attend
 
 Architecture = Literal["bert", "prenorm", "modern"]
@@ -61,6 +61,10 @@ class EncoderConfig:
     """Standard deviation of initial weights."""
 
     def __post_init__(self) -> None:
+        for name, kinds in (("architecture", Architecture), ("variant", Variant)):
+            value, known = getattr(self, name), get_args(kinds)
+            if value not in known and (name, value) != ("variant", None):
+                raise BrimfulError(f"unknown model.{name} {value!r}: {nearest(str(value), known)}")
         sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
         for name in (*sizes, "segments", "local_attention", "global_every"):
             if getattr(self, name) < 1:
