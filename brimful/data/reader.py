@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -53,22 +54,42 @@ class Part(NamedTuple):
 def _lay(
     source: np.ndarray,
     word_bits: np.ndarray,
-    begin: int,
-    n: int,
+    ranges: np.ndarray,
     sep: int,
-    segment: int,
-    at: int,
     tokens: np.ndarray,
     segments: np.ndarray,
     word_starts: np.ndarray,
 ) -> None:
-    """Write n tokens from `begin` on, and which of them start words, then [SEP]."""
-    for i in range(n):
-        token = begin + i
-        tokens[at + i] = source[token]
-        word_starts[at + i] = (word_bits[token >> 3] >> (token & 7)) & 1 != 0
-    tokens[at + n] = sep
-    segments[at : at + n + 1] = segment
+    """Write ranges of a shard's tokens, which of them start words, and a [SEP] behind each.
+
+    A row of `ranges`, int64 (n, 4), says where a range begins, how long it is, where it goes, and its segment.
+    """
+    for row in range(len(ranges)):
+        begin, n, at, segment = ranges[row]
+        for i in range(n):
+            token = begin + i
+            tokens[at + i] = source[token]
+            word_starts[at + i] = (word_bits[token >> 3] >> (token & 7)) & 1 != 0
+        tokens[at + n] = sep
+        segments[at : at + n + 1] = segment
+
+
+def _ranges(part: Part, lengths: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each segment the shard, int64 (n,), and a row for `_lay`, int64 (n, 4); sequences end at `ends`."""
+    sequences, chosen = part.sequences, part.chosen
+    shard, begin = sequences.shard[chosen].astype(np.int64), sequences.begin[chosen]
+    ranges = np.column_stack([begin, lengths - SPECIAL_TOKENS, ends - lengths + 1, np.zeros_like(begin)])
+    if not len(sequences.pair):
+        return shard, ranges
+    pairs = np.flatnonzero(sequences.second_length[chosen])
+    paired = chosen[pairs]
+    n = sequences.second_length[paired].astype(np.int64)
+    ranges[pairs, 1] = lengths[pairs] - PAIR_SPECIAL_TOKENS - n
+    second = np.column_stack([sequences.second_begin[paired], n, ends[pairs] - n - 1, np.ones_like(n)])
+    return (
+        np.concatenate([shard, sequences.second_shard[paired].astype(np.int64)]),
+        np.concatenate([ranges, second]),
+    )
 
 
 class SequenceReader:
@@ -142,23 +163,18 @@ class SequenceReader:
         self, part: Part, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
     ) -> int:
         """Write a part's tokens from `at` on; returns where they end."""
-        sequences, shards, sep = part.sequences, part.corpus.shards, self.special.sep
-        written = (tokens, segments, word_starts)
-        columns = [sequences.shard, sequences.begin, sequences.length]
-        if len(sequences.pair):
-            columns += [sequences.second_shard, sequences.second_begin, sequences.second_length]
-        ranges = (column[part.chosen].tolist() for column in columns)
-        for shard, begin, length, *second in zip(*ranges, strict=True):
-            n = length - SPECIAL_TOKENS
-            if second and second[-1]:
-                number, second_begin, size = second
-                n = length - PAIR_SPECIAL_TOKENS - size
-                other = shards[number]
-                _lay(other.tokens, other.word_bits, second_begin, size, sep, 1, at + n + 2, *written)
-            tokens[at] = self.special.cls
-            _lay(shards[shard].tokens, shards[shard].word_bits, begin, n, sep, 0, at + 1, *written)
-            at += length
-        return at
+        lengths = part.sequences.length[part.chosen].astype(np.int64)
+        ends = at + np.cumsum(lengths)
+        tokens[ends - lengths] = self.special.cls
+        shard, ranges = _ranges(part, lengths, ends)
+        order = np.argsort(shard, kind="stable")
+        shard, ranges = shard[order], ranges[order]
+        borders = np.flatnonzero(np.diff(shard, prepend=-1, append=-1))
+        for first, last in pairwise(borders.tolist()):
+            read = part.corpus.shards[shard[first]]
+            written = (tokens, segments, word_starts)
+            _lay(read.tokens, read.word_bits, ranges[first:last], self.special.sep, *written)
+        return at + int(lengths.sum())
 
     @staticmethod
     def _targets(parts: Sequence[Part], sequence_slots: int) -> dict[str, torch.Tensor]:
