@@ -62,7 +62,14 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
         )
     if (directory / SUMMARY).exists():
         raise BrimfulError(f"{directory} is complete; there is nothing to resume")
-    return build(PretrainConfig, read_yaml(directory / CONFIG)), directory, True
+    values = read_yaml(directory / CONFIG)
+    try:
+        return build(PretrainConfig, values), directory, True
+    except BrimfulError as error:
+        raise BrimfulError(
+            f"{directory / CONFIG} is none that pretrain wrote: {error}; --resume takes the --out of an"
+            " earlier run, with its files as they were"
+        ) from error
 
 
 def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.config import write_yaml
+from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
 from brimful.storage import sweep, write_json
 
@@ -23,6 +24,8 @@ def check_new_run(directory: Path, hint: str = "") -> None:
         raise BrimfulError(f"{directory} is a file; choose another --out")
     if (directory / SUMMARY).exists():
         raise BrimfulError(f"{directory} holds a finished run; choose another --out or remove it")
+    if (directory / MANIFEST).exists():
+        raise BrimfulError(f"{directory} holds a prepared corpus; choose another --out")
     if (directory / CONFIG).exists():
         raise BrimfulError(f"{directory} holds an unfinished run; {hint}choose another --out or remove it")
     if directory.exists() and any(directory.iterdir()):

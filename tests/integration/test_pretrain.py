@@ -136,6 +136,8 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
     assert "nothing to resume" in call("pretrain", "--resume", pretrained).message
     assert "finished run" in call("pretrain", "--data", chained, "--out", pretrained, *SMALL).message
     assert "not a run directory" in call("pretrain", "--resume", tmp_path).message
+    assert "is none that pretrain wrote: unknown key" in call("pretrain", "--resume", chained).message
+    assert "prepared corpus" in call("pretrain", "--data", chained, "--out", chained, *SMALL).message
     (tmp_path / "mine.txt").write_text("precious")
     assert "not empty" in call("pretrain", "--data", chained, "--out", tmp_path, *SMALL).message
     assert "is a file" in call("pretrain", "--data", chained, "--out", tmp_path / "mine.txt", *SMALL).message
