@@ -185,6 +185,17 @@ def require_positive(config: Any, *names: str, group: str = "") -> None:
             raise BrimfulError(f"{group}{name} is {getattr(config, name)}: it must be at least 1")
 
 
+def require_seeds(*seeds: int) -> None:
+    """Refuse a seed that does not fit 64 bits, which is what torch's and Brimful's own keys have.
+
+    Raises:
+        BrimfulError: the first such seed.
+    """
+    for seed in seeds:
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise BrimfulError(f"seed is {seed}: it must fit 64 bits, from -2^63 to 2^64 - 1")
+
+
 class Verb(Generic[C, R]):
     """A verb: a function of one configuration, which Python callers may also give as keywords."""
 

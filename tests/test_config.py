@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.config import Verb, build, config_hash, read_yaml, to_dict, verb, write_yaml
+from brimful.config import (
+    Verb,
+    build,
+    config_hash,
+    read_yaml,
+    require_seeds,
+    to_dict,
+    verb,
+    write_yaml,
+)
 from brimful.errors import BrimfulError, nearest
 
 
@@ -252,3 +261,10 @@ def test_a_group_keeps_the_defaults_that_its_parent_gives_it() -> None:
     """YAML, keywords and flags mean the same: `group.steps` alone leaves `group.every` at 500."""
     assert build(_WithGroup, {"group": {"steps": 10}}).group == _Group(steps=10, every=500)
     assert build(_WithGroup, {"group": {"every": 1}}).group == _Group(steps=3, every=1)
+
+
+def test_seeds_have_64_bits() -> None:
+    require_seeds(0, -(1 << 63), (1 << 64) - 1)
+    for seed in (-(1 << 63) - 1, 1 << 64, 10**30):
+        with pytest.raises(BrimfulError, match=f"seed is {seed}: it must fit 64 bits"):
+            require_seeds(0, seed)

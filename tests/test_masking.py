@@ -4,6 +4,7 @@ Statistics may be six standard deviations off, or have a p-value of 1e-9: a fals
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -528,6 +529,8 @@ def test_the_rate_approaches_its_final_value() -> None:
         ({"final_rate": 2.0}, r"masking\.final_rate is 2"),
         ({"mask_share": 0.8, "random_share": 0.3}, "add up to at most 1"),
         ({"mask_share": -0.1}, r"masking\.mask_share is -0\.1"),
+        ({"mask_share": math.nan}, r"masking\.mask_share is nan"),
+        ({"random_share": math.nan}, r"random_share nan"),
         ({"together": True, "unit": "tokens"}, r"set masking\.unit to words or spans"),
     ],
 )

@@ -78,7 +78,7 @@ def test_sources_on_a_command_line(text: str, expected: tuple[str, float]) -> No
     assert (source.path, source.weight) == expected
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e-320", "1e308"])
 def test_weights_are_above_0(weight: str) -> None:
     with pytest.raises(BrimfulError, match=r"the weight of a is .* above 0"):
         parse_source(f"a:{weight}")

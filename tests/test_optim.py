@@ -140,6 +140,7 @@ def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, na
         ("beta1", 1.0),
         ("beta2", -0.1),
         ("epsilon", -1.0),
+        ("epsilon", 0.0),
     ],
 )
 def test_settings_that_cannot_be_are_refused(name, value):

@@ -435,6 +435,8 @@ def test_settings_that_cannot_be_are_refused(name):
 def test_negative_settings_are_refused(name):
     with pytest.raises(BrimfulError, match=rf"trainer\.{name}"):
         replace(TrainerConfig(), **{name: -1})
+    with pytest.raises(BrimfulError, match=r"trainer\.clip is nan"):
+        TrainerConfig(clip=float("nan"))
 
 
 # Learning

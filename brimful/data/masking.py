@@ -53,7 +53,7 @@ class MaskingConfig:
             rate = getattr(self, name)
             if rate is not None and not 0 < rate <= 1:
                 raise BrimfulError(f"masking.{name} is {rate:g}: it is a share, above 0 and at most 1")
-        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+        if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
             raise BrimfulError(
                 f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: these"
                 " are shares, which must add up to at most 1"

@@ -1,6 +1,5 @@
 """What pretraining is told of its data: which folders, in which shares, and how lengths change in a run."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,9 @@ from brimful.config import require_positive
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import load, tokenizer_hash
 from brimful.errors import BrimfulError
+
+_LARGEST_WEIGHT = 1e15
+"""So that no sum or quotient of weights and tokens leaves the range of float64, nor of its digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +26,11 @@ class DataSource:
     """What metrics call it; by default the folder's name."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise BrimfulError(f"data: the weight of {self.path} is {self.weight:g}: it must be above 0")
+        if not 1 / _LARGEST_WEIGHT <= self.weight <= _LARGEST_WEIGHT:
+            raise BrimfulError(
+                f"data: the weight of {self.path} is {self.weight:g}: it must be above 0, from"
+                f" {1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}"
+            )
         if self.name != Path(self.name).name or self.name == "..":
             raise BrimfulError(f"data: {self.name!r} cannot name a source: leave out slashes and dots")
 

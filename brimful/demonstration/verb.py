@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from rich.table import Table as RichTable
 
-from brimful.config import build, read_yaml, verb
+from brimful.config import build, read_yaml, require_seeds, verb
 from brimful.console import console, output_console, say
 from brimful.corpus.prepare import prepare
 from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
@@ -80,6 +80,7 @@ class DemoConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
+        require_seeds(self.seed)
         if self.pretrain_steps < 1:
             raise BrimfulError(f"pretrain_steps is {self.pretrain_steps}: it must be at least 1")
         if self.max_reviews is not None and self.max_reviews < 100:

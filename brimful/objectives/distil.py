@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from brimful.config import build, read_yaml, require_positive, verb
+from brimful.config import build, read_yaml, require_positive, require_seeds, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -93,6 +93,7 @@ class DistilConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
+        require_seeds(self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from brimful.config import require_positive, verb
+from brimful.config import require_positive, require_seeds, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -80,6 +80,7 @@ class FinetuneConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
+        require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         for name in ("epochs", "trial_epochs"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:

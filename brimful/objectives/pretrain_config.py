@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from brimful.config import require_positive
+from brimful.config import require_positive, require_seeds
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.mixture import DataSource, PhaseConfig, parse_phase, parse_sources
@@ -87,6 +87,7 @@ class PretrainConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
+        require_seeds(self.seed)
         require_positive(self, "rows_per_update", "rows_per_micro_batch")
         if self.validation_tokens < 0:
             raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")

@@ -31,11 +31,13 @@ class OptimizerConfig:
     """AdamW's term against division by zero."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "muon_learning_rate", "weight_decay", "epsilon"):
+        for name in ("learning_rate", "muon_learning_rate", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BrimfulError(
                     f"optimizer.{name} is {getattr(self, name)}: it must be a number that is not negative"
                 )
+        if not 0 < self.epsilon < math.inf:  # with 0, what had no gradient yet becomes 0 / 0
+            raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise BrimfulError(

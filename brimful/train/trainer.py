@@ -53,7 +53,7 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         require_positive(self, "steps", "log_every", "keep_checkpoints", group="trainer.")
         for name in ("clip", "evaluate_every", "checkpoint_every", "prefetch"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
 
 
