@@ -90,7 +90,7 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     """
     directory = Path(config.directory)
     is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
-    if directory.is_dir() and not (is_corpus or is_run):
+    if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):
         raise BrimfulError(
             f"{directory} holds no finished corpus (no {MANIFEST}) and no run (no {CONFIG});"
             f" make a corpus with: brimful prepare TEXT --out {directory}"
@@ -123,10 +123,10 @@ def _rows(config: InspectConfig, directory: Path) -> list[dict[str, Any]]:
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
-    from tokenizers import Tokenizer
+    from brimful.corpus.tokenization.tokenizer import load
 
     directory = corpus.directory
-    tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
+    tokenizer = load(corpus.tokenizer_path)
     chosen = permutation(corpus.documents, derive_key("inspect", config.seed))[: config.documents]
     firsts = np.cumsum([0, *(shard.documents for shard in corpus.shards)])
     documents = []
@@ -147,6 +147,8 @@ def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> d
     begin, whole = (int(place) for place in shard.ends(np.array(number)))
     end = min(whole, begin + most)
     starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
+    if starts[:1] != [0]:
+        raise shard.damaged(f"document {number} does not begin with a word")
     ids = shard.tokens[begin:end].tolist()
     words = [ids[first:last] for first, last in zip(starts, [*starts[1:], len(ids)], strict=True)]
     source = shard.origin(number)

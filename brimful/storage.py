@@ -210,7 +210,7 @@ def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dic
 def read_commit(
     record: Path | str, *, verify: bool = False, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record and check that its files are there in full (with `verify`, also all CRCs).
+    """Read a commit record and check that its files are there in full (with `verify`, also their CRCs).
 
     Args:
         remedy: what the error says to do when the record has been removed.
@@ -219,10 +219,13 @@ def read_commit(
         BrimfulError: the record or a file is absent, or a file differs from its record.
     """
     record = Path(record)
-    value = read_json(record)
+    try:
+        value = read_json(record)
+    except BrimfulError as error:
+        raise BrimfulError(f"{error}; put the right file back, or remove it and {remedy}") from error
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
         raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
-    if verify and value.get("crc32") != _own_crc32(value):
+    if value.get("crc32") != _own_crc32(value):
         raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
     for name, facts in value["files"].items():
         file = record.parent / name

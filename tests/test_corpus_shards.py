@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +171,13 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="cut short"):
         Corpus.open(tmp_path / "b")
     record = tmp_path / "a" / "shards" / "part-00000.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "format_version": 3}))
+    facts = {**json.loads(record.read_text()), "format_version": 3}
+    record.write_text(json.dumps(facts))
+    with pytest.raises(BrimfulError, match="part-00000.json is damaged"):
+        Corpus.open(tmp_path / "a")
+    del facts["crc32"]
+    crc32 = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+    record.write_text(json.dumps({**facts, "crc32": crc32}))
     with pytest.raises(BrimfulError, match="has format 3, this Brimful reads 2"):
         Corpus.open(tmp_path / "a")
 

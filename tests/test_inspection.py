@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import unicodedata
 from itertools import groupby
 from pathlib import Path
@@ -84,11 +85,29 @@ def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[st
     assert "dropped: duplicate: 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("shards/*.src", b"\xff", "a source that is none of its inputs"),
+        ("shards/*.word.bits", b"\x00", "does not begin with a word"),
+        ("tokenizer.json", b"\x00", "tokenizer.json is not a tokenizer.json"),
+    ],
+)
+def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes, message: str) -> None:
+    shutil.copytree(folder, tmp_path / "out")
+    for path in (tmp_path / "out").glob(name):
+        path.write_bytes(damage * path.stat().st_size)
+    with pytest.raises(BrimfulError, match=message):
+        inspect(directory=str(tmp_path / "out"))
+
+
 def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"no finished corpus .* and no run"):
         inspect(directory=str(tmp_path))
     with pytest.raises(BrimfulError, match="is not a folder"):
         inspect(directory=str(tmp_path / "nowhere"))
+    with pytest.raises(BrimfulError, match=r"no finished corpus .* make a corpus with"):
+        inspect(directory=str(tmp_path / "nowhere"), batches=1)
     (tmp_path / "config.yaml").write_text((folder / "config.yaml").read_text(encoding="utf-8"))
     for values in ({}, {"batches": 1}):
         with pytest.raises(BrimfulError, match=r"no finished corpus .* and no pretraining run"):

@@ -195,7 +195,10 @@ def test_a_commit_reads_back(tmp_path: Path, seed: int) -> None:
 def test_an_absent_or_foreign_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"record\.json"):
         read_commit(tmp_path / "record.json")
-    for value in ([], {}, {"files": 3}, None):
+    (tmp_path / "record.json").write_text('{"files": {')
+    with pytest.raises(BrimfulError, match=r"record\.json is not valid JSON .* remove it and run"):
+        read_commit(tmp_path / "record.json")
+    for value in ([], {}, {"files": 3}, {"files": {}}, None):
         write_json(tmp_path / "record.json", value)
         with pytest.raises(BrimfulError, match=r"record\.json"):
             read_commit(tmp_path / "record.json")

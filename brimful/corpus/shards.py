@@ -243,9 +243,10 @@ class Shard:
         n, documents = self.record["tokens"], self.documents
         sizes = [n, documents + 1, -(-n // 8), -(-n // 8), documents]
         if [len(part) for part in parts] != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
-            raise self._damaged("its files do not belong together")
+            raise self.damaged("its files do not belong together")
 
-    def _damaged(self, how: str) -> BrimfulError:
+    def damaged(self, how: str) -> BrimfulError:
+        """What to raise when its files contradict themselves or each other."""
         return BrimfulError(
             f"the shard {self._path} is damaged: {how}; remove {self._path}.json and {_PREPARE_AGAIN}"
         )
@@ -259,7 +260,7 @@ class Shard:
         offsets = self.offsets.view(np.int64)
         begin, end = offsets[documents], offsets[documents + 1]
         if ((begin < 0) | (begin >= end) | (end > len(self.tokens))).any():
-            raise self._damaged("its offsets do not ascend")
+            raise self.damaged("its offsets do not ascend")
         return begin, end
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
@@ -271,8 +272,14 @@ class Shard:
         return read_bits(self.sentence_bits, begin, end)
 
     def origin(self, document: int) -> Origin:
-        """Where a document was read (see docs/shard-format.md)."""
+        """Where a document was read (see docs/shard-format.md).
+
+        Raises:
+            BrimfulError: the sources are damaged.
+        """
         number, record = self._sources[document].tolist()
+        if number >= len(self.record["inputs"]):
+            raise self.damaged("a document has a source that is none of its inputs")
         return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
 

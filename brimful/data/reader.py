@@ -62,7 +62,7 @@ def _lay(
 ) -> None:
     """Write ranges of a shard's tokens, which of them start words, and a [SEP] behind each.
 
-    A row of `ranges`, int64 (n, 4), says where a range begins, how long it is, where it goes, and its segment.
+    A row of `ranges`, int64 (n, 4), says where one begins, how long it is, where it goes, and its segment.
     """
     for row in range(len(ranges)):
         begin, n, at, segment = ranges[row]
@@ -136,7 +136,7 @@ class SequenceReader:
         if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
             names = ", ".join(str(part.corpus.directory) for part in parts)
             raise BrimfulError(
-                f"{names}: a token is not in the vocabulary, so the shards are damaged; prepare again"
+                f"{names}: a token is not in the vocabulary, so a shard is damaged; `brimful verify` says which"
             )
         keys = [hash_words(part.key, part.sequences.identity(part.chosen)) for part in parts]
         positions, labels, dropped = mask_tokens(
