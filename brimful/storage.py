@@ -42,7 +42,7 @@ def temporary_path(path: Path) -> Path:
 
 def cannot_write(path: Path, error: OSError) -> BrimfulError:
     """The one line for a failed write: full disk, missing permission, read-only file system."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors tell no number
     remedy = "free space or choose another place" if full else "choose another place"
     return BrimfulError(f"cannot write {path}: {error.strerror or error}; {remedy}")
 

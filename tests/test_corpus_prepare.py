@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from brimful.corpus.prepare import prepare
+from brimful.corpus.repeats.dedup import DedupConfig
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.corpus.stages import cleaning, pipeline, plan
 from brimful.corpus.stages.cleaning import CleanTask, clean_part
+from brimful.corpus.stages.text import Row, TextWriter
 from brimful.corpus.tokenization.tokenizer import load
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
@@ -532,6 +535,21 @@ def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, small_disk:
     run(paths, out)
     assert shard_bytes(out) == shard_bytes(tmp_path / "reference")
     assert list(out.rglob(".tmp-*")) == []
+
+
+def test_a_disk_that_is_full_when_the_last_texts_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with (
+        pytest.raises(BrimfulError, match=r"cannot write .*part\.\w+: .* free space"),
+        TextWriter(tmp_path, "part", DedupConfig()) as writer,
+    ):
+        writer.add([Row("a text", 0, 0, True)])
+    assert list((tmp_path / "text").iterdir()) == []
 
 
 SCRIPT = """

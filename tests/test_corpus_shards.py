@@ -173,7 +173,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     record = tmp_path / "a" / "shards" / "part-00000.json"
     facts = {**json.loads(record.read_text()), "format_version": 3}
     record.write_text(json.dumps(facts))
-    with pytest.raises(BrimfulError, match="part-00000.json is damaged"):
+    with pytest.raises(BrimfulError, match=r"part-00000\.json is damaged"):
         Corpus.open(tmp_path / "a")
     del facts["crc32"]
     crc32 = zlib.crc32(json.dumps(facts, sort_keys=True).encode())

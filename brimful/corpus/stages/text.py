@@ -77,8 +77,10 @@ class TextWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._flush()
-        self._stack.__exit__(kind, error, trace)
+            with self._stack:
+                self._flush()
+        else:
+            self._stack.__exit__(kind, error, trace)
 
     def add(self, rows: list[Row]) -> None:
         """Append a document's pieces."""
