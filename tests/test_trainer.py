@@ -349,9 +349,10 @@ def test_rewinding_drops_what_came_later_and_a_line_cut_short(tmp_path):
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(BrimfulError, match=r"metrics\.jsonl, line 2"):
-        read_metrics(path)
+    for damaged in (b'{"st', b"\xff", b"[1]", b"{}"):
+        path.write_bytes(b'{"step": 1}\n' + damaged + b'\n{"step": 3}\n')
+        with pytest.raises(BrimfulError, match=r"metrics\.jsonl, line 2"):
+            read_metrics(path)
     with pytest.raises(BrimfulError, match="cannot read"):
         read_metrics(tmp_path / "absent.jsonl")
 

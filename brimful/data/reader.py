@@ -136,7 +136,7 @@ class SequenceReader:
         if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
             names = ", ".join(str(part.corpus.directory) for part in parts)
             raise BrimfulError(
-                f"{names}: a token is not in the vocabulary, so a shard is damaged; `brimful verify` says which"
+                f"{names}: a token is not in the vocabulary, so a shard is damaged; brimful verify says which"
             )
         keys = [hash_words(part.key, part.sequences.identity(part.chosen)) for part in parts]
         positions, labels, dropped = mask_tokens(

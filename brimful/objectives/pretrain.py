@@ -232,7 +232,7 @@ def _train(
         ),
     )
     if resuming and not trainer.resume() and ranks.is_main:
-        say("no checkpoint yet: starting over")
+        say("no usable checkpoint: starting over")
     with closing(stream):
         figures = trainer.run("pretrain")
     totals = trainer.totals

@@ -119,13 +119,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         BrimfulError: the file is absent, or a line in its middle is damaged.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     values = []
     for number, line in enumerate(lines, 1):
         try:
-            values.append(json.loads(line))
+            value = json.loads(line)
+            if not isinstance(value, dict) or "step" not in value:
+                raise ValueError("it is none of this file's")
+            values.append(value)
         except ValueError as error:
             if number < len(lines):
                 raise BrimfulError(f"{path}, line {number} is damaged; remove that line") from error
