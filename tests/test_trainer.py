@@ -338,7 +338,9 @@ def test_a_line_holds_the_mean_since_the_line_before(seed, tmp_path):
 
 def test_rewinding_drops_what_came_later_and_a_line_cut_short(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 2}\n{"step": 4, "validation.loss": 1.0}\n{"step": 5}\n{"step": 6, "lo')
+    path.write_text(
+        '{}\n{"step": 2}\n{"step": null}\n{"step": 4, "validation.loss": 1.0}\n{"step": 5}\n{"step": 6, "lo'
+    )
     log = MetricsLog(path)
     log.rewind(4)
     log.write(step=6)
@@ -349,7 +351,7 @@ def test_rewinding_drops_what_came_later_and_a_line_cut_short(tmp_path):
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    for damaged in (b'{"st', b"\xff", b"[1]", b"{}"):
+    for damaged in (b'{"st', b"\xff", b"[1]"):
         path.write_bytes(b'{"step": 1}\n' + damaged + b'\n{"step": 3}\n')
         with pytest.raises(BrimfulError, match=r"metrics\.jsonl, line 2"):
             read_metrics(path)

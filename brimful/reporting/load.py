@@ -104,16 +104,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def _read_metrics(path: Path) -> Metrics:
-    if not path.is_file():
-        return []
-    try:
-        lines = read_metrics(path)
-    except UnicodeDecodeError as error:
-        raise BrimfulError(f"{path} is not UTF-8 text; it is damaged or not Brimful's") from error
-    for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict):
-            raise BrimfulError(f"{path}, line {number} is not a JSON object; remove that line")
-    return lines
+    return read_metrics(path) if path.is_file() else []
 
 
 def _read_group(directory: Path) -> dict[str, Metrics]:

@@ -105,9 +105,10 @@ class MetricsLog:
             raise cannot_write(self.path, error) from error
 
     def rewind(self, step: int) -> None:
-        """Drop what was written after `step`: a resumed run writes it again."""
+        """Drop what was written after `step`, which a resumed run writes again, and lines without a step."""
         if self.path.exists():
-            kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+            lines = read_metrics(self.path)
+            kept = [line for line in lines if isinstance(line.get("step"), int) and line["step"] <= step]
             with atomic_file(self.path) as temporary:
                 temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
@@ -126,8 +127,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
-            if not isinstance(value, dict) or "step" not in value:
-                raise ValueError("it is none of this file's")
+            if not isinstance(value, dict):
+                raise ValueError("not an object")
             values.append(value)
         except ValueError as error:
             if number < len(lines):
