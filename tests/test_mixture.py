@@ -154,6 +154,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ),
         ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
         ({"packing": {"capacity": 1 << 25}}, "capacity is 33554432: it must be at most 16777216"),
+        ({"rows_per_update": 10**9}, "an update of 1,000,000,000 rows"),
         ({"validation_tokens": -1}, "validation_tokens is -1"),
         ({"optimizer": {"learning_rate": float("inf")}}, "learning_rate is inf"),
         ({"sequences": {"kind": "nsp"}}, "choose architecture bert or prenorm"),

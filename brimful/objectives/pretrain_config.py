@@ -36,6 +36,9 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+LARGEST_UPDATE = 1 << 24
+
+
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """Train an encoder from random weights on prepared shards."""
@@ -123,22 +126,25 @@ class PretrainConfig:
 
     def _check_updates(self) -> None:
         """There is one way to say how large an update is."""
+        phases = [phase.update_size for phase in self.phases]
         ways = [
             name
             for name in ("sequences_per_update", "unpacked_batch_size")
             if getattr(self, name) is not None
         ]
-        if ways:
-            require_positive(self, *ways)
+        require_positive(self, *ways)
+        for size in (*(getattr(self, name) for name in ways), self.rows_per_update, *phases):
+            if size is not None and size > LARGEST_UPDATE:
+                raise BrimfulError(f"an update of {size:,} rows or sequences: it may have {LARGEST_UPDATE:,}")
         if self.rows_per_update != PretrainConfig.rows_per_update:
             ways.append("rows_per_update")
-        if self.unpacked_batch_size is not None and any(phase.update_size for phase in self.phases):
+        if self.unpacked_batch_size is not None and any(phases):
             ways.append("phases.update_size")
         if len(ways) > 1:
             raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
         if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
             return
-        for rows in (self.rows_per_update, *(phase.update_size for phase in self.phases)):
+        for rows in (self.rows_per_update, *phases):
             if rows and rows % self.rows_per_micro_batch:
                 raise BrimfulError(
                     f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide the rows of an update"
