@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
-from brimful.demonstration.verb import STAGES, demo
+from brimful.demonstration.verb import STAGES, demo, show_result
 from brimful.errors import BrimfulError
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
@@ -66,9 +66,12 @@ def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None
 
 @pytest.mark.skipif(importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path) -> None:
+def test_a_short_demo_leaves_all_that_it_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "demo"
-    demo(out=str(out), max_reviews=150, pretrain_steps=3)
+    show_result(demo(out=str(out), max_reviews=150, pretrain_steps=3))
+    assert "if padded to 128. Pretraining:" in capsys.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary["accuracy"]) == {
         "pretrained",

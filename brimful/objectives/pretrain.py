@@ -251,6 +251,7 @@ def _train(
             "padded_efficiency": totals.tokens / totals.padded,
             "packing_factor": totals.sequences * config.packing.capacity / totals.slots,
             "capacity": config.packing.capacity,
+            "max_length": longest_sequence(config),
             "dropped_predictions": totals.dropped_predictions
             / max(1, totals.predictions + totals.dropped_predictions),
         },
