@@ -23,6 +23,7 @@ from brimful.train.determinism import deterministic
 from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import MetricsLog, Totals, Window, count_batches
 from brimful.train.objective import Objective, Runtime
+from brimful.train.signals import stop_request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,12 @@ class Trainer:
         self.cursor = stream.start()
 
     def run(self, title: str) -> dict[str, float]:
-        """Train to the last step and evaluate; returns the objective's figures."""
+        """Train to the last step and evaluate; returns the objective's figures.
+
+        Raises:
+            BrimfulError: the loss is not a finite number.
+            StoppedError: a signal asked for it, on any rank; if the run has checkpoints, it has left one.
+        """
         with deterministic(self.config.deterministic):
             return self._run(title)
 
@@ -131,10 +137,10 @@ class Trainer:
             device=self.runtime.device,
             depth=config.prefetch,
         )
-        with shown as advance, closing(updates):
+        with shown as advance, closing(updates), stop_request() as request:
             started = time.perf_counter()
             for update in updates:
-                self._update(update, window)
+                asked = self._update(update, window, request.number)
                 self.cursor = update.cursor
                 self.step += 1
                 last = self.step == config.steps
@@ -147,19 +153,28 @@ class Trainer:
                     window = Window()
                 if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
                     figures = self.evaluate()
-                if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last):
+                if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last or asked):
                     if window.updates:
                         self._means(window)  # raises, so that no checkpoint holds a NaN
                     self.save()
+                if asked and not last:
+                    raise request.error(self.step, self.directory if config.checkpoint_every else None)
                 started = time.perf_counter()
                 advance(1, note)
         return self._figures() if complete else figures
 
-    def _update(self, update: Update, window: Window) -> None:
-        """One optimizer step on the mean loss over all micro-batches of all ranks."""
+    def _update(self, update: Update, window: Window, request: int) -> bool:
+        """One optimizer step on the mean loss over all micro-batches of all ranks.
+
+        Args:
+            request: 0, or the signal that asked this rank to stop.
+
+        Returns:
+            whether any rank was asked.
+        """
         terms = self.objective.coefficients
         counts = [sum(weights[term] for weights in update.weights) for term in terms]
-        counts = self.world.sum([*counts, *count_batches(update.batches)])
+        *counts, requests = self.world.sum([*counts, *count_batches(update.batches), request])
         weights = dict(zip(terms, counts, strict=False))
         self.trained.train()
         for index, batch in enumerate(update.batches):
@@ -181,6 +196,7 @@ class Trainer:
         window.waited += update.waited
         for totals in (self.totals, window.totals):
             totals.add(counts[len(terms) :])
+        return requests > 0
 
     def _clip(self) -> torch.Tensor:
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]

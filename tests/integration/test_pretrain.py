@@ -1,5 +1,6 @@
 """`brimful pretrain` in real processes: the same bits each time, after a kill, and on several ranks."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -23,13 +24,18 @@ def steps_and_losses(directory: Path) -> list[dict]:
     return [{k: v for k, v in line.items() if k not in clock} for line in lines]
 
 
-def kill_when(process, path: Path) -> None:
-    """Kill a process with SIGKILL as soon as `path` exists."""
+def wait_for(process, path: Path) -> None:
+    """Until a process has written `path`."""
     deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, process.communicate()[1].decode()
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def kill_when(process, path: Path) -> None:
+    """Kill a process with SIGKILL as soon as `path` exists."""
+    wait_for(process, path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -113,6 +119,38 @@ def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretr
     assert steps_and_losses(out) == steps_and_losses(pretrained)
     assert summary["validation"] == read_json(pretrained / "summary.json")["validation"]
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-15", "step-20"]
+
+
+def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
+    out = tmp_path / "run"
+    with start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)) as process:
+        wait_for(process, out / "metrics.jsonl")
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    step = len(read_metrics(out / "metrics.jsonl"))
+    assert f"stopped by SIGTERM at step {step}; go on with --resume {out}" in error.decode()
+    assert (out / "checkpoints" / f"step-{step}").exists()
+    run("pretrain", "--resume", out)
+    assert sha256(out / WEIGHTS) == sha256(pretrained / WEIGHTS)
+    assert steps_and_losses(out) == steps_and_losses(pretrained)
+
+
+@pytest.mark.distributed
+def test_one_of_two_ranks_is_asked_to_stop_and_both_do(chained, tmp_path):
+    out = tmp_path / "run"
+    line = command("pretrain", "--data", chained, "--out", out, *SMALL, "--trainer.steps", 2000, ranks=2)
+    with start(line) as process:
+        wait_for(process, out / "metrics.jsonl")
+        ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(ranks) == 2
+        os.kill(int(ranks[1]), signal.SIGUSR1)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode != 0
+    step = len(read_metrics(out / "metrics.jsonl"))
+    assert step < 2000
+    assert f"at step {step}; go on" in error.decode()
+    assert (out / "checkpoints" / f"step-{step}").exists()
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_over_to_the_same_bits(
