@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,51 @@ def save(
         commit(temporary / _RECORD, [temporary / _TENSORS], step=step, state=state)
     for old in _steps(directory)[:-keep]:
         shutil.rmtree(directory / f"step-{old}", ignore_errors=True)
+
+
+class Writer:
+    """Writes checkpoints in a thread while training goes on, one at a time. A context, which ends when all are
+    written.
+
+    The caller waits for a copy of the tensors in memory only, which is held until they are written.
+
+    Args:
+        directory, keep: as `save` takes them.
+    """
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        self.directory = directory
+        self.keep = keep
+        self._writing: Future[None] | None = None
+
+    def write(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Begin to write a checkpoint of the tensors as they are now.
+
+        Raises:
+            BrimfulError: the one before could not be written.
+        """
+        self.finish()
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing = thread.submit(save, self.directory, step, copies, state, self.keep)
+        thread.shutdown(wait=False)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; do not wait for one that goes on."""
+        if self._writing is not None and self._writing.done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until all is written; raises what went wrong."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
 
 
 def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:

@@ -1,13 +1,18 @@
 """Checkpoints: whole or absent, rotated, and skipped when damaged."""
 
 import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import torch
 
-from brimful.checkpoint import load_latest, save
+from brimful import checkpoint
+from brimful.checkpoint import Writer, load_latest, save
+from brimful.errors import BrimfulError
 
 
 @pytest.fixture
@@ -123,3 +128,48 @@ def test_other_things_in_the_folder_are_left_alone(seed, tmp_path):
     (tmp_path / "step-5.txt").write_text("mine")
     assert load_latest(tmp_path)[0] == 4
     assert (tmp_path / "step-5.txt").exists()
+
+
+def test_what_is_written_behind_is_what_was_given(seed, tmp_path, monkeypatch):
+    """Though training goes on, and changes tensors while the disk is slow."""
+    slow = threading.Event()
+
+    def late(*arguments):
+        assert slow.wait(30)
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", late)
+    weight = torch.randn(50, generator=torch.Generator().manual_seed(seed))
+    given = weight.clone()
+    with Writer(tmp_path, 2) as writer:
+        writer.write(4, {"weight": weight}, {"at": 4})
+        weight.zero_()
+        writer.check()
+        assert load_latest(tmp_path) is None
+        slow.set()
+        writer.write(8, {"weight": weight}, {"at": 8})
+        assert (tmp_path / "step-4").exists()  # the one before is whole when the next begins
+    assert steps_on_disk(tmp_path) == [4, 8]
+    step, tensors, state = load_latest(tmp_path)
+    assert (step, state) == (8, {"at": 8})
+    shutil.rmtree(tmp_path / "step-8")
+    step, tensors, state = load_latest(tmp_path)
+    assert (step, state) == (4, {"at": 4})
+    assert torch.equal(tensors["weight"], given)
+
+
+@pytest.mark.parametrize("when", ["at the next write", "while training", "at the end"])
+def test_what_cannot_be_written_behind_is_told(tmp_path, when):
+    (tmp_path / "file").write_text("")
+    writer = Writer(tmp_path / "file", 2)
+    writer.write(4, {"weight": torch.ones(3)}, {})
+    with pytest.raises(BrimfulError, match="cannot write"):  # noqa: PT012
+        if when == "at the next write":
+            writer.write(8, {"weight": torch.ones(3)}, {})
+        elif when == "at the end":
+            writer.__exit__()
+        else:
+            for _ in range(3000):
+                writer.check()
+                time.sleep(0.01)
+    writer.finish()  # it is told once

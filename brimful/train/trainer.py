@@ -104,7 +104,7 @@ class Trainer:
         if self._keeps_gradients:
             gradient_buffers(self.parameters.values())
         self.directory = directory
-        self.checkpoints = directory / "checkpoints"
+        self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.step = 0
         self.totals = Totals()
@@ -137,7 +137,7 @@ class Trainer:
             device=self.runtime.device,
             depth=config.prefetch,
         )
-        with shown as advance, closing(updates), stop_request() as request:
+        with shown as advance, closing(updates), self.checkpoints, stop_request() as request:
             started = time.perf_counter()
             for update in updates:
                 asked = self._update(update, window, request.number)
@@ -157,6 +157,7 @@ class Trainer:
                     if window.updates:
                         self._means(window)  # raises, so that no checkpoint holds a NaN
                     self.save()
+                self.checkpoints.check()
                 if asked and not last:
                     raise request.error(self.step, self.directory if config.checkpoint_every else None)
                 started = time.perf_counter()
@@ -247,7 +248,7 @@ class Trainer:
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def save(self) -> None:
-        """Write a checkpoint: weights, optimizer states, and where the data stands."""
+        """Begin to write a checkpoint: weights, optimizer states, and where the data stands."""
         if self.world.is_main:
             tensors: dict[str, torch.Tensor] = {}
             for name, parameter in self.trained.named_parameters():
@@ -260,21 +261,20 @@ class Trainer:
                 "cursor": self.cursor,
                 "totals": asdict(self.totals),
             }
-            checkpoint.save(self.checkpoints, self.step, tensors, state, self.config.keep_checkpoints)
-        self.world.barrier()
+            self.checkpoints.write(self.step, tensors, state)
 
     def _optimizer_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         return next((o.state[parameter] for o in self.optimizers if parameter in o.state), {})
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; false if there is none and training starts over."""
-        found = checkpoint.load_latest(self.checkpoints)
+        found = checkpoint.load_latest(self.checkpoints.directory)
         if found is None:
             return False
         self.step, tensors, state = found
         if state["identity"] != self.identity:
             raise BrimfulError(
-                f"{self.checkpoints} was made with another configuration or data; start a new run"
+                f"{self.checkpoints.directory} was made with another configuration or data; start a new run"
             )
         self.cursor, self.totals = state["cursor"], Totals(**state["totals"])
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
