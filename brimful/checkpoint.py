@@ -35,7 +35,7 @@ def save(
 
 
 class Writer:
-    """Writes checkpoints in a thread while training goes on, one at a time. A context, which ends when all are
+    """Writes checkpoints in a thread while training goes on, one at a time. A context that ends when all are
     written.
 
     The caller waits for a copy of the tensors in memory only, which is held until they are written.
