@@ -59,7 +59,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds."""
+    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note."""
     if console.is_terminal:
         with _bar() as bar:
             task = bar.add_task(title, total=total, note="")
@@ -72,15 +72,18 @@ def progress(title: str, total: int) -> Iterator[Advance]:
             yield advance
         return
     started = shown = time.monotonic()
-    done = 0
+    done, latest = 0, ""
 
     def advance_line(steps: int = 1, note: str = "") -> None:
-        nonlocal shown, done
+        nonlocal shown, done, latest
         done += steps
+        latest = note or latest
         now = time.monotonic()
-        if now - shown >= SECONDS_BETWEEN_LINES:
+        if now - shown >= SECONDS_BETWEEN_LINES and done:
             shown = now
-            print(f"{title}: {done:,} of {total:,}, {now - started:.0f} s {note}".rstrip(), file=sys.stderr)
+            left = (now - started) * (total - done) / done
+            times = f"{now - started:.0f} s, {left:.0f} s left"
+            print(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip(), file=sys.stderr)
 
     yield advance_line
     print(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s", file=sys.stderr)

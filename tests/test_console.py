@@ -22,12 +22,12 @@ def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     with progress("train", 2000) as advance:
         for _ in range(25):
             now += 1.0
-            advance(80, "[loss] 3")
+            advance(80, f"[loss] {now:.0f}" if now % 4 == 0 else "")
     out, err = capsys.readouterr()
     assert not out
     assert err.splitlines() == [
-        "train: 800 of 2,000, 10 s [loss] 3",
-        "train: 1,600 of 2,000, 20 s [loss] 3",
+        "train: 800 of 2,000, 10 s, 15 s left [loss] 8",
+        "train: 1,600 of 2,000, 20 s, 5 s left [loss] 20",
         "train: 2,000 of 2,000 in 25.0 s",
     ]
 

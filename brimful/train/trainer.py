@@ -233,7 +233,9 @@ class Trainer:
                 **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
             )
         shown = ", ".join(f"{term} {value:.3f}" for term, value in losses.items())
-        return f"loss: {shown}; {self.totals.tokens_per_second:,.0f} tokens/s"
+        rate, fill = self.optimizers[0].param_groups[0]["lr"], window.totals.fill
+        speed = f"{self.totals.tokens_per_second:,.0f} tokens/s"
+        return f"loss: {shown}; rate {rate:.2e}; {speed}, {fill:.1%} of slots real"
 
     def evaluate(self) -> dict[str, float]:
         """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
