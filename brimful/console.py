@@ -59,7 +59,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line with the last note every ten seconds."""
+    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds: the last note."""
     if console.is_terminal:
         with _bar() as bar:
             task = bar.add_task(title, total=total, note="")
