@@ -381,10 +381,10 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
     stopped = trainer_of(tmp_path / "stopped", seed, **settings)
     update = stopped._update
 
-    def until_killed(batches, window):
+    def until_killed(*arguments):
         if stopped.step == 7:
             raise KilledError
-        update(batches, window)
+        return update(*arguments)
 
     stopped._update = until_killed
     with pytest.raises(KilledError):
