@@ -66,9 +66,7 @@ def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None
 
 @pytest.mark.skipif(importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_short_demo_leaves_all_that_it_promises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     show_result(demo(out=str(out), max_reviews=150, pretrain_steps=3))
     assert "if padded to 128. Pretraining:" in capsys.readouterr().out
