@@ -116,7 +116,7 @@ phases:
 
 
 def published_rate(update: int, updates: int, peak: float, warmup: float) -> tuple[float, float]:
-    """The two branches of PolyWarmUpScheduler (NVIDIA/DeepLearningExamples, PyTorch/LanguageModeling/BERT)."""
+    """Both branches of NVIDIA's PolyWarmUpScheduler (DeepLearningExamples, PyTorch/LanguageModeling/BERT)."""
     progress = update / updates
     return peak * progress / warmup, peak * (1 - progress) ** 0.5
 
