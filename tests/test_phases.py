@@ -79,9 +79,10 @@ def watch(trainer: Trainer, look: Callable[[Update], None]) -> None:
     """Have `look` called after each update."""
     make = trainer._update
 
-    def and_look(update: Update, *arguments) -> None:
-        make(update, *arguments)
+    def and_look(update: Update, *arguments) -> bool:
+        asked = make(update, *arguments)
         look(update)
+        return asked
 
     trainer._update = and_look  # type: ignore[method-assign]
 
