@@ -76,7 +76,10 @@ def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_verb(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # one column of options
     assert main([verb, "--help"]) == 0
     out, err = capsys.readouterr()
     assert not err

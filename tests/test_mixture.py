@@ -113,7 +113,7 @@ def test_phases_on_a_command_line() -> None:
     "data", ["a", ["a:3", "b"], [{"path": "a", "weight": 3}, "b"], [{"path": "x", "name": "y"}]]
 )
 def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
-    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "update_size": 8}]
+    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "update_size": 8, "learning_rate": 1e-4}]
     config = build(PretrainConfig, {"data": data, "phases": phases})
     write_yaml(tmp_path / "config.yaml", config)
     again = build(PretrainConfig, read_yaml(tmp_path / "config.yaml"))
@@ -123,7 +123,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         == config.phases
         == (
             PhaseConfig(steps=600, max_length=64),
-            PhaseConfig(steps=400, update_size=8),
+            PhaseConfig(steps=400, update_size=8, learning_rate=1e-4),
         )
     )
 
@@ -144,6 +144,22 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
             {"phases": [{"steps": 1000, "update_size": 3}], "unpacked_batch_size": 9},
             "unpacked_batch_size and phases.update_size both",
         ),
+        ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
+        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: it is a share"),
+        ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
+        ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
+        (
+            {"phases": [{"steps": 1000, "learning_rate": 1.0}], "optimizer": {"learning_rate": 0.0}},
+            "optimizer.learning_rate is 0",
+        ),
+        (
+            {"phases": [{"steps": 500}, {"steps": 500, "warmup": 0.2}], "trainer": {"hours": 2.0}},
+            "trainer.hours cannot be shared out among phases",
+        ),
+        ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a share"),
+        ({"trainer": {"hours": 2.0, "deterministic": True}}, "leave out trainer.deterministic"),
+        ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),
+        ({"trainer": {"hours": float("nan")}}, "trainer.hours is nan"),
         ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
         ({"sequences_per_update": 9, "unpacked_batch_size": 8}, "give one of them"),
         ({"sequences_per_update": 0}, "at least 1"),

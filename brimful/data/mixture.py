@@ -1,5 +1,6 @@
 """What pretraining is told of its data: which folders, in which shares, and how lengths change in a run."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from brimful.config import require_positive
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenization.tokenizer import load, tokenizer_hash
 from brimful.errors import BrimfulError
+from brimful.optim.schedule import require_warmup
 
 _LARGEST_WEIGHT = 1e15
 """So that no sum or quotient of weights and tokens leaves the range of float64, nor of its digits."""
@@ -37,7 +39,11 @@ class DataSource:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseConfig:
-    """A part of a run; what is not said here is as in the whole run."""
+    """A part of a run; what is not said here is as in the whole run.
+
+    The learning rate goes on through phases as if they were one, until one names a rate or a warm-up of its
+    own: there the schedule starts anew.
+    """
 
     steps: int
     """Its updates."""
@@ -45,14 +51,22 @@ class PhaseConfig:
     """The most tokens in a sequence, in the blocks that begin in this phase."""
     update_size: int | None = None
     """Rows that one update sees; or sequences, where the run has sequences_per_update."""
+    learning_rate: float | None = None
+    """Peak rate from here on, in place of optimizer.learning_rate; Muon's rate changes in proportion."""
+    warmup: float | None = None
+    """Over which the rate rises to it: a share of the updates that share this rate, or their number."""
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", group="phases.")
         if self.update_size is not None:
             require_positive(self, "update_size", group="phases.")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise BrimfulError(f"phases.learning_rate is {self.learning_rate}: it must be above 0")
+        if self.warmup is not None:
+            require_warmup(self.warmup, "phases.warmup")
 
     def __str__(self) -> str:
-        """As `parse_phase` reads it."""
+        """As `parse_phase` reads it, which knows no rates."""
         numbers = (self.steps, self.max_length, self.update_size)
         return ":".join("" if number is None else str(number) for number in numbers).rstrip(":")
 

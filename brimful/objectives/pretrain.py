@@ -24,7 +24,7 @@ from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
-from brimful.objectives.pretrain_config import PretrainConfig
+from brimful.objectives.pretrain_config import PretrainConfig, schedule_cycles
 from brimful.objectives.pretrain_data import (
     longest_sequence,
     make_sources,
@@ -104,6 +104,8 @@ def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -
                 " and no block seems to begin in this phase"
             )
         read, max_length = read + blocks, longest
+    if config.trainer.hours:
+        say(f"at the latest after {config.trainer.hours:g} hours of training the run ends, wherever it is")
     for source, blocks in zip(sources, read, strict=True):
         epochs = blocks / source.blocks[max_length].count
         say(f"{source.name}: {epochs:.3g} epochs of {source.corpus.tokens:,} tokens")
@@ -223,6 +225,7 @@ def _train(
         config=config.trainer,
         optimizer=config.optimizer,
         schedule=config.schedule,
+        cycles=schedule_cycles(config),
         seed=config.seed,
         identity=config_hash(
             [

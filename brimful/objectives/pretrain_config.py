@@ -13,7 +13,7 @@ from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.objectives.masked_lm import LossMean
 from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
+from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep
 from brimful.precision.policy import Precision
 from brimful.train.trainer import TrainerConfig
@@ -77,7 +77,8 @@ class PretrainConfig:
     """The most tokens of each source's validation documents that an evaluation reads; 0 = no evaluation."""
     phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()
     """Parts of the run, one after the other: updates, packing.max_length, and rows (or sequences) an update.
-    Their steps add up to trainer.steps. In a --config file, steps, max_length and update_size of each."""
+    Their steps add up to trainer.steps. In a --config file, steps, max_length and update_size of each, and
+    learning_rate and warmup, with which the schedule starts anew."""
     verify_data: bool = True
     """Read every byte of the data before a new run, to check it."""
     sequences: SequencesConfig = SequencesConfig()
@@ -123,6 +124,7 @@ class PretrainConfig:
                 f"the steps of phases add up to {steps}, and trainer.steps is {self.trainer.steps}:"
                 " make them equal"
             )
+        Schedule(self.schedule, schedule_cycles(self), self.trainer.hours)  # checks it
 
     def _check_updates(self) -> None:
         """There is one way to say how large an update is."""
@@ -150,3 +152,25 @@ class PretrainConfig:
                     f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide the rows of an update"
                     f" ({rows})"
                 )
+
+
+def schedule_cycles(config: PretrainConfig) -> list[Cycle]:
+    """The parts of the run that have a schedule each: one, and one more for each phase that starts it anew.
+
+    Raises:
+        BrimfulError: a phase names a rate, and that of the run, which others are measured by, is 0.
+    """
+    cycles: list[Cycle] = []
+    for phase in config.phases or [PhaseConfig(steps=config.trainer.steps)]:
+        if cycles and phase.learning_rate is None and phase.warmup is None:
+            cycles[-1] = replace(cycles[-1], steps=cycles[-1].steps + phase.steps)
+            continue
+        peak = 1.0
+        if phase.learning_rate is not None:
+            if not config.optimizer.learning_rate:
+                raise BrimfulError(
+                    "optimizer.learning_rate is 0 and phases.learning_rate is not: give the highest to both"
+                )
+            peak = phase.learning_rate / config.optimizer.learning_rate
+        cycles.append(Cycle(phase.steps, peak, phase.warmup))
+    return cycles

@@ -1,32 +1,147 @@
-"""Learning-rate schedules: pure functions of the update's number."""
+"""Learning-rate schedules: pure functions of an update's number and, where hours are limited, of seconds."""
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from brimful.errors import BrimfulError
 
 
+def require_warmup(value: float, name: str) -> None:
+    """Refuse a warm-up that is neither a share nor a number of updates.
+
+    Raises:
+        BrimfulError: it is negative, not finite, or above 1 and no whole number.
+    """
+    if not (0 <= value < 1 or (1 <= value < math.inf and value == int(value))):
+        raise BrimfulError(
+            f"{name} is {value:g}: it is a share, at least 0 and below 1, or a whole number of updates"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How the learning rate moves over a run."""
+    """How the learning rate moves over a run, or over each phase that has a rate of its own."""
 
-    shape: Literal["linear", "cosine", "constant"] = "linear"
-    """What follows the warm-up: a straight line or half a cosine down to zero, or nothing."""
+    shape: Literal["linear", "polynomial", "cosine", "constant", "wsd"] = "linear"
+    """What follows the warm-up: a straight line down to zero, a power of it, half a cosine, nothing; or wsd
+    (warmup-stable-decay): nothing until the last updates, over which the rate falls by 1 - sqrt."""
     warmup: float = 0.1
-    """Share of the updates over which the rate rises from zero to its peak."""
+    """Over which the rate rises from zero to its peak: below 1 a share of the updates, else their number."""
+    power: float = 0.5
+    """Of polynomial."""
+    decay: float = 0.2
+    """Share of the updates, at the end, over which wsd decays."""
+    decay_from: Literal["warmup", "start"] = "warmup"
+    """Where linear, polynomial and cosine begin to fall: at the end of the warm-up, from the peak; or at the
+    first update, hidden by the warm-up, after which the rate drops (BERT's and NVIDIA's code)."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < 1:
-            raise BrimfulError(f"schedule.warmup is {self.warmup}: it is a share, at least 0 and below 1")
+        require_warmup(self.warmup, "schedule.warmup")
+        if not 0 < self.power < math.inf:
+            raise BrimfulError(f"schedule.power is {self.power}: it must be above 0")
+        if not 0 < self.decay <= 1:
+            raise BrimfulError(f"schedule.decay is {self.decay}: it is a share, above 0 and at most 1")
 
 
-def learning_rate_factor(config: ScheduleConfig, step: int, steps: int) -> float:
-    """The factor on the peak rate for update `step` (0-based) of `steps`; the first is above zero."""
-    warmup = round(config.warmup * steps)
-    if step < warmup:
-        return (step + 1) / warmup
-    if config.shape == "constant":
-        return 1.0
-    left = (steps - step) / max(1, steps - warmup)
-    return left if config.shape == "linear" else 0.5 * (1 - math.cos(math.pi * left))
+@dataclass(frozen=True)
+class Cycle:
+    """A part of a run over which the schedule goes once from its warm-up to its end.
+
+    Attributes:
+        steps: its updates.
+        peak: its highest rate, as a factor on that of the run.
+        warmup: as in the schedule, whose own it is where this is None.
+    """
+
+    steps: int
+    peak: float = 1.0
+    warmup: float | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rate of each update of a run.
+
+    Attributes:
+        config: the shape.
+        cycles: the parts of the run, one after the other.
+        hours: of training, after which the run ends before its last update; 0 = no limit.
+
+    Raises:
+        BrimfulError: a warm-up is as long as its cycle, or leaves wsd no room to decay; or hours are limited
+            and there are several cycles or a warm-up of so many updates, which only updates can measure.
+    """
+
+    config: ScheduleConfig
+    cycles: Sequence[Cycle]
+    hours: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.hours and len(self.cycles) > 1:
+            raise BrimfulError(
+                "trainer.hours cannot be shared out among phases with a learning_rate or warmup of their own:"
+                " give one or the other"
+            )
+        for cycle in self.cycles:
+            warmup = self._warmup(cycle)
+            if self.hours and warmup >= 1:
+                raise BrimfulError(
+                    f"schedule.warmup is {warmup:g} updates, and in trainer.hours nobody knows how many there"
+                    " will be: give a share"
+                )
+            if warmup >= cycle.steps:
+                raise BrimfulError(
+                    f"the warm-up takes {warmup:g} updates, and there are {cycle.steps}: make it shorter"
+                )
+            share = warmup / cycle.steps if warmup >= 1 else warmup
+            if self.config.shape == "wsd" and share + self.config.decay > 1 + 1e-9:
+                raise BrimfulError(
+                    f"the warm-up ({share:g} of the updates) and schedule.decay ({self.config.decay:g}) are"
+                    " more than the whole: make one smaller"
+                )
+
+    def _warmup(self, cycle: Cycle) -> float:
+        return self.config.warmup if cycle.warmup is None else cycle.warmup
+
+    def over(self, step: int, seconds: float = 0.0) -> bool:
+        """Whether the run ends after `step` updates and so many seconds of training."""
+        return step >= sum(cycle.steps for cycle in self.cycles) or 0 < self.hours <= seconds / 3600
+
+    def rate(self, step: int, seconds: float = 0.0) -> float:
+        """The factor on the peak rate for update `step` (0-based), which begins after `seconds` of training.
+
+        It is above zero as long as the run is not `over`. Where hours are limited, an update stands where its
+        share of the updates or the share of the time that is gone puts it, whichever is more.
+        """
+        ends = list(accumulate(cycle.steps for cycle in self.cycles))
+        number = bisect_right(ends, step)
+        cycle = self.cycles[number]
+        before = float(step - (ends[number] - cycle.steps))
+        after = before + 1
+        if self.hours:
+            clock = cycle.steps * seconds / (3600 * self.hours)
+            before, after = max(before, clock), max(after, clock)
+        return cycle.peak * self._factor(cycle, before, after)
+
+    def _factor(self, cycle: Cycle, before: float, after: float) -> float:
+        """Of the update that goes from `before` to `after`, both in updates since the cycle began."""
+        shape, steps, warmup = self.config.shape, cycle.steps, self._warmup(cycle)
+        if warmup < 1:
+            warmup *= steps
+        if after <= warmup:
+            return after / warmup
+        if shape == "constant":
+            return 1.0
+        falling = steps - warmup if self.config.decay_from == "warmup" else steps
+        if shape == "wsd":
+            falling = self.config.decay * steps
+        left = min(1.0, max(0.0, (steps - before) / falling))
+        if shape == "wsd":
+            return 1 - math.sqrt(1 - left)
+        if shape == "cosine":
+            return (1 - math.cos(math.pi * left)) / 2
+        return left**self.config.power if shape == "polynomial" else left

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
-from brimful.optim.schedule import ScheduleConfig, learning_rate_factor
+from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.train.compilation import Compile, gradient_buffers, loss_function, resolve_compile
 from brimful.train.determinism import deterministic
@@ -32,6 +33,9 @@ class TrainerConfig:
 
     steps: int = 1000
     """Number of updates."""
+    hours: float = 0.0
+    """Hours of training, start-up, evaluations and checkpoints not counted, after which the run ends if its
+    steps have not; the learning rate has decayed by then, whatever the speed. 0 = no limit."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 = no clipping."""
     log_every: int = 10
@@ -53,9 +57,14 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", "log_every", "keep_checkpoints", group="trainer.")
-        for name in ("clip", "evaluate_every", "checkpoint_every", "prefetch"):
+        for name in ("hours", "clip", "evaluate_every", "checkpoint_every", "prefetch"):
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
+        if self.hours and self.deterministic:
+            raise BrimfulError(
+                "trainer.hours lets the clock decide, so the same command gives other bits each time:"
+                " leave out trainer.deterministic"
+            )
 
 
 class Trainer:
@@ -63,6 +72,7 @@ class Trainer:
 
     Args:
         directory: where metrics.jsonl and checkpoints/ go.
+        cycles: the parts of the run that have a schedule each; by default one.
         seed: decides dropout; data randomness is the stream's own.
         identity: a hash of all that decides the run; a checkpoint of another is refused.
     """
@@ -78,6 +88,7 @@ class Trainer:
         config: TrainerConfig,
         optimizer: OptimizerConfig,
         schedule: ScheduleConfig,
+        cycles: Sequence[Cycle] = (),
         seed: int,
         identity: str = "",
     ) -> None:
@@ -87,7 +98,7 @@ class Trainer:
         self.runtime = runtime
         self.world = runtime.world
         self.config = config
-        self.schedule = schedule
+        self.schedule = Schedule(schedule, cycles or [Cycle(config.steps)], config.hours)
         self.seed = seed
         self.identity = identity
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
@@ -122,7 +133,7 @@ class Trainer:
 
     def _run(self, title: str) -> dict[str, float]:
         config = self.config
-        complete = self.step == config.steps
+        complete = self.schedule.over(self.step, self.totals.seconds)
         if self.world.is_main:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.metrics.rewind(self.step)
@@ -132,7 +143,7 @@ class Trainer:
         updates = prefetch(
             self.stream,
             self.cursor,
-            config.steps - self.step,
+            0 if complete else config.steps - self.step,
             weigh=self.objective.weights,
             device=self.runtime.device,
             depth=config.prefetch,
@@ -143,10 +154,10 @@ class Trainer:
                 asked = self._update(update, window, request.number)
                 self.cursor = update.cursor
                 self.step += 1
-                last = self.step == config.steps
                 spent = time.perf_counter() - started
                 self.totals.seconds += spent
                 window.totals.seconds += spent
+                last = self._is_over()
                 note = ""
                 if self.step % config.log_every == 0 or last:
                     note = self._log(window)
@@ -162,7 +173,15 @@ class Trainer:
                     raise request.error(self.step, self.directory if config.checkpoint_every else None)
                 started = time.perf_counter()
                 advance(1, note)
+                if last:
+                    break
         return self._figures() if complete else figures
+
+    def _is_over(self) -> bool:
+        """Whether this was the last update. Where the clock decides, it is the main rank's, for all ranks."""
+        if self.config.hours:
+            (self.totals.seconds,) = self.world.sum([self.totals.seconds if self.world.is_main else 0.0])
+        return self.schedule.over(self.step, self.totals.seconds)
 
     def _update(self, update: Update, window: Window, request: int) -> bool:
         """One optimizer step on the mean loss over all micro-batches of all ranks.
@@ -187,7 +206,7 @@ class Trainer:
             window.add(means)
         self.world.sum_gradients(self.parameters.values())
         window.norm = self._clip()
-        self.learning_rate = learning_rate_factor(self.schedule, self.step, self.config.steps)
+        self.learning_rate = self.schedule.rate(self.step, self.totals.seconds)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * self.learning_rate

@@ -141,6 +141,41 @@ def test_what_will_not_be_learned_is_said(chained: Path, tmp_path: Path, call: C
         assert said in answer.error
 
 
+def test_phases_with_rates_of_their_own_go_on_after_a_kill(chained: Path, tmp_path: Path):
+    first = {"steps": 5, "max_length": 32, "warmup": 0.4}
+    second = {"steps": 7, "learning_rate": 4e-4, "warmup": 2.0}
+    schedule = {"shape": "polynomial", "decay_from": "start"}
+    recipe = {"phases": [first, second], "schedule": schedule, "optimizer": {"learning_rate": 6e-4}}
+    config = tmp_path / "recipe.yaml"
+    config.write_text(yaml.safe_dump(recipe | {"data": str(chained)}))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run("pretrain", "--config", config, "--out", whole, *TWELVE)
+    process = start(command("pretrain", "--config", config, "--out", killed, *TWELVE))
+    kill_when(process, killed / "checkpoints" / "step-4")
+    run("pretrain", "--resume", killed)
+    assert sha256(killed / WEIGHTS) == sha256(whole / WEIGHTS)
+    assert steps_and_losses(killed) == steps_and_losses(whole)
+    rates = [line["learning_rate"] for line in read_metrics(whole / "metrics.jsonl") if "loss.mlm" in line]
+    expected = [6e-4 * rate for rate in (1 / 2, 1, 0.6**0.5, 0.4**0.5, 0.2**0.5)]
+    expected += [4e-4 * rate for rate in (1 / 2, 1, *((left / 7) ** 0.5 for left in range(5, 0, -1)))]
+    assert rates == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_run_ends_with_its_hours(chained: Path, tmp_path: Path, call: Call):
+    out, hours = tmp_path / "run", 2 / 3600
+    limit = ("--trainer.steps", 100_000, "--trainer.hours", hours)
+    answer = call("pretrain", "--data", chained, "--out", out, *TWELVE, *limit)
+    assert "at the latest after 0.000555556 hours of training the run ends" in answer.error
+    summary = answer.value
+    *lines, last = read_metrics(out / "metrics.jsonl")
+    assert 1 <= summary["steps"] == len(lines) < 100_000
+    before = [0.0, *(line["seconds"] for line in lines)][-2]
+    assert before < 3600 * hours <= summary["seconds"] == lines[-1]["seconds"]
+    assert "validation.loss" in last
+    assert (out / "checkpoints" / f"step-{summary['steps']}").is_dir()
+    assert "is complete" in call("pretrain", "--resume", out).message
+
+
 def test_no_validation_is_asked_for(chained: Path, tmp_path: Path, call: Call):
     out = tmp_path / "run"
     answer = call("pretrain", "--data", chained, "--out", out, *TWELVE, "--validation-tokens", 0)
