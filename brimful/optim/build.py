@@ -1,44 +1,54 @@
 """Parameters -> optimizers: which parameter is treated how."""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import nn
 
 from brimful.errors import BrimfulError
+from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
+from brimful.optim.pull import pull_to_start
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """The optimizer and its constants."""
 
-    name: Literal["adamw", "muon"] = "adamw"
-    """AdamW for all, or Muon for the matrices inside the layers and AdamW for the rest."""
+    name: Literal["adamw", "lamb", "muon"] = "adamw"
+    """AdamW or LAMB for all, or Muon for the matrices inside the layers and AdamW for the rest."""
     learning_rate: float = 1e-3
-    """Peak rate of AdamW."""
+    """Peak rate of AdamW or LAMB."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon."""
     weight_decay: float = 0.01
     """Decoupled weight decay on matrices; vectors (biases, norms) have none."""
     beta1: float = 0.9
-    """AdamW's decay of the first moment."""
+    """Decay of AdamW's or LAMB's first moment."""
     beta2: float = 0.98
-    """AdamW's decay of the second moment."""
+    """Decay of AdamW's or LAMB's second moment; NVIDIA's LAMB recipe has 0.999."""
     epsilon: float = 1e-8
-    """AdamW's term against division by zero."""
+    """AdamW's or LAMB's term against division by zero; NVIDIA's LAMB recipe has 1e-6."""
+    ema: float = 0.0
+    """Decay of an exponential moving average of the weights, which is evaluated and exported then; 0 = no
+    average."""
+    pull: float = 0.0
+    """Strength of a decay to the starting weights, against forgetting, on vectors too; 0 = none. For it alone
+    set weight_decay to 0."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "muon_learning_rate", "weight_decay"):
+        for name in ("learning_rate", "muon_learning_rate", "weight_decay", "pull"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BrimfulError(
                     f"optimizer.{name} is {getattr(self, name)}: it must be a number that is not negative"
                 )
         if not 0 < self.epsilon < math.inf:  # with 0, what had no gradient yet becomes 0 / 0
             raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise BrimfulError(
                     f"optimizer.{name} is {getattr(self, name)}: it must be at least 0 and below 1"
@@ -53,29 +63,35 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run. Each group's peak rate is under "peak"; the trainer sets "lr" from it.
 
+    With `config.pull` they pull to the weights that the parameters have now. `config.ema` is the trainer's.
+
     Args:
         parameters: all trainable parameters by name.
         fused_blocks: the matrices inside the layers by name, and into how many logical matrices (along
-            rows) each splits: 3 for a fused QKV weight.
+            rows) each splits: 3 for a fused QKV weight. Other matrices are one each.
         muon_dtype: what Muon's iteration computes in.
     """
     on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()
-
-    def group(chosen: list[nn.Parameter], decay: float) -> dict:
-        return {"params": chosen, "weight_decay": decay, "peak": config.learning_rate}
-
-    rest = [p for name, p in parameters.items() if name not in on_muon]
-    groups = [
-        group([p for p in rest if p.ndim >= 2], config.weight_decay),
-        group([p for p in rest if p.ndim < 2], 0.0),
-    ]
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in parameters.items():
+        if name not in on_muon:
+            blocks = fused_blocks.get(name, 1) if config.name == "lamb" else 1
+            groups[blocks, parameter.ndim >= 2].append(parameter)
+    kind = Lamb if config.name == "lamb" else partial(torch.optim.AdamW, fused=True)
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(
-            [g for g in groups if g["params"]],
+        kind(
+            [
+                {
+                    "params": chosen,
+                    "blocks": blocks,
+                    "weight_decay": config.weight_decay if decays else 0.0,
+                    "peak": config.learning_rate,
+                }
+                for (blocks, decays), chosen in groups.items()
+            ],
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
-            fused=True,
         )
     ]
     if on_muon:
@@ -92,4 +108,7 @@ def build_optimizers(
                 iteration_dtype=muon_dtype,
             )
         )
+    if config.pull:
+        for optimizer in optimizers:
+            pull_to_start(optimizer, config.pull)
     return optimizers
