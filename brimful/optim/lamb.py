@@ -73,7 +73,7 @@ def lamb_(
 
 def _norm(matrix: Tensor) -> float:
     """By rows, since on a CPU torch's norm of ten million float32 numbers misses 5e-4 of it."""
-    return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1)).item()
+    return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1), dtype=torch.float64).item()
 
 
 def _adamw(
