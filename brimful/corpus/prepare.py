@@ -53,6 +53,8 @@ class PrepareConfig:
     """The folder to write. Run again with more paths to add to it."""
     tokenizer: str = "train:8000"
     """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
+    extend: int = 0
+    """Add so many pieces that are frequent in the text to a given tokenizer; its own keep their ids."""
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT), byte-level BPE, or Unigram (SentencePiece)."""
     lowercase: bool = True
@@ -91,6 +93,8 @@ class PrepareConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "world")
+        if self.extend < 0:
+            raise BrimfulError(f"extend is {self.extend}: it must not be negative")
         if self.shard_tokens is not None:
             require_positive(self, "shard_tokens")
         if not self.document_seconds > 0:
@@ -165,6 +169,7 @@ def _settings(config: PrepareConfig) -> Settings:
         han=config.han,
         nfkc=config.clean.nfkc,
         max_documents=config.max_documents,
+        extend=config.extend,
     )
     return Settings(
         given={**given, "lexicon content": lexicon_hash, "segmenter": segmenter_name()},

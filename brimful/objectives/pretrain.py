@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 
 from brimful.config import build, config_hash, read_yaml, verb
@@ -20,23 +19,17 @@ from brimful.data.reader import SequenceReader
 from brimful.data.sources import Source
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.heads import PretrainingHead
 from brimful.nn.interop import save_model
+from brimful.objectives.initial import START, Initial, figures_at_start, initial_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.pretrain_config import PretrainConfig, schedule_cycles
-from brimful.objectives.pretrain_data import (
-    longest_sequence,
-    make_sources,
-    make_stream,
-    run_phases,
-    validation_batches,
-)
+from brimful.objectives.pretrain_data import make_sources, make_stream, run_phases, validation_batches
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve
 from brimful.storage import sweep
 from brimful.train.objective import Runtime
-from brimful.train.run import CONFIG, SUMMARY, check_new_run, finish_run, start_run
+from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
 from brimful.train.trainer import Trainer
 
 
@@ -49,7 +42,11 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
         if ranks.is_main:
             check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
         precision = resolve(config.precision, ranks.device)
-        return replace(config, data=parse_sources(config.data), precision=precision), out, False
+        config = replace(config, data=parse_sources(config.data), precision=precision)
+        if config.start_from is not None:
+            return replace(config, start_from=absolute(config.start_from)), out, False
+        model, architecture = config.model or "mini", config.architecture or "modern"
+        return replace(config, model=model, architecture=architecture), out, False
     if config != PretrainConfig(resume=config.resume, dry_run=config.dry_run):
         raise UsageError("--resume goes on with the run's own configuration and takes no other options")
     directory = Path(config.resume)
@@ -72,14 +69,20 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
         ) from error
 
 
-def _describe(config: PretrainConfig, sources: list[Source], encoder: Encoder) -> None:
+def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> None:
     """Say what a new run will do."""
-    parameters = sum(p.numel() for p in encoder.parameters())
+    parameters = sum(p.numel() for p in initial.encoder.parameters())
     documents = sum(source.corpus.documents for source in sources)
+    model = f"a {config.model} {config.architecture} encoder"
+    if config.start_from is not None:
+        pieces = counted(initial.new_pieces, "new piece")
+        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
     say(
-        f"pretraining a {config.model} {config.architecture} encoder ({parameters / 1e6:.1f} M parameters) on"
-        f" {documents:,} documents, betas {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
+        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents, betas"
+        f" {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
     )
+    for warning in initial.warnings:
+        warn(warning)
     read, max_length = np.zeros(len(sources)), 0
     for phase in run_phases(config):
         longest = phase.packing.max_length
@@ -177,26 +180,19 @@ def _train(
     corpus = next(iter(corpora.values()))
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
     reader = SequenceReader(tokenizer, config.masking)
-    torch.manual_seed(config.seed)
-    encoder = Encoder(
-        preset(
-            config.model,
-            config.architecture,
-            vocabulary_size=corpus.vocabulary_size,
-            max_length=longest_sequence(config),
-            pad_id=reader.special.pad,
-        )
-    )
-    encoder.tokenizer = tokenizer
+    initial = initial_model(config, tokenizer, directory / START if resuming else None)
+    encoder, head = initial.encoder, initial.head
     sources = make_sources(config, corpora, directory / "blocks", ahead=ranks.is_main)
     config = follow_unpacked(config, sources)
     if ranks.is_main and not resuming:
-        _describe(config, sources, encoder)
+        _describe(config, sources, initial)
     if dry_run:
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
     if ranks.is_main and not resuming:
         start_run(directory, config)
+        if config.start_from is not None:
+            save_model(directory / START, encoder, head)
     ranks.barrier()
 
     stream = make_stream(
@@ -212,10 +208,10 @@ def _train(
         for name, corpus in corpora.items()
     }
     objective: MaskedLM
-    if config.sequences.paired:
-        objective = MaskedLMAndPairs(PretrainingHead(encoder), held_out, config.loss_mean)
+    if isinstance(head, PretrainingHead):
+        objective = MaskedLMAndPairs(head, held_out, config.loss_mean)
     else:
-        objective = MaskedLM(MaskedLMHead(encoder), held_out, config.loss_mean)
+        objective = MaskedLM(head, held_out, config.loss_mean)
     trainer = Trainer(
         encoder,
         objective,
@@ -237,7 +233,7 @@ def _train(
     if resuming and not trainer.resume() and ranks.is_main:
         say("no usable checkpoint: starting over")
     with closing(stream):
-        figures = trainer.run("pretrain")
+        figures = trainer.run("pretrain", evaluate_first=config.start_from is not None)
     totals = trainer.totals
     summary = {
         "kind": "pretrain",
@@ -268,9 +264,11 @@ def _train(
         ],
     }
     if ranks.is_main:
-        save_model(directory / "encoder", encoder, objective.head)
-        for plans in ("blocks", "validation"):
-            shutil.rmtree(directory / plans, ignore_errors=True)
+        if config.start_from is not None and figures:
+            summary["validation_at_start"] = figures_at_start(directory / "metrics.jsonl")
+        save_model(directory / "encoder", encoder, head)
+        for needed_to_go_on in ("blocks", "validation", START):
+            shutil.rmtree(directory / needed_to_go_on, ignore_errors=True)
         finish_run(directory, summary)
     ranks.barrier()
     return summary

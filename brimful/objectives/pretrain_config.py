@@ -41,7 +41,7 @@ LARGEST_UPDATE = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
-    """Train an encoder from random weights on prepared shards."""
+    """Train an encoder on prepared shards, from random weights or from a trained model."""
 
     data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = None
     """Folder made by `brimful prepare`; or several, each with its share of the tokens: web:9 mine:1. In a
@@ -50,11 +50,15 @@ class PretrainConfig:
     """Run directory to create; the encoder ends up in RUN/encoder."""
     resume: str | None = None
     """Run directory of an interrupted run: go on with its own configuration."""
-    model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
-    """Size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024 (modern: 22x768, 28x1024)."""
-    architecture: Literal["modern", "bert", "prenorm"] = "modern"
-    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
-    BERT with pre-LN (Megatron-BERT)."""
+    start_from: str | None = None
+    """A trained model to go on from, encoder and masked-LM head: a finished run or a Hugging Face folder. The
+    data has its tokenizer, or one that extends it (prepare's --extend)."""
+    model: Literal["tiny", "mini", "small", "base", "large"] | None = None
+    """Size of a new model: tiny 2x128, mini 4x256, small 4x512, base 12x768, large 24x1024 (modern: 22x768,
+    28x1024). By default mini."""
+    architecture: Literal["modern", "bert", "prenorm"] | None = None
+    """Kind of a new model, by default modern. modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT
+    (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
     seed: int = 0
     """Decides weights, order, packing neighbours and masks."""
     rows_per_update: int = 4
@@ -97,7 +101,10 @@ class PretrainConfig:
             raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
         self._check_phases()
         self._check_updates()
-        if self.sequences.paired and self.architecture == "modern":
+        for name in ("model", "architecture"):
+            if self.start_from is not None and getattr(self, name) is not None:
+                raise BrimfulError(f"{name} is for a new model, and start_from has its own: leave out {name}")
+        if self.sequences.paired and self.start_from is None and self.architecture in (None, "modern"):
             raise BrimfulError(
                 f"sequences.kind={self.sequences.kind} needs token types, which modern has not:"
                 " choose architecture bert or prenorm"

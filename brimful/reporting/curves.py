@@ -58,8 +58,8 @@ class _Axis:
 
     def __init__(self, metrics: Metrics, kind: str) -> None:
         known = [(line["step"], line["tokens"]) for line in metrics if _has(line, "step", "tokens")]
-        self.steps = [step for step, _ in known]
-        self.tokens = [tokens for _, tokens in known]
+        self.steps = [0, *(step for step, _ in known)]
+        self.tokens = [0, *(tokens for _, tokens in known)]
         self.by_tokens = kind == "pretrain" and bool(known)
         self.label = "real tokens" if self.by_tokens else "updates"
 

@@ -121,22 +121,28 @@ class Trainer:
         self.totals = Totals()
         self.cursor = stream.start()
 
-    def run(self, title: str) -> dict[str, float]:
+    def run(self, title: str, *, evaluate_first: bool = False) -> dict[str, float]:
         """Train to the last step and evaluate; returns the objective's figures.
+
+        Args:
+            title: of the progress that is shown.
+            evaluate_first: whether to evaluate before the first update too.
 
         Raises:
             BrimfulError: the loss is not a finite number.
             StoppedError: a signal asked for it, on any rank; if the run has checkpoints, it has left one.
         """
         with deterministic(self.config.deterministic):
-            return self._run(title)
+            return self._run(title, evaluate_first)
 
-    def _run(self, title: str) -> dict[str, float]:
+    def _run(self, title: str, evaluate_first: bool) -> dict[str, float]:
         config = self.config
         complete = self.schedule.over(self.step, self.totals.seconds)
         if self.world.is_main:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self.metrics.rewind(self.step)
+            self.metrics.rewind(self.step or -1)
+        if evaluate_first and not self.step:
+            self.evaluate()
         shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
         window = Window()
         figures: dict[str, float] = {}

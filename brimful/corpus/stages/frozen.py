@@ -14,6 +14,7 @@ from brimful.console import say
 from brimful.corpus.stages.fates import read_fates
 from brimful.corpus.stages.plan import Plan
 from brimful.corpus.stages.text import TextPart
+from brimful.corpus.tokenization.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenization.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.tokenization.training import Han, Model, smallest_vocabulary, train, with_nfkc
 from brimful.errors import BrimfulError
@@ -37,15 +38,30 @@ class TokenizerChoice:
     han: Han
     nfkc: bool
     max_documents: int | None
+    extend: int
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is none yet: it is trained on the text."""
+        return self.tokenizer.startswith(TRAIN)
 
     def check(self) -> dict[str, Any]:
         """The settings that bind a folder to its tokenizer, the content of a given one included.
 
         Raises:
-            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded.
+            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded or extended.
         """
-        if not self.tokenizer.startswith(TRAIN):
-            return {"content": tokenizer_hash(self._given()), "nfkc": self.nfkc}
+        if not self.trained:
+            given = self._given()
+            settings = {"content": tokenizer_hash(given), "nfkc": self.nfkc}
+            if not self.extend:
+                return settings
+            require_extensible(given)
+            return settings | {"extend": self.extend, "max_documents": self.max_documents}
+        if self.extend:
+            raise BrimfulError(
+                f"extend adds pieces to a given tokenizer, not to tokenizer={self.tokenizer}: leave it out"
+            )
         size = self.tokenizer.removeprefix(TRAIN)
         smallest = smallest_vocabulary(self.model)
         if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
@@ -53,18 +69,27 @@ class TokenizerChoice:
                 f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000, "
                 f"with a SIZE from {smallest} to {LARGEST_VOCABULARY:,}"
             )
-        return asdict(self)
+        settings = asdict(self)
+        del settings["extend"]
+        return settings
 
     def _given(self) -> "Tokenizer":
         given = load(self.tokenizer, lowercase=self.lowercase)
         return with_nfkc(given) if self.nfkc else given
 
     def make(self, texts: Iterator[str]) -> "Tokenizer":
-        """Load it, or train it on these texts."""
-        if not self.tokenizer.startswith(TRAIN):
+        """Load it, and extend it by pieces of these texts; or train it on them."""
+        if self.trained:
+            size = int(self.tokenizer.removeprefix(TRAIN))
+            made = train(
+                texts, size, model=self.model, lowercase=self.lowercase, han=self.han, nfkc=self.nfkc
+            )
+        elif self.extend:
+            given = self._given()
+            size = given.get_vocab_size() + self.extend
+            made = extend(given, texts, self.extend)
+        else:
             return self._given()
-        size = int(self.tokenizer.removeprefix(TRAIN))
-        made = train(texts, size, model=self.model, lowercase=self.lowercase, han=self.han, nfkc=self.nfkc)
         if (reached := made.get_vocab_size()) < size:
             say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
         return made
@@ -107,22 +132,25 @@ def freeze(
         texts: the commit records of the text parts.
 
     Returns:
-        what training took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and `hash`.
+        what training or extending took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and
+        `hash`.
     """
     started = time.monotonic()
     names = [text["name"] for text in texts]
     characters = sum(text["characters"] for text in texts)
-    trained = choice.tokenizer.startswith(TRAIN)
-    if trained:
-        say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
-    tokenizer = choice.make(_sample(plan.directory, names, characters, SAMPLE_CHARACTERS))
+    reads = choice.trained or choice.extend
+    wanted = SAMPLE_CHARACTERS if choice.trained else MOST_CHARACTERS
+    if reads:
+        how = "training" if choice.trained else "extending"
+        say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
+    tokenizer = choice.make(_sample(plan.directory, names, characters, wanted))
     save(tokenizer, plan.directory)
     plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
     plan.save()
-    if not trained:
+    if not reads:
         return {}
     return {
-        "characters": min(characters, SAMPLE_CHARACTERS),
+        "characters": min(characters, wanted),
         "seconds": round(time.monotonic() - started, 2),
         "peak_memory_mb": peak_memory_mb("self"),
     }

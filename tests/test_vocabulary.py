@@ -1,0 +1,99 @@
+"""Larger vocabularies: what old ids score stays, new rows are means."""
+
+import pytest
+import torch
+import transformers
+from test_encoder import MODELS, random_row, run_peer, small
+
+from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.interop import save_model
+from brimful.nn.vocabulary import extend_vocabulary
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def model_of(name: str, kind: type[MaskedLMHead] = MaskedLMHead, **changes):
+    """In float64, with a bias that is not zero."""
+    encoder = small(name, layers=2, **changes).double().eval()
+    head = kind(encoder).double().eval()
+    torch.nn.init.normal_(head.bias)
+    return encoder, head
+
+
+@pytest.mark.parametrize("kind", [MaskedLMHead, PretrainingHead])
+@pytest.mark.parametrize("name", MODELS)
+def test_old_ids_score_as_before_and_new_ones_the_mean_of_theirs(name, kind):
+    encoder, head = model_of(name, kind)
+    size = encoder.config.vocabulary_size
+    spelled = {size: [5, 9, 9], size + 1: [40], size + 2: [], size + 80: [7, 8]}
+    known = list(range(size - 3))
+    larger, grown = extend_vocabulary(encoder, head, spelled, known)
+    assert type(grown) is kind
+    assert larger.config.vocabulary_size == size + 81
+    assert len(larger.embedding.weight) % 64 == 0
+    assert not larger.embedding.weight[size + 81 :].any()
+    assert not larger.training
+    assert not grown.training
+    batch = random_row([3, 60, 1, 128], pad=encoder.config.pad_id)
+    with torch.no_grad():
+        before, hidden = head(encoder(batch)), larger(batch)
+        after = grown(hidden)
+        # The same sums in another order, of matrices with more rows.
+        torch.testing.assert_close(after[:, :size], before, atol=1e-12, rtol=1e-12)
+        for index, parts in spelled.items():
+            wanted = before[:, parts or known].mean(1)
+            torch.testing.assert_close(after[:, index], wanted, atol=1e-11, rtol=1e-11)
+        if kind is PretrainingHead:
+            pair = head.pair(encoder(batch), batch)
+            torch.testing.assert_close(grown.pair(hidden, batch), pair, atol=1e-12, rtol=1e-12)
+
+
+def test_spare_rows_are_taken_first():
+    encoder, head = model_of("bert")
+    size = encoder.config.vocabulary_size
+    larger, grown = extend_vocabulary(encoder, head, {size - 2: [3, 4]}, range(size - 2))
+    assert larger.config == encoder.config
+    changed = (larger.word_embeddings != encoder.word_embeddings).any(1).nonzero().flatten().tolist()
+    assert changed == [size - 2]
+    torch.testing.assert_close(grown.bias[size - 2], head.bias[[3, 4]].mean())
+
+
+def test_without_a_head_the_encoder_alone_grows():
+    encoder, _ = model_of("modern")
+    size = encoder.config.vocabulary_size
+    larger, head = extend_vocabulary(encoder, None, {size: [3, 4]}, range(size))
+    assert head is None
+    torch.testing.assert_close(larger.word_embeddings[size], encoder.word_embeddings[[3, 4]].mean(0))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_reads_what_was_extended_tied_as_before(tmp_path, name):
+    """Its own resize of the unextended model, with the new rows written by hand, is the reference."""
+    encoder, head = model_of(name)
+    size = encoder.config.vocabulary_size
+    save_model(tmp_path / "before", encoder, head)
+    larger, grown = extend_vocabulary(encoder, head, {size: [5, 9], size + 1: [40, 41, 42]}, range(size))
+    save_model(tmp_path / "after", larger, grown)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "before", dtype=torch.float64
+    ).eval()
+    theirs.resize_token_embeddings(size + 2, mean_resizing=False)
+    weight, decoder = theirs.get_input_embeddings().weight, theirs.get_output_embeddings()
+    with torch.no_grad():
+        for tensor in (weight, decoder.bias):
+            tensor[size] = tensor[[5, 9]].mean(0)
+            tensor[size + 1] = tensor[[40, 41, 42]].mean(0)
+    ours = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "after", dtype=torch.float64).eval()
+    assert ours.get_input_embeddings().weight.data_ptr() == ours.get_output_embeddings().weight.data_ptr()
+    batch = random_row([30, 100], pad=encoder.config.pad_id)
+    batch.tokens[::7] = size
+    batch.tokens[3::7] = size + 1
+    with torch.no_grad():
+        wanted, real = run_peer(theirs, batch)
+        found, _ = run_peer(ours, batch)
+        torch.testing.assert_close(found.logits[real], wanted.logits[real], atol=1e-11, rtol=1e-11)
+        # Their rotary positions are float32.
+        torch.testing.assert_close(grown(larger(batch)), wanted.logits[real], atol=1e-5, rtol=1e-5)
