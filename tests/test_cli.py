@@ -102,8 +102,8 @@ def test_help_shows_types_defaults_and_explanations(
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out
     assert "--masking.rate FLOAT" in out
-    assert "--model {tiny,mini,small,base,large}" in out
-    assert "(default: mini)" in out
+    assert "--model {None,tiny,mini,small,base,large}" in out
+    assert "(default: words)" in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,11 @@
 """Larger vocabularies: what old ids score stays, new rows are means."""
 
+import math
+import random
+
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 from test_encoder import MODELS, random_row, run_peer, small
 
@@ -25,10 +29,10 @@ def model_of(name: str, kind: type[MaskedLMHead] = MaskedLMHead, **changes):
 
 @pytest.mark.parametrize("kind", [MaskedLMHead, PretrainingHead])
 @pytest.mark.parametrize("name", MODELS)
-def test_old_ids_score_as_before_and_new_ones_the_mean_of_theirs(name, kind):
+def test_old_ids_score_as_before_and_new_ones_the_mean_of_theirs_less_what_is_lent(name, kind):
     encoder, head = model_of(name, kind)
     size = encoder.config.vocabulary_size
-    spelled = {size: [5, 9, 9], size + 1: [40], size + 2: [], size + 80: [7, 8]}
+    spelled = {size: [5, 9, 9], size + 1: [40], size + 2: [], size + 3: [40, 41], size + 80: [7, 8]}
     known = list(range(size - 3))
     larger, grown = extend_vocabulary(encoder, head, spelled, known)
     assert type(grown) is kind
@@ -44,11 +48,32 @@ def test_old_ids_score_as_before_and_new_ones_the_mean_of_theirs(name, kind):
         # The same sums in another order, of matrices with more rows.
         torch.testing.assert_close(after[:, :size], before, atol=1e-12, rtol=1e-12)
         for index, parts in spelled.items():
-            wanted = before[:, parts or known].mean(1)
+            # 40 is lent to a whole piece, to half of another, and to the one that is made of all.
+            lent = 1.5 + 1 / len(known) if 40 in (parts or known) else 1
+            wanted = before[:, parts or known].mean(1) - math.log(lent)
             torch.testing.assert_close(after[:, index], wanted, atol=1e-11, rtol=1e-11)
         if kind is PretrainingHead:
             pair = head.pair(encoder(batch), batch)
             torch.testing.assert_close(grown.pair(hidden, batch), pair, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bert", "modern"])
+def test_new_pieces_never_outweigh_the_old_ones(name, seed):
+    """Whatever the hidden state, and though they are many and share their parts."""
+    draw = random.Random(seed)
+    encoder, head = model_of(name)
+    size = encoder.config.vocabulary_size
+    common = draw.sample(range(size), 4)
+    spelled = {
+        size + i: draw.choices(common, k=draw.randint(1, 3)) + draw.choices(range(size), k=draw.randint(0, 2))
+        for i in range(500)
+    }
+    _, grown = extend_vocabulary(encoder, head, spelled, range(size))
+    with torch.no_grad():
+        # Also transformed states at which a common piece is all but certain.
+        states = torch.cat([head.transform(encoder(random_row([100]))), 30 * encoder.word_embeddings[common]])
+        shares = F.linear(states, *grown.decoder).softmax(-1)[:, size:].sum(-1)
+    assert 1e-3 < shares.max() <= 0.5
 
 
 def test_spare_rows_are_taken_first():
@@ -58,7 +83,7 @@ def test_spare_rows_are_taken_first():
     assert larger.config == encoder.config
     changed = (larger.word_embeddings != encoder.word_embeddings).any(1).nonzero().flatten().tolist()
     assert changed == [size - 2]
-    torch.testing.assert_close(grown.bias[size - 2], head.bias[[3, 4]].mean())
+    torch.testing.assert_close(grown.bias[size - 2], head.bias[[3, 4]].mean())  # each is lent by half
 
 
 def test_without_a_head_the_encoder_alone_grows():

@@ -1,10 +1,12 @@
 """A larger vocabulary for a trained encoder.
 
-The embedding of a new piece is the mean over the old pieces that spell it, and so is its bias in the decoder,
-which is tied to the embeddings. So its logit is the mean of their logits, wherever it is read: by Jensen's
-inequality it takes at most as much from the softmax as they have on average, and needs no tuning. A piece
-that the old vocabulary cannot spell is the mean over all of it (Hewitt 2021, "Initializing New Word
-Embeddings for Pretrained Language Models").
+The embedding of a new piece is the mean over the old pieces that spell it, or over all where they cannot
+(Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). The decoder is tied to the
+embeddings, so with the mean of their biases too its logit would be the mean of their logits, wherever it is
+read; by Jensen's inequality it would take from the softmax at most what they have on average. But hundreds of
+pieces may share an old one. So the bias is lowered by the logarithm of how often the most shared of its old
+pieces is lent: then all new pieces together never outweigh the old ones, and no old loss rises by more than
+log 2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,25 +37,40 @@ def extend_vocabulary(
     size = max(encoder.config.vocabulary_size, max(spelled) + 1)
     larger = Encoder(replace(encoder.config, vocabulary_size=size)).to(encoder.embedding.weight)
     larger.tokenizer = encoder.tokenizer
-    weights = encoder.state_dict()
-    rows = _with_means(encoder.word_embeddings.detach(), size, spelled, known)
-    padding = larger.embedding.weight.detach()[size:]
-    larger.load_state_dict(weights | {"embedding.weight": torch.cat((rows, padding))})
+    means = _Means(spelled, known)
+    rows = torch.cat((means.extend(encoder.word_embeddings, size), larger.embedding.weight[size:])).detach()
+    larger.load_state_dict(encoder.state_dict() | {"embedding.weight": rows})
     if head is None:
         return larger.train(encoder.training), head
     grown = type(head)(larger).to(head.bias)
-    bias = _with_means(head.bias.detach(), size, spelled, known)
+    bias = means.extend(head.bias, size).detach()
+    bias[list(spelled)] -= means.lent().to(bias).clamp(min=1).log()
     grown.load_state_dict(head.state_dict() | {"bias": bias})
     return larger.train(encoder.training), grown.train(head.training)
 
 
-def _with_means(
-    values: Tensor, size: int, spelled: Mapping[int, Sequence[int]], known: Sequence[int]
-) -> Tensor:
-    """values (vocabulary, ...) -> (size, ...)."""
-    everything = values[torch.tensor(known, device=values.device)].mean(0)
-    grown = everything.expand(size, *values.shape[1:]).clone()
-    grown[: len(values)] = values
-    for index, parts in spelled.items():
-        grown[index] = values[list(parts)].mean(0) if parts else everything
-    return grown
+class _Means:
+    """Means over the parts of new pieces, or over all known pieces for those that have none."""
+
+    def __init__(self, spelled: Mapping[int, Sequence[int]], known: Sequence[int]) -> None:
+        self.parts = {index: list(ids) for index, ids in spelled.items()}
+        self.known = list(known)
+
+    def extend(self, values: Tensor, size: int) -> Tensor:
+        """values (vocabulary, ...) -> (size, ...)."""
+        grown = values.new_zeros(size, *values.shape[1:])
+        grown[: len(values)] = values
+        everything = values[self.known].mean(0)
+        for index, ids in self.parts.items():
+            grown[index] = values[ids].mean(0) if ids else everything
+        return grown
+
+    def lent(self) -> Tensor:
+        """float64 (new,): how often the most shared part of each is lent; one of n parts is lent 1/n."""
+        lent = torch.zeros(max(self.known) + 1, dtype=torch.float64)
+        lent[self.known] = sum(not ids for ids in self.parts.values()) / len(self.known)
+        for ids in self.parts.values():
+            for part in ids:
+                lent[part] += 1 / len(ids)
+        most = lent.max()
+        return torch.stack([lent[ids].max() if ids else most for ids in self.parts.values()])
