@@ -39,9 +39,10 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import autocast
 from brimful.train.compilation import gradient_buffers, lacks, loss_function, resolve_compile
+from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.trainer import Trainer
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")

@@ -149,7 +149,8 @@ from brimful.objectives.classification import Classification
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.train.objective import Runtime
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.config import TrainerConfig
+from brimful.train.trainer import Trainer
 
 precision, seed, folder, switch = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "on"
 torch.set_num_threads(2)

@@ -24,9 +24,10 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.storage import read_json
 from brimful.train import trainer as trainer_module
+from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")

@@ -20,9 +20,10 @@ from brimful.objectives.classification import Classification, judge
 from brimful.objectives.imitation import LayerDistillation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
+from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.objective import Objective, Runtime
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.trainer import Trainer
 
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 VOCABULARY, MAX_LENGTH = 60, 20

@@ -36,9 +36,10 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.table import encode, read_texts
+from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective, Runtime
 from brimful.train.run import CONFIG, absolute, check_new_run, finish_run, start_run
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,10 @@ from brimful.objectives.classification import (
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision, resolve
+from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from brimful.train.run import absolute, check_new_run, find_model, finish_run, start_run
-from brimful.train.trainer import Trainer, TrainerConfig
+from brimful.train.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)

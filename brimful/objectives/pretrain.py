@@ -24,7 +24,13 @@ from brimful.nn.interop import save_model
 from brimful.objectives.initial import START, Initial, figures_at_start, initial_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.pretrain_config import PretrainConfig, schedule_cycles
-from brimful.objectives.pretrain_data import make_sources, make_stream, run_phases, validation_batches
+from brimful.objectives.pretrain_data import (
+    longest_sequence,
+    make_sources,
+    make_stream,
+    run_phases,
+    validation_batches,
+)
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve
 from brimful.storage import sweep

@@ -16,7 +16,7 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep
 from brimful.precision.policy import Precision
-from brimful.train.trainer import TrainerConfig
+from brimful.train.config import TrainerConfig
 
 _SOURCES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
