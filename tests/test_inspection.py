@@ -361,7 +361,7 @@ def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.Capture
             if not sequence["words"]:
                 continue
             for place in sequence["places"]:
-                assert f"{place['path']}, record {place['record']}, tokens {place['begin']} to" in out
+                assert f"{place['path']}, record {place['record']}, tokens {place['begin']:,} to" in out
             for run in (run for word in sequence["words"] for run in word):
                 truth = run["text"].replace(" ", "␣")
                 if run["kind"] == "masked":

@@ -14,9 +14,10 @@ from brimful import storage
 from brimful.config import build, read_yaml, write_yaml
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import PackingConfig
-from brimful.data.mixture import DataSource, PhaseConfig, parse_phase, parse_source, parse_sources
+from brimful.data.mixture import DataSource, parse_source, parse_sources
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
+from brimful.objectives.phases import PhaseConfig, parse_phase
 from brimful.objectives.pretrain_config import PretrainConfig
 from brimful.objectives.pretrain_data import run_phases
 

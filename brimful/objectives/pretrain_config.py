@@ -8,10 +8,11 @@ import tyro
 from brimful.config import require_positive, require_seeds
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
-from brimful.data.mixture import DataSource, PhaseConfig, parse_phase, parse_sources
+from brimful.data.mixture import DataSource, parse_sources
 from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.objectives.masked_lm import LossMean
+from brimful.objectives.phases import PhaseConfig, parse_phase
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep

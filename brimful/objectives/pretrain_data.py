@@ -8,11 +8,12 @@ from brimful.console import warn
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.mixture import PhaseConfig, parse_sources
+from brimful.data.mixture import parse_sources
 from brimful.data.reader import Part, SequenceReader
 from brimful.data.rows import Phase, RowStream
 from brimful.data.sources import Source
 from brimful.errors import BrimfulError
+from brimful.objectives.phases import PhaseConfig
 from brimful.objectives.pretrain_config import PretrainConfig
 from brimful.randomness import derive_key
 from brimful.storage import sweep
