@@ -147,7 +147,7 @@ def test_the_gradient_of_all_parameters_together_is_clipped(seed, tmp_path, clip
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_evaluation_logging_and_checkpoints_do_not_change_training(seed, tmp_path, dropout, optimizer):
     settings = {"dropout": dropout, "optimizer": optimizer}
     plain = trainer_of(tmp_path / "plain", seed, **settings)
@@ -369,7 +369,7 @@ def without_times(path: Path) -> list[dict]:
     return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed, tmp_path, optimizer):
     settings = {"dropout": 0.1, "optimizer": optimizer, "held_out": examples_of(9, seed + 1), "log_every": 2}
     settings |= {"checkpoint_every": 4, "evaluate_every": 3}

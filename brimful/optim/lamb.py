@@ -2,8 +2,8 @@
 
 A matrix w becomes w - lr * |w| / |u| * u, where u = m / (sqrt(v) + epsilon) + weight_decay * w and the
 moments m and v are freed of their bias. |w| / |u|, the trust ratio, is 1 where either is zero. A fused weight
-is several matrices, each with its own ratio. Vectors (biases, norms) have none: theirs is AdamW's step. That
-is NVIDIA's recipe for BERT with vectors outside; the gradient's norm is the trainer's to clip.
+is several matrices, each with its own ratio. Vectors (biases, norms) have none: theirs is AdamW's step. So it
+is in NVIDIA's recipe for BERT. Clipping the whole gradient, which that does first, is left to the trainer.
 
 Floor: AdamW reads four numbers for each parameter (weight, gradient, moments) and writes three. |u| is known
 at the end of a matrix only, so u is written, and read again with w when w is written: ten moves to seven, or
@@ -23,10 +23,8 @@ class Block(NamedTuple):
 
     weight: Tensor
     gradient: Tensor
-    first: Tensor
-    """Moment."""
-    second: Tensor
-    """Moment."""
+    first_moment: Tensor
+    second_moment: Tensor
     step: Tensor
     """The number of this step, from 1: a float32."""
 
@@ -80,12 +78,12 @@ def _adamw(
     blocks: Iterable[Block], *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float = 0.0
 ) -> None:
     """AdamW's step; with lr 1 on what is -decay * w it leaves LAMB's update, -u."""
-    weights, gradients, first, second, steps = map(list, zip(*blocks, strict=True))
+    weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
     torch._fused_adamw_(
         weights,
         gradients,
-        first,
-        second,
+        first_moments,
+        second_moments,
         [],
         steps,
         lr=lr,
