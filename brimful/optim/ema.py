@@ -30,11 +30,15 @@ class WeightAverage:
         weights = [parameter.float() for parameter in self._parameters.values()]
         torch._foreach_lerp_(list(self._averages.values()), weights, weight)
 
+    def apply(self) -> None:
+        """Let the parameters be the averages from now on."""
+        self._set(self._averages.values())
+
     @contextmanager
     def swapped(self) -> Iterator[None]:
         """Within this context the parameters are the averages, in place; then they are what they were."""
         kept = [parameter.detach().clone() for parameter in self._parameters.values()]
-        self._set(self._averages.values())
+        self.apply()
         try:
             yield
         finally:

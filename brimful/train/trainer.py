@@ -16,6 +16,7 @@ from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.ema import WeightAverage
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.train.compilation import gradient_buffers, loss_function, resolve_compile
@@ -67,6 +68,7 @@ class Trainer:
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
         blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
         self.optimizers = build_optimizers(optimizer, self.parameters, blocks, runtime.dtype)
+        self.average = WeightAverage(self.parameters, optimizer.ema) if optimizer.ema else None
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
         self._loss = loss_function(objective.loss, encoder, runtime.device, compiled=compiled)
         if runtime.device.type == "cpu":
@@ -93,7 +95,10 @@ class Trainer:
             StoppedError: a signal asked for it, on any rank; if the run has checkpoints, it has left one.
         """
         with deterministic(self.config.deterministic):
-            return self._run(title, evaluate_first)
+            figures = self._run(title, evaluate_first)
+        if self.average:
+            self.average.apply()
+        return figures
 
     def _run(self, title: str, evaluate_first: bool) -> dict[str, float]:
         config = self.config
@@ -178,6 +183,8 @@ class Trainer:
                 group["lr"] = group["peak"] * self.learning_rate
             optimizer.step()
             optimizer.zero_grad(set_to_none=not self._keeps_gradients)
+        if self.average:
+            self.average.update(self.step + 1)
         window.updates += 1
         window.waited += update.waited
         for totals in (self.totals, window.totals):
@@ -231,11 +238,12 @@ class Trainer:
 
     def _figures(self) -> dict[str, float]:
         self.trained.eval()
-        with torch.inference_mode():
+        averaged = self.average.swapped() if self.average and self.step else nullcontext()
+        with averaged, torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def save(self) -> None:
-        """Begin to write a checkpoint: weights, optimizer states, and where the data stands."""
+        """Begin to write a checkpoint: weights, their average, optimizer states, where the data stands."""
         if self.world.is_main:
             tensors: dict[str, torch.Tensor] = {}
             for name, parameter in self.trained.named_parameters():
@@ -243,6 +251,8 @@ class Trainer:
             for name, parameter in self.parameters.items():
                 for key, value in self._optimizer_state(parameter).items():
                     tensors[f"optimizer.{name}.{key}"] = value
+            for name, value in (self.average.state_dict() if self.average else {}).items():
+                tensors[f"average.{name}"] = value
             state = {
                 "identity": self.identity,
                 "cursor": self.cursor,
@@ -275,6 +285,8 @@ class Trainer:
                 for key, value in tensors.items()
                 if key.startswith(prefix)
             }
+        if self.average:
+            self.average.load_state_dict({name: tensors[f"average.{name}"] for name in self.parameters})
         if self.world.is_main:
             say(f"resuming at step {self.step}")
         return True
