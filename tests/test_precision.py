@@ -10,18 +10,27 @@ from brimful.precision.policy import autocast, resolve
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-@pytest.mark.parametrize(("fast", "expected"), [(True, "bf16"), (False, "fp32")])
-def test_auto_is_what_the_device_does_fast(monkeypatch, fast, expected):
-    monkeypatch.setattr(policy, "has_fast_bf16", lambda device: fast)
-    assert resolve("auto", CPU) == expected
-    assert resolve("auto", CUDA) == expected
+@pytest.mark.parametrize(
+    ("bf16", "capability", "on_cpu", "on_cuda"),
+    [
+        (True, (8, 0), "bf16", "bf16"),
+        (False, (7, 5), "fp32", "fp16"),
+        (False, (7, 0), "fp32", "fp16"),
+        (False, (6, 1), "fp32", "fp32"),  # whose float16 is slow
+    ],
+)
+def test_auto_is_what_the_device_does_fast(monkeypatch, bf16, capability, on_cpu, on_cuda):
+    monkeypatch.setattr(policy, "has_fast_bf16", lambda device: bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert resolve("auto", CPU) == on_cpu
+    assert resolve("auto", CUDA) == on_cuda
 
 
 def test_auto_resolves_on_this_machine():
     assert resolve("auto", CPU) == ("bf16" if policy.has_fast_bf16(CPU) else "fp32")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_what_was_asked_for_is_kept_on_a_cpu(precision):
     assert resolve(precision, CPU) == precision
 
@@ -29,11 +38,16 @@ def test_what_was_asked_for_is_kept_on_a_cpu(precision):
 def test_bf16_on_a_gpu_without_it_says_what_to_do(monkeypatch):
     monkeypatch.setattr(policy, "has_fast_bf16", lambda device: False)
     assert resolve("fp32", CUDA) == "fp32"
-    with pytest.raises(BrimfulError, match="--precision fp32"):
+    with pytest.raises(BrimfulError, match="--precision fp16"):
         resolve("bf16", CUDA)
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_fp8_where_there_is_none_says_what_to_do():
+    with pytest.raises(BrimfulError, match=r"no fp8.*--precision bf16"):
+        resolve("fp8", CPU)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), policy.DTYPES.items())
 def test_products_have_the_format_and_weights_and_gradients_stay_float32(precision, dtype):
     linear = torch.nn.Linear(8, 8)
     with autocast(precision, CPU):

@@ -1,0 +1,48 @@
+"""Number formats for any PyTorch model, Brimful's or not. Names are resolved when first used (PEP 562)."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "AutomaticLossScaler": "brimful.precision.scaler",
+    "watch": "brimful.precision.watching",
+    "watch_modules": "brimful.precision.watching",
+    "RunningMean": "brimful.precision.running_mean",
+    "rank_factor": "brimful.precision.running_mean",
+    "NarrowWeights": "brimful.precision.narrow",
+    "round_stochastically": "brimful.precision.rounding",
+    "fp8_linear_layers": "brimful.precision.fp8",
+    "linear_fp8": "brimful.precision.fp8",
+    "supports_fp8": "brimful.precision.fp8",
+}
+
+__all__ = [  # noqa: RUF022 (the scaler first)
+    "AutomaticLossScaler",
+    "watch",
+    "watch_modules",
+    "RunningMean",
+    "rank_factor",
+    "NarrowWeights",
+    "round_stochastically",
+    "fp8_linear_layers",
+    "linear_fp8",
+    "supports_fp8",
+]
+
+if TYPE_CHECKING:
+    from brimful.precision.fp8 import fp8_linear_layers, linear_fp8, supports_fp8
+    from brimful.precision.narrow import NarrowWeights
+    from brimful.precision.rounding import round_stochastically
+    from brimful.precision.running_mean import RunningMean, rank_factor
+    from brimful.precision.scaler import AutomaticLossScaler
+    from brimful.precision.watching import watch, watch_modules
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'brimful.precision' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

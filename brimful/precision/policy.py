@@ -1,4 +1,4 @@
-"""Which number format a step computes in. Weights, gradients and optimizer states stay float32."""
+"""Which number format a step computes in. Optimizer states are float32 with all of them."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -7,8 +7,18 @@ import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.precision.fp8 import supports_fp8
 
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
+DTYPES: dict[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.bfloat16,  # all but the products of wide linear layers
+}
+"""Of activations."""
+MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
+"""The usual bounds of a loss scale."""
 
 
 def has_fast_bf16(device: torch.device) -> bool:
@@ -21,15 +31,22 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve(precision: Precision, device: torch.device) -> Precision:
-    """`auto` as what this device does fastest without loss scaling.
+    """`auto` as what this device does fastest: on GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
-        BrimfulError: bf16 was asked for on a GPU that has none.
+        BrimfulError: bf16 was asked for on a GPU that has none, or fp8 on a device that has none.
     """
     if precision == "auto":
-        return "bf16" if has_fast_bf16(device) else "fp32"
+        if has_fast_bf16(device):
+            return "bf16"
+        has_fast_fp16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0)
+        return "fp16" if has_fast_fp16 else "fp32"
     if precision == "bf16" and device.type == "cuda" and not has_fast_bf16(device):
-        raise BrimfulError("this GPU has no bfloat16; use --precision fp32")
+        raise BrimfulError("this GPU has no bfloat16; use --precision fp16")
+    if precision == "fp8" and not supports_fp8(device):
+        raise BrimfulError(
+            "this device has no fp8, which Ada, Hopper and later GPUs have; use --precision bf16"
+        )
     return precision
 
 
@@ -39,7 +56,7 @@ def widen(tensor: Tensor) -> Tensor:
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
-    """The context in which a step's forward pass runs. `precision` must be resolved."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    """The context in which a forward pass of float32 weights runs. `precision` must be resolved."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])

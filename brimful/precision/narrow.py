@@ -1,0 +1,181 @@
+"""Weights in 16 bits under any optimizer, which sees them, and their gradients, in float32.
+
+Its step is made for a few parameters at a time: their float32 copies are gone before the next ones are made.
+So float32 weights need not be kept, 4 bytes for each parameter. How an update smaller than the spacing of the
+weights survives is the question of rounding:
+
+    stochastic  by chance, without bias (`round_stochastically`)
+    kahan       what rounding took is kept in 16 more bits, and added next time: 2 bytes
+    master      float32 weights are kept after all: 4 bytes
+    nearest     it doesn't: late in training weights stand still. For comparison.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from brimful.errors import BrimfulError
+from brimful.precision.rounding import round_stochastically
+from brimful.randomness import derive_key
+
+Rounding = Literal["stochastic", "kahan", "master", "nearest"]
+
+CHUNK = 4 << 20
+"""Numbers whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""
+_NARROW = (torch.bfloat16, torch.float16)
+_OWN = ("roundings", "compensation", "master")
+
+
+class _Member(NamedTuple):
+    group: dict[str, Any]
+    place: int
+    """Of the parameter among all."""
+    parameter: Tensor
+
+
+class NarrowWeights(torch.optim.Optimizer):
+    """An optimizer that keeps 16-bit parameters in 16 bits, and has another make its steps in float32.
+
+    Parameters in other formats go through to that other as they are. It takes scaled gradients, by torch's
+    contract (see `brimful.precision.scaler`), whether or not the other does. States are the other's, in
+    float32, and beside them, in `state[parameter]`: "roundings" (how many there were: part of the key of the
+    next), "compensation" or "master". The other must treat each parameter alone, for its `step`, and the
+    hooks of that, run for each chunk, on tensors that stand for the parameters.
+
+    Args:
+        optimizer: a new one, of the parameters in question. Its groups become this one's.
+        rounding: see the head of this file.
+        seed: of stochastic rounding; the same on all ranks, another for each optimizer of a run.
+
+    Raises:
+        BrimfulError: the optimizer has made a step, parameters are sharded, or there is no such rounding.
+    """
+
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, rounding: Rounding = "stochastic", seed: int = 0
+    ) -> None:
+        if rounding not in get_args(Rounding):
+            raise BrimfulError(f"rounding is one of {', '.join(get_args(Rounding))}, not {rounding!r}")
+        if optimizer.state:
+            raise BrimfulError("NarrowWeights needs an optimizer that has no state yet; wrap it once made")
+        if any(isinstance(p, DTensor) for group in optimizer.param_groups for p in group["params"]):
+            raise BrimfulError(
+                "NarrowWeights can't take sharded parameters (FSDP2); use DDP or float32 weights"
+            )
+        self.optimizer, self.rounding, self.seed = optimizer, rounding, seed
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        optimizer.param_groups = self.param_groups
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient. Where `found_inf` is not 0 the weights stay."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        found, divisor = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found is not None and found.item():
+            return loss
+        if divisor is not None and getattr(self.optimizer, "_step_supports_amp_scaling", False):
+            self.optimizer.grad_scale, divisor = divisor, None  # type: ignore[attr-defined]
+        members = [_Member(group, -1, p) for group in self.param_groups for p in group["params"]]
+        whole = [group["params"] for group in self.param_groups]
+        try:
+            for chunk in _chunks(member._replace(place=i) for i, member in enumerate(members)):
+                self._step_chunk(chunk, divisor)
+        finally:
+            for group, parameters in zip(self.param_groups, whole, strict=True):
+                group["params"] = parameters
+            self.optimizer.param_groups = self.param_groups
+            self.optimizer.state.clear()
+            vars(self.optimizer).pop("grad_scale", None)
+        return loss
+
+    @torch.no_grad()
+    def widen(self) -> None:
+        """Let 16-bit parameters be float32, with the bits that a master or a compensation has beyond."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.dtype in _NARROW:
+                    parameter.data = self._widened(parameter, self.state.get(parameter, {}))
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {"optimizer": self.optimizer, "rounding": self.rounding, "seed": self.seed}
+        return super().__getstate__() | own
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, which would make the states 16 bits as the parameters are."""
+        super().load_state_dict(state_dict)
+        self.optimizer.param_groups = self.param_groups
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(indices, parameters, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor) and key != "step":  # torch has its own rule for that one
+                    self.state[parameter][key] = value.to(parameter.device, copy=True)
+
+    def _step_chunk(self, chunk: list[_Member], divisor: Tensor | None) -> None:
+        for group in self.param_groups:
+            group["params"] = []
+        stand_ins = []
+        for group, _, parameter in chunk:
+            state = self.state[parameter]
+            stand_in = self._widened(parameter, state)
+            assert parameter.grad is not None
+            gradient = parameter.grad.to(stand_in.dtype)
+            stand_in.grad = gradient if divisor is None else gradient / divisor.to(gradient.device)
+            self.optimizer.state[stand_in] = {key: state[key] for key in state if key not in _OWN}
+            group["params"].append(stand_in)
+            stand_ins.append(stand_in)
+        self.optimizer.param_groups = [group for group in self.param_groups if group["params"]]
+        self.optimizer.step()
+        for (_, place, parameter), stand_in in zip(chunk, stand_ins, strict=True):
+            own = {}
+            if parameter.dtype in _NARROW:
+                own = self._narrow(parameter, stand_in, self.state[parameter], place)
+            self.state[parameter] = self.optimizer.state.pop(stand_in) | own
+
+    def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
+        """What the other optimizer is given: float32, or the memory of the parameter itself."""
+        if parameter.dtype not in _NARROW:
+            return parameter.detach()
+        if "master" in state:
+            return state["master"].detach()
+        wide = parameter.detach().float()
+        return wide.add_(state["compensation"]) if "compensation" in state else wide
+
+    def _narrow(
+        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], place: int
+    ) -> dict[str, Tensor]:
+        """Round into the parameter; returns what is kept beside it."""
+        if self.rounding == "stochastic":
+            number = int(state.get("roundings", 0))
+            key = int(derive_key(self.seed, "rounding", number, place))
+            parameter.copy_(round_stochastically(wide, parameter.dtype, key))
+            return {"roundings": torch.tensor(number + 1)}
+        parameter.copy_(wide)
+        if self.rounding == "kahan":
+            return {"compensation": wide.sub_(parameter).to(parameter.dtype)}
+        return {"master": wide.detach()} if self.rounding == "master" else {}
+
+
+def _chunks(members: Iterable[_Member]) -> Iterator[list[_Member]]:
+    """Those with a gradient, in order, few enough to be float32 together."""
+    chunk: list[_Member] = []
+    size = 0
+    for member in members:
+        if member.parameter.grad is None:
+            continue
+        count = member.parameter.numel()
+        if chunk and size + count > CHUNK:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(member)
+        size += count
+    if chunk:
+        yield chunk

@@ -1,0 +1,273 @@
+"""Automatic Loss Scaling: a scale of the loss that keeps gradients within float16, and skips no step.
+
+The rule is Graphcore's. Gradients of weights and activations are counted in two bins of |gradient|, to
+`bin_edge` and above it. If more than `threshold` of them are above, the scale is halved, else doubled. What
+is beyond +-65504 is clipped, what is no number becomes 0, and both count as above. `torch.amp.GradScaler`
+waits for an overflow and gives up that step; this sees it come, and takes the step anyway.
+
+    watch_modules(model)
+    scaler = AutomaticLossScaler()
+
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+An optimizer with `_step_supports_amp_scaling` takes scaled gradients: it divides them in float32, inside its
+step, by the float32 scalar `grad_scale` that it finds among its attributes (torch's contract, that of its
+fused optimizers; without the attribute gradients are not scaled). Clipping goes into that same division.
+`found_inf`, by which `GradScaler` tells such an optimizer to leave weights alone, is never there.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from brimful.errors import BrimfulError
+from brimful.precision import watching
+from brimful.precision.policy import MAX_SCALE, MIN_SCALE
+
+CPU = torch.device("cpu")
+
+
+class AutomaticLossScaler:
+    """Doubles the scale of the loss after an update, or halves it, so that gradients stay in float16's range.
+
+    Args:
+        init_scale: the first scale.
+        period: updates from one change of the scale to the next.
+        threshold: the share of gradients above `bin_edge` up to which the scale is doubled.
+        bin_edge: where the upper bin begins.
+        min_scale, max_scale: the bounds of the scale. A float16 loss lowers `max_scale` to 2^15.
+
+    Raises:
+        BrimfulError: arguments that contradict each other.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 1.0,
+        period: int = 1,
+        threshold: float = 1e-7,
+        bin_edge: float = watching.BIN_EDGE,
+        min_scale: float = MIN_SCALE,
+        max_scale: float = MAX_SCALE,
+    ) -> None:
+        if not 0 < min_scale <= init_scale <= max_scale < 2.0**127:
+            raise BrimfulError(
+                f"loss scaling needs 0 < min_scale <= init_scale <= max_scale < 2^127, not {min_scale:g}, "
+                f"{init_scale:g}, {max_scale:g}"
+            )
+        if (
+            period < 1
+            or period != int(period)
+            or not 0 <= threshold < 1
+            or not 0 < bin_edge < watching.LARGEST
+        ):
+            raise BrimfulError(
+                "loss scaling needs a whole period >= 1, 0 <= threshold < 1 and 0 < bin_edge < 65504, not "
+                f"{period}, {threshold:g}, {bin_edge:g}"
+            )
+        self.period, self.threshold, self.bin_edge = period, threshold, bin_edge
+        self.min_scale, self.max_scale = min_scale, max_scale
+        self._scale = torch.tensor(init_scale, dtype=torch.float32)
+        self._updates = 0
+        self._window = torch.zeros(2)
+        self._recent = torch.zeros(4)
+        self._clipped = False
+        self._begin()
+        watching.set_bin_edge(bin_edge)
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss times the scale, in float32 at least."""
+        self._to(loss.device)
+        if loss.dtype == torch.float16:
+            # The gradient of such a loss is the scale, which must itself be a float16.
+            self.max_scale = min(self.max_scale, 2.0**15)
+            self._scale.clamp_(max=self.max_scale)
+        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self._scale
+
+    def get_scale(self) -> float:
+        """The scale. Waits for the device."""
+        return self._scale.item()
+
+    def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+        """Let the next `step` of each optimizer clip the gradient, in one division with that by the scale.
+
+        Args:
+            parameters: of all optimizers.
+
+        Returns:
+            the norm of the unscaled gradient: a float32 scalar, of all shards of sharded parameters.
+
+        Raises:
+            BrimfulError: gradients were unscaled or clipped already.
+        """
+        if self._unscaled:
+            raise BrimfulError("clip_grad_norm_ comes before unscale_; after it, use that of torch.nn.utils")
+        if self._clipped:
+            raise BrimfulError("clip_grad_norm_ once for each update(), with all parameters together")
+        self._clipped = True
+        gradients = self._saturated(parameters)
+        if not gradients:
+            return self._scale.new_zeros(())
+        norms = [_norm(gradient) for gradient in gradients]
+        norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        norm = torch.linalg.vector_norm(torch.stack([norm.to(self._scale.device) for norm in norms]))
+        norm = norm / self._scale
+        self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
+        return norm
+
+    @torch.no_grad()
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients of an optimizer by the scale, in place.
+
+        Raises:
+            BrimfulError: gradients are float16, or were unscaled already.
+        """
+        if id(optimizer) in self._unscaled:
+            raise BrimfulError("unscale_ was called twice for one optimizer since the last update()")
+        gradients = self._saturated(_parameters(optimizer))
+        if any(gradient.dtype == torch.float16 for gradient in gradients):
+            raise BrimfulError(
+                "unscale_ can't divide float16 gradients by the scale: what it saved would become 0 again; "
+                "use an optimizer that takes scaled gradients, or float32 weights with autocast"
+            )
+        self._unscaled.add(id(optimizer))
+        for gradient in gradients:
+            _numbers(gradient).div_(self._divisor_on(gradient.device))
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """`optimizer.step(*args, **kwargs)`, always, with gradients freed of the scale.
+
+        Raises:
+            BrimfulError: a closure, which would make gradients anew; or as for `unscale_`, for an optimizer
+                that doesn't take scaled gradients.
+        """
+        if any(value is not None for value in (*args, kwargs.get("closure"))):
+            raise BrimfulError("loss scaling takes no closure: call backward() and step() without one")
+        if id(optimizer) not in self._unscaled:
+            if getattr(optimizer, "_step_supports_amp_scaling", False):
+                return self._scaled_step(optimizer, *args, **kwargs)
+            self.unscale_(optimizer)
+        return optimizer.step(*args, **kwargs)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Sum the counts over ranks, and every `period` updates halve or double the scale.
+
+        All ranks call it. The scale stays where no gradient was counted.
+        """
+        counts = watching.take_counts(self._scale.device)
+        two = torch.stack([counts[watching.LOWER], counts[watching.UPPER :].sum()])
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(two)
+        self._recent = self._recent.to(two.device) + torch.cat([two, counts[watching.CLIPPED :]])
+        self._window = self._window.to(two.device) + two
+        self._updates += 1
+        if self._updates % self.period == 0:
+            total = self._window.sum()
+            share = self._window[1] / total
+            factor = torch.where(share > self.threshold, 0.5, 2.0)
+            changed = (self._scale * factor).clamp(self.min_scale, self.max_scale)
+            self._scale = torch.where(total > 0, changed, self._scale)
+            self._window.zero_()
+        self._begin()
+
+    def forget(self) -> None:
+        """Instead of `step` and `update`, for an update that is not made: what was counted is dropped."""
+        watching.take_counts(CPU)
+        self._begin()
+
+    def metrics(self) -> dict[str, float]:
+        """The scale; the share above the edge and the numbers clipped or no number since the last call.
+
+        The share is that of all ranks, the two numbers are this rank's. Waits for the device.
+        """
+        lower, above, clipped, nan = self._recent.tolist()
+        self._recent.zero_()
+        return {
+            "loss_scale": self.get_scale(),
+            "upper_share": above / max(lower + above, 1.0),
+            "clipped": clipped,
+            "nan": nan,
+        }
+
+    def state_dict(self) -> dict[str, float]:
+        """What a run needs to go on with the same scales; the same on all ranks. Take it after `update`."""
+        lower, above = self._window.tolist()
+        return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on from there. Period, threshold, edge and bounds are those of this scaler."""
+        self._scale.fill_(state_dict["scale"]).clamp_(self.min_scale, self.max_scale)
+        self._updates = int(state_dict["updates"])
+        self._window = self._window.new_tensor([state_dict["lower"], state_dict["above"]])
+        self.forget()
+
+    def _begin(self) -> None:
+        """A new update: nothing is unscaled, clipped or looked at."""
+        self._divisor = self._scale
+        self._clipped = False
+        self._unscaled: set[int] = set()
+        self._seen: set[int] = set()
+
+    def _to(self, device: torch.device) -> None:
+        if self._scale.device != device:
+            self._scale, self._divisor = self._scale.to(device), self._divisor.to(device)
+
+    def _divisor_on(self, device: torch.device) -> Tensor:
+        return self._divisor.to(device, non_blocking=True)
+
+    @torch.no_grad()
+    def _saturated(self, parameters: Iterable[Tensor]) -> list[Tensor]:
+        """The gradients of parameters as an optimizer may read them.
+
+        Where the backward passes were not watched they are counted and saturated now; elsewhere only what
+        has overflowed since, as a sum in float16 may.
+        """
+        gradients = []
+        for parameter in parameters:
+            if self._scale.device == CPU:  # as on a rank that had no loss to scale yet
+                self._to(parameter.device)
+            if parameter.grad is None:
+                continue
+            gradients.append(parameter.grad)
+            if id(parameter) in self._seen or parameter.is_complex():
+                continue
+            self._seen.add(id(parameter))
+            numbers = _numbers(parameter.grad)
+            counted = watching.is_watched(parameter) and not parameter.grad.is_sparse
+            fit = watching.mend(numbers) if counted else watching.saturate_and_count(numbers)
+            if fit is not numbers:
+                numbers.copy_(fit)
+        return gradients
+
+    def _scaled_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        gradients = self._saturated(_parameters(optimizer))
+        if not gradients:
+            return optimizer.step(*args, **kwargs)
+        optimizer.grad_scale = self._divisor_on(gradients[0].device)
+        try:
+            return optimizer.step(*args, **kwargs)
+        finally:
+            del optimizer.grad_scale
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _norm(gradient: Tensor) -> Tensor:
+    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return torch.linalg.vector_norm(numbers, dtype=torch.float32)
+
+
+def _numbers(gradient: Tensor) -> Tensor:
+    """The tensor in which this rank's numbers of a gradient lie."""
+    if isinstance(gradient, DTensor):
+        return gradient.to_local()
+    return gradient._values() if gradient.is_sparse else gradient

@@ -1,0 +1,171 @@
+"""One rank of a test in test_precision_ranks.py: python precision_rank.py CASE SEED RANK DIRECTORY."""
+
+import copy
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from brimful.errors import BrimfulError
+from brimful.precision import AutomaticLossScaler, NarrowWeights, RunningMean, rank_factor, watch_modules
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+
+
+def distributed(kind: str, module: nn.Module) -> nn.Module:
+    if kind == "fsdp2":
+        for layer in module:
+            fully_shard(layer)
+        return fully_shard(module)
+    wrapped = DistributedDataParallel(module)
+    if kind == "compressed":
+        wrapped.register_comm_hook(None, fp16_compress_hook)
+    return wrapped
+
+
+def largest_gradient(module: nn.Module, loss: torch.Tensor) -> float:
+    loss.backward()
+    return max(p.grad.abs().max().item() for p in module.parameters())
+
+
+def scaling(kind: str, rank: int) -> dict:
+    module = model()
+    twin = copy.deepcopy(module)
+    seen: list[torch.Tensor] = []
+    for parameter in twin.parameters():
+        parameter.register_hook(seen.append)
+    for layer in list(twin)[1:]:
+        layer.register_full_backward_hook(lambda layer, inputs, outputs: seen.extend(inputs))
+    module = distributed(kind, module)
+    watch_modules(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-9)
+    scaler = AutomaticLossScaler()
+    result: dict = {"scales": [], "counts": [], "seen": [], "bytes": []}
+    reduce = dist.all_reduce
+
+    def spy(tensor: torch.Tensor, *args, **kwargs):
+        result["bytes"].append(tensor.nbytes)
+        return reduce(tensor, *args, **kwargs)
+
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(rank))
+    largest = largest_gradient(twin, twin(x).square().mean())
+    factor = (30_000.0 if rank else 10.0) / max(largest, max(g.abs().max().item() for g in seen))
+    for _ in range(3):
+        seen.clear()
+        scale = scaler.get_scale()
+        boost = factor / scale  # whatever the scale, rank 1 sees what is near the end of the range
+        for last in (False, True):
+            if kind == "fsdp2":
+                module.set_requires_gradient_sync(last)
+            with nullcontext() if last or kind == "fsdp2" else module.no_sync():
+                scaler.scale(module(x).square().mean() * boost).backward()
+            (twin(x).square().mean() * boost * scale).backward()
+        scaler.step(optimizer)
+        dist.all_reduce = spy
+        scaler.update()
+        dist.all_reduce = reduce
+        optimizer.zero_grad()
+        sizes = torch.cat([gradient.abs().flatten() for gradient in seen])
+        result["seen"].append([int((sizes <= 2**13).sum()), int((sizes > 2**13).sum())])
+        result["counts"].append(scaler._recent[:2].int().tolist())
+        scaler.metrics()
+        result["scales"].append(scaler.get_scale())
+    result["weights"] = [full(p.detach()).tolist() for p in module.parameters()]
+    return result
+
+
+def mean(kind: str, rank: int, seed: int) -> dict:
+    torch.set_default_dtype(torch.float64)
+    module = model()
+    reference = copy.deepcopy(module)
+    generator = torch.Generator().manual_seed(seed)
+    batches = [
+        [
+            (torch.randn(rows, 6, generator=generator), 0.5 + torch.rand(rows, generator=generator))
+            for rows in sizes
+        ]
+        for sizes in ((3, 1, 8), (5, 2, 1))  # of each rank
+    ]
+
+    def loss(of: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return (of(x).square().sum(1) * weights).sum()
+
+    total = sum(weights.sum().item() for each in batches for _, weights in each)
+    (sum(loss(reference, *batch) for each in batches for batch in each) / total).backward()
+    module = distributed(kind, module)
+    running = RunningMean(module.parameters())
+    for x, weights in batches[rank]:
+        weight = weights.sum().item()
+        if kind == "fsdp2":
+            factor, weight = rank_factor(weight, module.parameters())
+            (loss(module, x, weights) / weights.sum() * factor).backward()
+        else:
+            with module.no_sync():
+                (loss(module, x, weights) / weights.sum()).backward()
+        running.add(weight)
+    weight = running.finish() if kind == "fsdp2" else running.finish_over_ranks()
+    expected = [p.grad for p in reference.parameters()]
+    errors = [
+        (full(p.grad) - grad).abs().max().item()
+        for p, grad in zip(module.parameters(), expected, strict=True)
+    ]
+    return {
+        "weight": weight,
+        "expected_weight": total,
+        "error": max(errors),
+        "largest": max(grad.abs().max().item() for grad in expected),
+    }
+
+
+def narrow(kind: str, rank: int, seed: int) -> dict:
+    if kind == "fsdp2":
+        try:
+            NarrowWeights(torch.optim.SGD(distributed(kind, model().half()).parameters(), lr=0.1))
+        except BrimfulError as error:
+            return {"error": str(error)}
+    dtype = getattr(torch, kind)
+    module = model().to(dtype)
+    start = [p.detach().clone() for p in module.parameters()]
+    wrapped = distributed("ddp", module)
+    optimizer = NarrowWeights(torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True), seed=seed)
+    torch.manual_seed(seed + rank)  # of the batches, and not of the rounding
+    for _ in range(6):
+        optimizer.zero_grad()
+        wrapped(torch.randn(4, 6).to(dtype)).float().square().mean().backward()
+        optimizer.step()
+    return {
+        "weights": [p.tolist() for p in module.parameters()],
+        "changed": [not torch.equal(p, old) for p, old in zip(module.parameters(), start, strict=True)],
+        "gradients": [p.grad.tolist() for p in module.parameters()],
+    }
+
+
+def main(case: str, seed: int, rank: int, directory: Path) -> None:
+    torch.manual_seed(seed)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
+    what, kind = case.split("-")
+    if what == "narrow":
+        found = narrow(kind, rank, seed)
+    else:
+        found = scaling(kind, rank) if what == "scaling" else mean(kind, rank, seed)
+    dist.destroy_process_group()
+    (directory / f"{rank}").write_text(json.dumps(found))
+    os._exit(0)  # else an ending process aborts now and then, as PyTorch's threads end after the interpreter
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

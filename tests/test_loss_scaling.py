@@ -1,0 +1,659 @@
+"""Automatic Loss Scaling with models and loops that are not the project's."""
+
+import copy
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from bench.scalers import ConstantScale, Hysteresis, TorchScaler
+from brimful.errors import BrimfulError
+from brimful.precision import AutomaticLossScaler, watch, watch_modules
+from brimful.precision.watching import take_counts
+
+# What torch.compile warns of is its own code.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning"),
+]
+
+CPU = torch.device("cpu")
+LARGEST = 65504.0
+
+
+def histogram(tensors, edge=2.0**13):
+    """(to the edge, above it): counted in float64."""
+    sizes = torch.cat([tensor.detach().double().abs().flatten() for tensor in tensors])
+    lower = int((sizes <= edge).sum())
+    return lower, sizes.numel() - lower
+
+
+def counted():
+    """(to the edge, above it) of what was counted since the last call."""
+    lower, *above = take_counts(CPU).tolist()
+    return int(lower), int(sum(above))
+
+
+@pytest.fixture(autouse=True)
+def _clean(seed):
+    torch.manual_seed(seed)
+    AutomaticLossScaler()
+    torch._dynamo.reset()
+
+
+class Step(nn.Module):
+    """One of everything whose gradients differ in kind: embedding, linear, LayerNorm, bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.out = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 5)
+
+    def forward(self, tokens):
+        return self.out(self.norm(self.table(tokens)))
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(6 * 36, 4)
+    )
+
+
+def transformer():
+    return nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+def test_watch_saturates_and_counts(dtype):
+    gradient = torch.tensor([0.0, -1.0, 8192.0, -8256.0, 60000.0, torch.inf, -torch.inf, torch.nan]).to(dtype)
+    x = torch.randn(8, dtype=dtype, requires_grad=True)
+    y = watch(x)
+    assert torch.equal(x, y)
+    y.backward(gradient)
+    limit = torch.tensor(65280.0 if dtype == torch.bfloat16 else LARGEST)
+    assert torch.equal(x.grad[:5], gradient[:5])
+    assert x.grad[5:].float().tolist() == [limit, -limit, 0.0]
+    assert take_counts(CPU).tolist() == [3, 2, 2, 1]
+    assert take_counts(CPU).tolist() == [0, 0, 0, 0]
+
+
+def test_watch_leaves_alone_what_needs_no_gradient():
+    x = torch.randn(3)
+    assert watch(x) is x
+    with torch.no_grad():
+        weight = torch.randn(3, requires_grad=True)
+        assert watch(weight) is weight
+
+
+@pytest.mark.parametrize("largest", [1.0, 60_000.0])
+def test_all_parameters_are_counted_in_each_backward_pass(largest):
+    """Against hooks of the test's own on an unwatched copy, which see each micro-batch's gradients."""
+    model = Step()
+    twin = copy.deepcopy(model)
+    seen = []
+    for parameter in twin.parameters():
+        parameter.register_hook(seen.append)
+    for module in (twin.norm, twin.out):
+        module.register_full_backward_hook(lambda module, inputs, outputs: seen.extend(inputs))
+    batches = [torch.randint(20, (4, 7)) for _ in range(3)]
+    for tokens in batches:
+        twin(tokens).square().mean().backward()
+    factor = 2.0 ** math.floor(math.log2(largest / max(gradient.abs().max() for gradient in seen)))
+    seen.clear()
+    twin.zero_grad()
+    watch_modules(model)
+    watch_modules(model)  # twice is once
+    for tokens in batches:
+        for each in (model, twin):
+            (each(tokens).square().mean() * factor).backward()
+    expected = histogram(seen)
+    assert (expected[1] > 0) == (largest > 2.0**13)
+    assert counted() == expected
+    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(parameter.grad, other.grad)
+
+
+def test_all_parameters_are_saturated_before_they_accumulate():
+    model = Step()
+    watch_modules(model)
+    tokens = torch.arange(20).view(2, 10)
+    for passes in range(1, 4):
+        (model(tokens).square().mean() * 2.0**50).backward()
+        for parameter in model.parameters():
+            assert parameter.grad.abs().max() == passes * LARGEST
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (convolutional, (2, 3, 8, 8)),
+        (transformer, (2, 5, 16)),
+    ],
+    ids=["convolutional", "transformer"],
+)
+def test_a_compiled_model_counts_the_same_in_one_graph(make, shape):
+    model = make()
+    watch_modules(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x = torch.randn(shape)
+    results = []
+    for each in (model, compiled):
+        model.zero_grad()
+        (each(x).square().mean() * 2.0**21).backward()
+        results.append((counted(), [p.grad for p in model.parameters()]))
+    assert results[0][0] == results[1][0]
+    assert results[0][0][1] > 0
+    for eager, other in zip(results[0][1], results[1][1], strict=True):
+        # float32 rounding of other kernels, relative to the largest of the tensor
+        assert (eager - other).abs().max() <= 1e-5 * eager.abs().max() + 1e-3
+
+
+def test_inductor_keeps_the_counts():
+    f = torch.compile(lambda x, w: F.gelu(watch(watch(x) @ w)).sum(), fullgraph=True)
+    x, w = torch.randn(8, 8), torch.full((8, 8), 5000.0)
+    x[0].abs_()  # else GELU may let no gradient through
+    x.requires_grad_()
+    f(x, w).mul(64.0).backward()
+    compiled, gradient, x.grad = counted(), x.grad, None
+    F.gelu(watch(watch(x) @ w)).sum().mul(64.0).backward()
+    assert compiled == counted()
+    torch.testing.assert_close(gradient, x.grad)
+    assert gradient.abs().max() == LARGEST
+
+
+def test_the_leaf_is_none_of_the_models():
+    model = Step()
+    names = list(model.state_dict()), [name for name, _ in model.named_parameters()]
+    watch_modules(model)
+    model.half()
+    assert (list(model.state_dict()), [name for name, _ in model.named_parameters()]) == names
+    (model(torch.randint(20, (2, 3))).float().sum() * 1e-2).backward()
+    # all parameters, and what goes into the LayerNorm and the linear layer
+    assert counted() == (sum(p.numel() for p in model.parameters()) + 2 * 6 * 8, 0)
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float16}
+
+
+def test_counts_beyond_what_float16_holds():
+    x = torch.zeros(200_000, dtype=torch.float16, requires_grad=True)
+    for _ in range(3):
+        watch(x).backward(torch.full_like(x, 1e4))
+    assert counted() == (0, 600_000)
+
+
+# The rule
+
+
+def gradients_of(scaler, *groups):
+    """An update in which those values were gradients."""
+    x = torch.zeros(sum(count for count, _ in groups), requires_grad=True)
+    watch(x).backward(torch.cat([torch.full((count,), float(value)) for count, value in groups]))
+    scaler.update()
+
+
+def test_the_scale_doubles_until_the_upper_bin_has_its_share():
+    scaler = AutomaticLossScaler(threshold=0.01)
+    trace = []
+    for above in (0, 0, 1, 2, 50, 0):
+        gradients_of(scaler, (100 - above, 1.0), (above, 1e4))
+        trace.append(scaler.get_scale())
+    assert trace == [2, 4, 8, 4, 2, 4]
+    since_the_start = {"loss_scale": 4.0, "upper_share": 53 / 600, "clipped": 0.0, "nan": 0.0}
+    assert scaler.metrics() == pytest.approx(since_the_start, rel=1e-6)
+    gradients_of(scaler, (100, 1.0))
+    assert scaler.metrics() == {"loss_scale": 8.0, "upper_share": 0.0, "clipped": 0.0, "nan": 0.0}
+
+
+def test_nan_and_infinity_halve_and_are_counted():
+    scaler = AutomaticLossScaler(init_scale=8.0)
+    gradients_of(scaler, (5, 1.0), (2, torch.inf), (3, torch.nan))
+    assert scaler.metrics() == {"loss_scale": 4.0, "upper_share": 0.5, "clipped": 2.0, "nan": 3.0}
+
+
+def test_the_edge_can_be_moved():
+    scaler = AutomaticLossScaler(bin_edge=10.0)
+    gradients_of(scaler, (5, 1.0), (1, 11.0))
+    assert scaler.get_scale() == 0.5
+    AutomaticLossScaler()
+    gradients_of(scaler, (5, 1.0), (1, 11.0))
+    assert scaler.get_scale() == 1.0
+
+
+def test_bounds():
+    scaler = AutomaticLossScaler(init_scale=1.0, min_scale=0.5, max_scale=4.0)
+    trace = []
+    for value in (1, 1, 1, 1, 1e4, 1e4, 1e4, 1e4, 1e4):
+        gradients_of(scaler, (3, value))
+        trace.append(scaler.get_scale())
+    assert trace == [2, 4, 4, 4, 2, 1, 0.5, 0.5, 0.5]
+
+
+def test_nothing_counted_changes_nothing():
+    scaler = AutomaticLossScaler(init_scale=2.0)
+    scaler.update()
+    assert scaler.get_scale() == 2.0
+
+
+def test_a_period_decides_once_for_all_its_updates():
+    scaler = AutomaticLossScaler(init_scale=16.0, period=3, threshold=0.1)
+    trace = []
+    for above in (0, 0, 0, 2, 2, 0, 2, 0, 0):
+        gradients_of(scaler, (10 - above, 1.0), (above, 1e4))
+        trace.append(scaler.get_scale())
+    # shares of the periods: 0, 4/30, 2/30
+    assert trace == [16, 16, 32, 32, 32, 16, 16, 16, 32]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("init_scale", 0.0),
+        ("min_scale", 2.0),
+        ("max_scale", 0.5),
+        ("period", 0),
+        ("threshold", 1.0),
+        ("bin_edge", 1e5),
+    ],
+)
+def test_impossible_settings(name, value):
+    with pytest.raises(BrimfulError, match="loss scaling needs"):
+        AutomaticLossScaler(**{name: value})
+
+
+# In loops
+
+
+def half_loop(model, optimizer, scaler, batches, shock=lambda step: 1.0):
+    """A plain loop with float16 autocast; returns the scales, and the losses."""
+    scales, losses = [], []
+    for step, (x, y) in enumerate(batches):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = F.cross_entropy(model(x).float(), y)
+        scaler.scale(loss * shock(step)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        losses.append(loss.item())
+    return scales, losses
+
+
+def image_batches(count):
+    means = torch.randn(4, 3, 8, 8)
+    labels = torch.randint(4, (count, 16))
+    return [(means[y] + 0.3 * torch.randn(16, 3, 8, 8), y) for y in labels]
+
+
+@pytest.mark.parametrize("start", [0, 36])
+def test_a_convolutional_net_learns_and_no_step_is_skipped(start):
+    model = convolutional()
+    watch_modules(model)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+    steps = []
+    optimizer.register_step_post_hook(lambda *_: steps.append(0))
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    scaler = AutomaticLossScaler(init_scale=2.0**start)
+    scales, losses = half_loop(model, optimizer, scaler, image_batches(60))
+    schedule.step()  # warns where no step was made
+    assert len(steps) == 60
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+    steady = scales[-1]
+    assert all(steady / 16 <= scale <= steady * 16 for scale in scales[-15:])
+
+
+def test_a_shock_of_256_costs_eight_halvings_and_eight_doublings():
+    model = convolutional()
+    watch_modules(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)  # so that the gradients stay what they are
+    scaler = AutomaticLossScaler(init_scale=2.0**10)
+    batches = image_batches(1) * 60
+    scales, _ = half_loop(
+        model, optimizer, scaler, batches, shock=lambda step: 256.0 if 25 <= step < 40 else 1.0
+    )
+    before, during, after = scales[24], min(scales[36:40]), scales[50]
+    assert before / 4 <= during * 256 <= before * 4
+    assert before / 4 <= after <= before * 4
+
+
+@pytest.mark.parametrize("period", [1, 4])
+def test_a_resumed_run_has_the_same_scales(period):
+    def fresh():
+        model = convolutional()
+        watch_modules(model)
+        return model, torch.optim.RMSprop(model.parameters(), lr=1e-3)
+
+    model, optimizer = fresh()
+    batches = image_batches(26)
+    scaler = AutomaticLossScaler(init_scale=2.0**13, period=period)
+    half_loop(model, optimizer, scaler, batches[:10])
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), scaler.state_dict()))
+    expected = half_loop(model, optimizer, scaler, batches[10:])
+    model, optimizer = fresh()
+    model(batches[0][0]).sum().mul(1e5).backward()  # of what is not of the run nothing is counted
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    scaler = AutomaticLossScaler(period=period)
+    scaler.load_state_dict(saved[2])
+    assert half_loop(model, optimizer, scaler, batches[10:]) == expected
+    assert all(isinstance(value, float | int) for value in saved[2].values())
+
+
+def test_a_step_is_that_of_the_unscaled_gradient():
+    """Against the same loop without a scaler, in float64: a scale of a power of two changes nothing."""
+    model = Step().double()
+    twin = copy.deepcopy(model)
+    watch_modules(model)
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each in (model, twin)]
+    scaler = AutomaticLossScaler(max_scale=2.0**10)
+    for _ in range(15):
+        tokens, labels = torch.randint(20, (6,)), torch.randint(5, (6,))
+        for each, optimizer in zip((model, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(each(tokens), labels)
+            (scaler.scale(loss) if each is model else loss).backward()
+        scaler.unscale_(optimizers[0])
+        norms = [nn.utils.clip_grad_norm_(each.parameters(), 0.1) for each in (model, twin)]
+        assert norms[0] == norms[1]
+        scaler.step(optimizers[0])
+        scaler.update()
+        optimizers[1].step()
+    assert scaler.get_scale() == 2.0**10
+    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(parameter, other)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_clipping_is_part_of_the_unscaling(fused):
+    """The fused one takes scaled gradients, the other does not."""
+    model, max_norm = Step(), 0.05
+    twin = copy.deepcopy(model)
+    watch_modules(model)
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin)]
+    scaler = AutomaticLossScaler(init_scale=2.0**7)
+    for _ in range(4):
+        tokens, labels = torch.randint(20, (6,)), torch.randint(5, (6,))
+        for each, optimizer in zip((model, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(each(tokens), labels)
+            (scaler.scale(loss) if each is model else loss).backward()
+        norm = scaler.clip_grad_norm_(model.parameters(), max_norm)
+        torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(twin.parameters(), max_norm))
+        scaler.step(optimizers[0])
+        optimizers[1].step()
+        scaler.update()
+        assert not hasattr(optimizers[0], "grad_scale")
+    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+        # torch adds 1e-6 to the norm before it clips; Adam's first steps magnify nothing else
+        torch.testing.assert_close(parameter, other, rtol=0, atol=1e-4)
+
+
+class ScaledSGD(torch.optim.Optimizer):
+    """SGD that takes scaled float16 gradients, and keeps to the contract in the scaler's first lines."""
+
+    _step_supports_amp_scaling = True
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad.float() / self.grad_scale
+                parameter.data.copy_(parameter.data.float() - group["lr"] * gradient)
+
+
+def test_pure_float16_with_an_optimizer_that_takes_scaled_gradients():
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).half()
+    watch_modules(model)
+    optimizer = ScaledSGD(model.parameters())
+    scaler = AutomaticLossScaler()
+    x = torch.randn(32, 6).half()
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        # shrunk by 2^12, so that without a scale float16 would lose most of the gradient
+        loss = F.cross_entropy(model(x).float(), y) * 2.0**-12
+        scaler.scale(loss).backward()
+        for parameter in model.parameters():
+            assert parameter.grad.dtype == torch.float16
+        scaler.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.param_groups[0]["lr"] = 0.5 * 2.0**12
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item() * 2.0**12)
+    assert scaler.get_scale() >= 2.0**14
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_unscaling_float16_gradients_says_why_not():
+    model = nn.Linear(2, 2).half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = AutomaticLossScaler()
+    scaler.scale(model(torch.ones(1, 2).half()).float().sum()).backward()
+    for unscale in (scaler.unscale_, scaler.step):
+        with pytest.raises(BrimfulError, match="become 0 again; use an optimizer that takes scaled"):
+            unscale(optimizer)
+
+
+def test_unscaling_twice_and_clipping_too_late():
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = AutomaticLossScaler()
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        scaler.unscale_(optimizer)
+        with pytest.raises(BrimfulError, match="twice"):
+            scaler.unscale_(optimizer)
+        with pytest.raises(BrimfulError, match="before unscale_"):
+            scaler.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_no_parameter_is_beyond_the_scalers_reach(watched):
+    """Unwatched, gradients are counted and saturated when the optimizer reads them, once."""
+    model = Step()
+    if watched:
+        watch_modules(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    scaler = AutomaticLossScaler(init_scale=2.0**30)
+    scaler.scale(model(torch.randint(20, (4, 7))).square().sum()).backward()
+    before = histogram([p.grad for p in model.parameters()])
+    scaler.unscale_(optimizer)
+    assert max((p.grad * 2.0**30).abs().max() for p in model.parameters()) == LARGEST
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**29
+    if not watched:
+        assert scaler.metrics()["upper_share"] == before[1] / sum(before)
+
+
+def test_sums_that_overflow_are_seen():
+    """Each micro-batch is within the range, their float16 sum is not."""
+    weight = nn.Linear(1, 1, bias=False).half()
+    watch_modules(weight)
+    optimizer = ScaledSGD(weight.parameters())
+    scaler = AutomaticLossScaler(init_scale=2.0**10)
+    for _ in range(20):
+        scaler.scale(weight(torch.full((1, 1), 8.0).half()).float().sum()).backward()
+    assert weight.weight.grad.isinf()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.isfinite(weight.weight).all()
+    assert scaler.get_scale() == 2.0**9
+    assert scaler.metrics()["clipped"] == 1
+
+
+def test_float32_sums_may_leave_the_range_of_float16():
+    weight = nn.Linear(1, 1, bias=False)
+    watch_modules(weight)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=1.0)
+    scaler = AutomaticLossScaler(init_scale=2.0**10)
+    for _ in range(20):
+        scaler.scale(weight(torch.full((1, 1), 8.0)).sum()).backward()
+    scaler.unscale_(optimizer)
+    assert weight.weight.grad.item() == 160.0
+    scaler.update()
+    assert scaler.get_scale() == 2.0**11
+
+
+def test_a_float16_loss_bounds_the_scale():
+    model = nn.Linear(2, 2).half()
+    watch_modules(model)
+    scaler = AutomaticLossScaler(init_scale=2.0**20)
+    loss = model(torch.full((1, 2), 1e-3).half()).mean()
+    scaled = scaler.scale(loss)
+    assert scaled.dtype == torch.float32
+    assert scaler.get_scale() == 2.0**15
+    scaled.backward()
+    # 2^15 / 2, rounded to float16 with the input
+    assert model.bias.grad.tolist() == [2.0**14] * 2
+
+
+def test_sparse_gradients():
+    table = nn.Embedding(10, 4, sparse=True)
+    watch_modules(table)
+    optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
+    scaler = AutomaticLossScaler(init_scale=2.0**4)
+    before = table.weight.detach().clone()
+    scaler.scale(table(torch.tensor([1, 3])).sum()).backward()
+    assert scaler.clip_grad_norm_(table.parameters(), 100.0).item() == pytest.approx(8**0.5)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**5
+    expected = before.clone()
+    expected[[1, 3]] -= 1.0
+    assert torch.equal(table.weight, expected)
+
+
+def test_a_closure_is_refused():
+    """It would make gradients after they were unscaled."""
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scaler = AutomaticLossScaler()
+    with pytest.raises(BrimfulError, match="no closure"):
+        scaler.step(optimizer, lambda: 0.0)
+    with pytest.raises(BrimfulError, match="no closure"):
+        scaler.step(optimizer, closure=lambda: 0.0)
+    assert parameter.tolist() == [1.0, 1.0]
+
+
+def test_a_second_clipping_is_refused_until_the_update():
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    scaler = AutomaticLossScaler(init_scale=8.0)
+    scaler.scale(sum(p.sum() for p in parameters)).backward()
+    scaler.clip_grad_norm_(parameters[:1], 1.0)
+    with pytest.raises(BrimfulError, match="once for each update"):
+        scaler.clip_grad_norm_(parameters[1:], 1.0)
+    scaler.update()
+    assert scaler.clip_grad_norm_(parameters, 1.0).item() == pytest.approx(2 * 8 / 16)
+
+
+def test_a_copy_is_not_counted_twice():
+    model = Step()
+    watch_modules(model)
+    twin = copy.deepcopy(model)
+    watch_modules(twin)
+    counts = []
+    for each in (model, twin):
+        each(torch.randint(20, (2, 3))).sum().backward()
+        counts.append(sum(counted()))
+    assert counts[0] == counts[1]
+
+
+def test_complex_parameters_are_left_alone():
+    class Spectrum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+            self.scale = nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
+
+    model = Spectrum()
+    watch_modules(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = AutomaticLossScaler(init_scale=4.0)
+    scaler.scale(model(torch.randn(3, 6)).square().sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert (model.weight != 1).any()
+    assert scaler.get_scale() == 8.0
+
+
+def test_the_general_core_knows_nothing_of_brimful_but_its_hash():
+    code = (
+        "import sys, torch; from brimful.precision import *; AutomaticLossScaler(); "
+        "print(sorted(name for name in sys.modules if name.startswith('brimful')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout.strip() == str(
+        ["brimful", "brimful.errors"]
+        + [
+            f"brimful.precision{name}"
+            for name in (
+                "",
+                ".fp8",
+                ".narrow",
+                ".policy",
+                ".rounding",
+                ".running_mean",
+                ".scaler",
+                ".watching",
+            )
+        ]
+        + ["brimful.randomness"]
+    )
+
+
+# The peers of the bench
+
+
+def overflows_at(scaler, steps, overflowing):
+    """The scales of a run in which those steps have an infinite gradient."""
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scales = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        scaler.scale(parameter.sum()).backward()
+        if step in overflowing:
+            parameter.grad[0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales, parameter.detach()
+
+
+def test_hysteresis_waits_for_a_second_overflow():
+    scaler = Hysteresis(init_scale=64.0, window=4)
+    scales, parameter = overflows_at(scaler, 16, {1, 2, 3})
+    # stable updates after the last overflow: 4 at step 8, 8 at step 12
+    assert scales == [64, 64, 32, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64]
+    assert scaler.skipped == 3
+    assert parameter.tolist() == [-13.0, -13.0]
+
+
+def test_torch_scaler_is_torchs():
+    scaler = TorchScaler(init_scale=64.0, growth_interval=3)
+    scales, parameter = overflows_at(scaler, 8, {2})
+    assert scales == [64, 64, 32, 32, 32, 64, 64, 64]
+    assert scaler.skipped == 1
+    assert parameter.tolist() == [-7.0, -7.0]
+
+
+def test_a_constant_scale_lets_everything_through():
+    scaler = ConstantScale(64.0)
+    scales, parameter = overflows_at(scaler, 3, {1})
+    assert scales == [64, 64, 64]
+    assert parameter[0].isinf()
+    assert parameter[1] == -3.0

@@ -1,0 +1,117 @@
+"""Automatic loss scaling in other people's loops: those of Accelerate and of transformers, themselves."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from brimful.precision import AutomaticLossScaler, watch_modules
+
+
+class Classifier(nn.Module):
+    """A model as the Trainer wants one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3))
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        scores = self.layers(x)
+        return {"loss": F.cross_entropy(scores.float(), labels), "logits": scores}
+
+
+def examples(count: int) -> list[dict]:
+    xs = torch.randn(count, 6)
+    return [{"x": x, "labels": int(x[0] > 0) + int(x[1] > 0)} for x in xs]
+
+
+class Scales(TrainerCallback):
+    """The scale after each step."""
+
+    def __init__(self, scaler: AutomaticLossScaler) -> None:
+        self.scaler, self.trace = scaler, []
+
+    def on_step_end(self, *_, **__) -> None:
+        self.trace.append(self.scaler.get_scale())
+
+
+def trainer_of(directory: Path, model: nn.Module, data: list[dict], **settings) -> tuple[Trainer, Scales]:
+    """That of docs/loss-scaling.md; on a CPU, where it has to be told that there is float16."""
+    arguments = TrainingArguments(
+        output_dir=str(directory),
+        use_cpu=True,
+        fp16=True,
+        per_device_train_batch_size=4,
+        num_train_epochs=2,
+        learning_rate=1e-2,
+        logging_steps=1,
+        save_strategy="epoch",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        **settings,
+    )
+    trainer = Trainer(model, arguments, train_dataset=data)
+    trainer.accelerator.native_amp = True
+    watch_modules(trainer.model)
+    trainer.accelerator.scaler = AutomaticLossScaler(init_scale=2.0**30)
+    scales = Scales(trainer.accelerator.scaler)
+    trainer.add_callback(scales)
+    return trainer, scales
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_the_trainer_of_transformers_skips_no_step_and_resumes_with_its_scales(seed, tmp_path):
+    torch.manual_seed(seed)
+    model, data = Classifier(), examples(40)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    whole, scales = trainer_of(tmp_path, model, data, gradient_accumulation_steps=2)
+    whole.train()
+    # of 10 batches an epoch two are one step: ten of them, and the rate is held back by none
+    assert len(scales.trace) == whole.lr_scheduler.last_epoch == 10
+    assert scales.trace[0] == 2.0**29  # the first gradients were clipped, and taken
+    rates = [line["learning_rate"] for line in whole.state.log_history if "learning_rate" in line]
+    assert rates == pytest.approx([1e-2 * (10 - step) / 10 for step in range(len(rates))])
+    norms = [line["grad_norm"] for line in whole.state.log_history if "grad_norm" in line]
+    assert max(norms[1:]) < 100  # of the unscaled gradient
+    assert all(not torch.equal(value, start[name]) for name, value in model.state_dict().items())
+
+    again = Classifier()
+    again.load_state_dict(start)
+    resumed, later = trainer_of(tmp_path, again, data, gradient_accumulation_steps=2)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert later.trace == scales.trace[5:]
+    for name, value in again.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fused", [False, True])
+def test_accelerate_sees_no_skipped_step(seed, fused):
+    torch.manual_seed(seed)
+    model, data = Classifier(), examples(80)
+    watch_modules(model)
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
+    accelerator.native_amp = True
+    accelerator.scaler = scaler = AutomaticLossScaler(init_scale=2.0**36)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    scales = []
+    for step in range(20):
+        batch = torch.utils.data.default_collate(data[4 * step : 4 * step + 4])
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch)["loss"])
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        assert not accelerator.optimizer_step_was_skipped
+        assert schedule.scheduler.last_epoch == step + 1
+        scales.append(scaler.get_scale())
+    assert scales[:5] == [2.0**power for power in (35, 34, 33, 32, 31)]
+    assert all(parameter.isfinite().all() for parameter in model.parameters())

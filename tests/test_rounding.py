@@ -1,0 +1,456 @@
+"""Stochastic rounding, and weights in 16 bits under optimizers of torch and of the project."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from brimful.errors import BrimfulError
+from brimful.optim.lamb import Lamb
+from brimful.optim.muon import Muon
+from brimful.precision import AutomaticLossScaler, NarrowWeights, narrow, round_stochastically, watch_modules
+from brimful.randomness import derive_key, hash_words
+
+DTYPES = [torch.bfloat16, torch.float16]
+BLOCK = 4 << 15  # numbers under one key
+
+
+def step_of(x, dtype, away):
+    """The next number of the format, as float64, away from zero or towards it; x is of the format, not 0."""
+    return (x.to(dtype).view(torch.int16) + (1 if away else -1)).view(dtype).double()
+
+
+def neighbours(x, dtype):
+    """The numbers of the format around each of x (one number twice where it has x): float64, by size."""
+    size = x.abs()
+    near = size.to(dtype)
+    below = torch.where(near.double() > size.double(), step_of(near, dtype, away=False), near.double())
+    above = torch.where(near.double() < size.double(), step_of(near, dtype, away=True), near.double())
+    return below * x.sign().double(), above * x.sign().double()
+
+
+def of_all_exponents(dtype, count, seed):
+    """`count` numbers of both signs for each exponent that float32 has below the format's largest number."""
+    generator = np.random.default_rng(seed)
+    top = 142 if dtype == torch.float16 else 254
+    fields = np.repeat(np.arange(top + 1), 2 * count)
+    bits = (fields << 23) | generator.integers(0, 1 << 23, len(fields))
+    x = torch.from_numpy(bits.astype(np.int32)).view(torch.float32) * torch.tensor([1.0, -1.0]).repeat(
+        len(fields) // 2
+    )
+    return x[x.abs() <= torch.finfo(dtype).max]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_neighbour_and_the_nearer_the_likelier_at_all_exponents(dtype, seed):
+    draws = 2048
+    x = of_all_exponents(dtype, 3, seed)
+    rounded = round_stochastically(x.repeat(draws), dtype, seed).view(draws, -1)
+    below, above = neighbours(x, dtype)
+    up = rounded.double() == above
+    assert (up | (rounded.double() == below)).all()
+    inexact = below != above
+    chance = ((x.double() - below) / (above - below))[inexact]
+    surplus = up.double().sum(0)[inexact] - draws * chance
+    variance = draws * chance * (1 - chance)
+    # Of a binomial: 7 standard errors, and what a chance near 0 needs beside (Bernstein). 1,500 numbers.
+    assert (surplus.abs() <= 7 * variance.sqrt() + 20).all()
+    assert surplus.sum().abs() <= 6 * variance.sum().sqrt()
+    for part in (chance < 0.25, chance > 0.75):
+        assert surplus[part].sum().abs() <= 6 * variance[part].sum().sqrt()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x", [1.0 + 1e-4, -1.0 - 1.0 / 700, 0.02013, 65000.3, 3.1e-5, -1.7e-7, 2e-8, -1e-12])
+def test_the_mean_of_a_million(x, dtype):
+    """Within four standard errors. The key is fixed: another would fail in one of 16,000 cases."""
+    x = torch.tensor([x])
+    rounded = round_stochastically(x.expand(1_000_000), dtype, int(derive_key("mean"))).double()
+    below, above = neighbours(x, dtype)
+    chance = ((x.double() - below) / (above - below)).item()
+    error = (rounded.mean() - x.double()).abs() / (above - below).abs()
+    assert error.item() <= 4 * (chance * (1 - chance) / 1e6) ** 0.5
+    assert rounded.unique().numel() <= 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_the_format_has_stays(dtype, seed):
+    bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)  # all, -0 and NaNs too
+    x = bits.view(dtype)
+    rounded = round_stochastically(x.float(), dtype, seed)
+    nan = x.isnan()
+    assert torch.equal(rounded[~nan].view(torch.int16), bits[~nan])
+    assert rounded[nan].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_beyond_the_range(dtype, seed):
+    largest = torch.finfo(dtype).max
+    beyond = torch.nextafter(torch.tensor(largest), torch.tensor(torch.inf)).item()
+    x = torch.tensor([beyond, torch.finfo(torch.float32).max, torch.inf, torch.nan]).repeat(500, 1)
+    for sign in (1, -1):
+        rounded = round_stochastically(sign * x, dtype, seed).float()
+        assert (rounded[:, :2] == sign * largest).all()
+        assert (rounded[:, 2] == sign * torch.inf).all()
+        assert rounded[:, 3].isnan().all()
+
+
+def test_the_sign_of_what_becomes_zero(seed):
+    rounded = round_stochastically(torch.tensor([-1e-8, 1e-8]).repeat(100), torch.float16, seed)
+    zero = rounded == 0
+    assert zero.any()
+    assert torch.equal(rounded.signbit(), torch.tensor([True, False]).repeat(100))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_are_a_function_of_the_key(dtype, seed):
+    x = torch.rand(BLOCK + 1000, generator=torch.Generator().manual_seed(seed))
+    before = torch.get_rng_state()
+    rounded = round_stochastically(x, dtype, seed)
+    torch.rand(3)
+    torch.set_rng_state(before)
+    assert torch.equal(rounded, round_stochastically(x, dtype, seed))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(rounded, round_stochastically(x.view(-1, 8).T.contiguous().T, dtype, seed).flatten())
+    others = [round_stochastically(x, dtype, key) for key in (seed + 1, seed ^ 1 << 63)]
+    for one, other in ((rounded, others[0]), (rounded, others[1]), (others[0], others[1])):
+        # Two independent draws differ with chance 2 p (1 - p): a third, for uniform p.
+        assert (one != other).double().mean() == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_the_bits_are_those_of_the_hash(seed):
+    """Against numpy's words, two numbers in each half of a word, half of the numbers apart."""
+    count = BLOCK + 4 * 1000
+    x = torch.rand(count, generator=torch.Generator().manual_seed(seed))
+    noise = []
+    for block, size in enumerate((BLOCK, count - BLOCK)):
+        words = hash_words(hash_words(np.uint64(seed), np.array([block]))[0], np.arange(size // 4))
+        halves = words.view(np.uint32)
+        noise += [halves & 0xFFFF, halves >> 16]
+    bits = x.view(torch.int32).numpy() + np.concatenate(noise).astype(np.int64)
+    expected = torch.from_numpy((bits >> 16).astype(np.int16)).view(torch.bfloat16)
+    assert torch.equal(round_stochastically(x, torch.bfloat16, seed), expected)
+
+
+def test_neighbouring_places_and_keys_are_independent(seed):
+    """Correlations of the choices for 0.5 of the spacing, within 6 standard errors."""
+    x = torch.full((2 * BLOCK,), 1.0 + 2.0**-12)
+    keys = [int(derive_key(seed, step, index)) for step in range(2) for index in range(2)]
+    for dtype, half in ((torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)):
+        x.fill_(1 + half)
+        choices = [round_stochastically(x, dtype, key).float().gt(1).double() * 2 - 1 for key in keys]
+        pairs = [(a, b) for i, a in enumerate(choices) for b in choices[:i]]
+        first = choices[0]
+        pairs += [(first[:-lag], first[lag:]) for lag in (1, 2, 3, BLOCK // 4, BLOCK // 2, BLOCK)]
+        for a, b in pairs:
+            assert (a * b).mean().abs() <= 6 / len(a) ** 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gpu_has_the_same_bits(dtype, seed):
+    x = torch.randn(70 * BLOCK + 1001, generator=torch.Generator().manual_seed(seed))
+    x[::1000] = torch.inf
+    assert torch.equal(
+        round_stochastically(x.cuda(), dtype, seed).cpu(), round_stochastically(x, dtype, seed)
+    )
+
+
+@pytest.mark.parametrize(("source", "dtype"), [(torch.float64, torch.float16), (torch.float32, torch.int8)])
+def test_other_formats(source, dtype):
+    with pytest.raises(BrimfulError, match="from float32 to bfloat16 or float16"):
+        round_stochastically(torch.zeros(3, dtype=source), dtype, 0)
+
+
+# Weights in 16 bits
+
+OPTIMIZERS = {
+    "adamw": lambda ps: torch.optim.AdamW(ps, lr=0.01, weight_decay=0.1),
+    "adamw, fused": lambda ps: torch.optim.AdamW(ps, lr=0.01, weight_decay=0.1, fused=True),
+    "lamb": lambda ps: Lamb(ps, lr=0.01, weight_decay=0.1),
+    "muon": lambda ps: Muon([{"params": [p]} for p in ps if p.ndim == 2], lr=0.02, weight_decay=0.1),
+    "sgd": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "rmsprop": lambda ps: torch.optim.RMSprop(ps, lr=0.01),
+}
+SHAPES = [(8, 6), (12,), (8, 6), (30, 10), (5,)]
+
+
+def parameters(dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in SHAPES]
+
+
+def set_gradients(ps, number, seed, factor=1.0):
+    """Gradients of a step, which float16 and bfloat16 have alike."""
+    generator = torch.Generator().manual_seed(seed * 1000 + number)
+    for p in ps:
+        gradient = torch.randn(p.shape, generator=generator).to(torch.bfloat16).float()
+        p.grad = (gradient * factor).to(p.dtype)
+
+
+def train(optimizer, ps, seed, numbers=range(6)):
+    for number in numbers:
+        set_gradients(ps, number, seed)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def bits(ps):
+    return torch.cat([p.detach().float().flatten() for p in ps])
+
+
+@pytest.mark.parametrize("chunk", [60, 1 << 20])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monkeypatch):
+    """Rounded; with a parameter in float32 among the others, and once a chunk for almost each of them."""
+    monkeypatch.setattr(narrow, "CHUNK", chunk)
+    mixed = parameters(dtype, seed)
+    mixed[2] = nn.Parameter(mixed[2].detach().float())
+    wide = [nn.Parameter(p.detach().float().clone()) for p in mixed]
+    optimizer, plain = NarrowWeights(OPTIMIZERS[name](mixed), "master"), OPTIMIZERS[name](wide)
+    train(optimizer, mixed, seed)
+    train(plain, wide, seed)
+    stepped = set(plain.state)
+    for p, other in zip(mixed, wide, strict=True):
+        assert torch.equal(p, other.to(p.dtype))
+        if other in stepped:
+            state = dict(optimizer.state[p])
+            if p is not mixed[2]:
+                assert torch.equal(state.pop("master"), other)
+            for key, value in plain.state[other].items():
+                assert state.pop(key).dtype == torch.float32
+                assert torch.equal(optimizer.state[p][key], value)
+            assert not state
+    assert not torch.equal(bits(mixed), bits(parameters(dtype, seed)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_thousand_steps_of_a_fraction_of_the_spacing(dtype, seed):
+    """1 + 1000 * 1e-4: nearest rounding stays at 1; the spacing is 2^-7 (bfloat16) or 2^-10."""
+    reached = {}
+    for rounding in ("nearest", "kahan", "stochastic"):
+        p = nn.Parameter(torch.ones(1000, dtype=dtype))
+        optimizer = NarrowWeights(torch.optim.SGD([p], lr=1.0), rounding, seed=seed)
+        for _ in range(1000):
+            p.grad = torch.full_like(p, -1e-4)
+            optimizer.step()
+        reached[rounding] = p.detach().double()
+    target = 1 - 1000 * torch.full((), -1e-4, dtype=dtype).double().item()
+    spacing = torch.finfo(dtype).eps
+    assert (reached["nearest"] == 1).all()
+    # Kahan: the rounding of the compensation, at most spacing * eps / 4 each time, all one way.
+    assert (reached["kahan"] - target).abs().max() <= spacing + 1000 * spacing * spacing / 4
+    # Stochastic: the variance of a step is at most spacing * 1e-4.
+    error = (1000 * spacing * 1e-4) ** 0.5
+    assert (reached["stochastic"].mean() - target).abs() <= 6 * error / 1000**0.5
+    assert reached["stochastic"].std() <= 1.5 * error
+
+
+def run(seed, rounding_seed, dtype=torch.bfloat16, numbers=range(3)):
+    ps = parameters(dtype, seed)
+    train(NarrowWeights(torch.optim.SGD(ps, lr=1e-3), seed=rounding_seed), ps, seed, numbers)
+    return ps
+
+
+def test_bits_depend_on_the_seed_alone(seed, monkeypatch):
+    expected = bits(run(seed, 1))
+    torch.manual_seed(seed + 1)
+    before = torch.get_rng_state()
+    monkeypatch.setattr(narrow, "CHUNK", 1)
+    assert torch.equal(bits(run(seed, 1)), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(bits(run(seed, 2)), expected)
+
+
+def test_steps_and_parameters_have_noise_of_their_own(seed):
+    ps = [nn.Parameter(torch.ones(2000, dtype=torch.bfloat16)) for _ in range(2)]
+    optimizer = NarrowWeights(torch.optim.SGD(ps, lr=1.0), seed=seed)
+    seen = []
+    for _ in range(2):
+        for p in ps:
+            p.data.fill_(1.0)
+            p.grad = torch.full_like(p, -(2.0**-8))
+        optimizer.step()
+        seen += [p.detach().clone() for p in ps]
+    for index, one in enumerate(seen):
+        assert (one > 1).double().mean() == pytest.approx(0.5, abs=0.08)
+        for other in seen[:index]:
+            assert (one != other).double().mean() == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize("way", ["state_dict", "state"])
+@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_resumed_run_has_the_same_bits(name, rounding, way, seed):
+    """By state_dict, and by the tensors of each parameter's state, as the trainer saves them."""
+    ps = parameters(torch.bfloat16, seed)
+    optimizer = NarrowWeights(OPTIMIZERS[name](ps), rounding, seed=seed)
+    train(optimizer, ps, seed, range(3))
+    file = io.BytesIO()
+    states = [dict(optimizer.state[p]) if p in optimizer.state else {} for p in ps]
+    assert all(isinstance(value, torch.Tensor) for state in states for value in state.values())
+    torch.save({"weights": ps, "whole": optimizer.state_dict(), "states": states}, file)
+    train(optimizer, ps, seed, range(3, 6))
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    others = [nn.Parameter(p.detach().clone()) for p in saved["weights"]]
+    again = NarrowWeights(OPTIMIZERS[name](others), rounding, seed=seed)
+    if way == "state_dict":
+        again.load_state_dict(saved["whole"])
+    else:
+        for p, state in zip(others, saved["states"], strict=True):
+            again.state[p] = state
+    train(again, others, seed, range(3, 6))
+    assert torch.equal(bits(others), bits(ps))
+    for p, other in zip(ps, others, strict=True):
+        for key, value in optimizer.state[p].items():
+            assert torch.equal(again.state[other][key], value)
+            assert again.state[other][key].dtype == value.dtype
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master", "nearest"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_scaled_gradients(name, rounding, seed):
+    """A power of two in, the same out, whether or not the optimizer itself takes them."""
+    results = []
+    for scale in (None, 2.0**6):
+        ps = parameters(torch.bfloat16, seed)
+        ps[1] = nn.Parameter(ps[1].detach().float())
+        optimizer = NarrowWeights(OPTIMIZERS[name](ps), rounding, seed=seed)
+        for number in range(3):
+            set_gradients(ps, number, seed, scale or 1.0)
+            before = [p.grad.clone() for p in ps]
+            if scale:
+                optimizer.grad_scale, optimizer.found_inf = torch.tensor(scale), torch.tensor(0.0)
+            optimizer.step()
+            for p, gradient in zip(ps, before, strict=True):
+                assert p.dtype == torch.float32 or torch.equal(p.grad, gradient)
+            optimizer.zero_grad()
+        results.append(bits(ps))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "master", "nearest"])
+@pytest.mark.parametrize("name", ["adamw, fused", "sgd"])
+def test_found_inf_leaves_the_weights(name, rounding, seed):
+    ps = parameters(torch.float16, seed)
+    optimizer = NarrowWeights(OPTIMIZERS[name](ps), rounding, seed=seed)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for number, infinite in enumerate((False, True, False)):
+        scaler.scale(torch.zeros(()))
+        set_gradients(ps, number, seed, 4.0)
+        if infinite:
+            ps[3].grad[0, 0] = torch.inf
+        before = bits(ps)
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(bits(ps), before) == infinite
+        assert not hasattr(optimizer, "found_inf")
+        assert not hasattr(optimizer.optimizer, "found_inf")
+    assert bits(ps).isfinite().all()
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master"])
+def test_pure_float16_learns_with_automatic_loss_scaling(rounding):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).half()
+    watch_modules(model)
+    optimizer = NarrowWeights(torch.optim.AdamW(model.parameters(), lr=0.01, fused=True), rounding)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 80)
+    scaler = AutomaticLossScaler()
+    x = torch.randn(64, 6).half()
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
+    losses = []
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x).float(), y)
+        scaler.scale(loss).backward()
+        scaler.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert optimizer.optimizer.param_groups[0]["lr"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"), [("stochastic", 10), ("nearest", 10), ("kahan", 12), ("master", 14)]
+)
+def test_bytes_of_a_parameter(rounding, expected, seed):
+    """Weight and states, under AdamW: 12 is what float32 takes."""
+    ps = parameters(torch.bfloat16, seed)
+    optimizer = NarrowWeights(OPTIMIZERS["adamw, fused"](ps), rounding)
+    train(optimizer, ps, seed, range(2))
+    kept = [value for state in optimizer.state.values() for value in state.values() if value.ndim] + ps
+    assert sum(tensor.nbytes for tensor in kept) == expected * sum(p.numel() for p in ps)
+    assert not optimizer.optimizer.state
+
+
+def test_hooks_of_the_wrapped_optimizer_see_float32_before_it_is_rounded(seed):
+    ps = parameters(torch.bfloat16, seed)
+    inner = torch.optim.SGD(ps, lr=0.0)
+
+    def add(optimizer, *_):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                assert p.dtype == torch.float32
+                p.add_(1e-3)
+
+    inner.register_step_post_hook(add)
+    optimizer = NarrowWeights(inner, "kahan")
+    set_gradients(ps, 0, seed)
+    optimizer.step()
+    for p, start in zip(ps, parameters(torch.bfloat16, seed), strict=True):
+        sums = p.double() + optimizer.state[p]["compensation"].double()
+        # The compensation, at most half a spacing of 2^-6 (weights below 4), has 8 bits.
+        torch.testing.assert_close(sums, start.double() + 1e-3, rtol=0, atol=2.0**-15)
+
+
+def test_an_error_inside_a_step_leaves_the_groups_whole(seed):
+    ps = parameters(torch.bfloat16, seed)
+    inner = torch.optim.SGD(ps, lr=0.1)
+    optimizer = NarrowWeights(inner)
+    handle = inner.register_step_pre_hook(lambda *_: 1 / 0)
+    set_gradients(ps, 0, seed)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step()
+    handle.remove()
+    for each in (optimizer, inner):
+        assert all(p is q for p, q in zip(each.param_groups[0]["params"], ps, strict=True))
+    optimizer.step()
+    assert not torch.equal(bits(ps), bits(parameters(torch.bfloat16, seed)))
+
+
+def test_closures_absent_gradients_and_groups_added_later():
+    one, other, late = (nn.Parameter(torch.ones(3, dtype=torch.float16)) for _ in range(3))
+    optimizer = NarrowWeights(torch.optim.SGD([one, other], lr=0.5))
+    optimizer.add_param_group({"params": [late], "lr": 0.25})
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (one + late).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 6
+    assert one.tolist() == [0.5] * 3
+    assert other.tolist() == [1.0] * 3
+    assert late.tolist() == [0.75] * 3
+    assert other not in optimizer.state
+
+
+def test_what_can_be_wrong():
+    p = nn.Parameter(torch.ones(3, dtype=torch.float16))
+    with pytest.raises(BrimfulError, match="rounding is one of stochastic, kahan, master, nearest, not 'up'"):
+        NarrowWeights(torch.optim.SGD([p], lr=0.1), "up")
+    used = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+    p.grad = torch.ones_like(p)
+    used.step()
+    with pytest.raises(BrimfulError, match="no state yet"):
+        NarrowWeights(used)

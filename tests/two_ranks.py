@@ -1,0 +1,34 @@
+"""A script as two processes that torchrun starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
+    """Run a script on two ranks, in the root of the repository, until both have ended well.
+
+    Args:
+        script: its text.
+        directory: where it is written, and its first argument.
+
+    Returns:
+        what was said on stderr.
+    """
+    (directory / "rank.py").write_text(script)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        [str(part) for part in line],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
