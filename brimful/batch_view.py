@@ -176,9 +176,11 @@ def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
     return segments
 
 
-def show_rows(rows: list[dict[str, Any]]) -> None:
-    """Print described rows; whatever colour says, characters say too."""
+def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
+    """Print described rows; whatever colour says, characters say too. What was wrong comes first."""
     console = output_console()
+    for spike in spikes:
+        console.print(Text(_spike(spike), style="bold bright_red"))
     console.print(_legend())
     for row in rows:
         console.print(Text(f"\n{_title(row)}", style="bold"))
@@ -209,6 +211,13 @@ def _title(row: dict[str, Any]) -> str:
     names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in row["sequences"]))
     batch = f"micro-batch {row['micro_batch']} of {row['micro_batches']}"
     return f"update {row['update']:,} · {batch} · row {row['row']} of {row['rows']} · {names}"
+
+
+def _spike(spike: dict[str, Any]) -> str:
+    return (
+        f"update {spike['update']:,} · loss {spike['loss']:.4g}, gradient {spike['norm']:.4g}; before it a"
+        f" loss of {spike['mean']:.4g}, deviation {spike['deviation']:.2g} · action: {spike['action']}"
+    )
 
 
 def _fill(row: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from brimful.errors import BrimfulError, UsageError, nearest
+from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 
 VERBS = {
     "prepare": ("brimful.corpus.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
@@ -178,15 +178,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"brimful: {_one_line(error)}", file=sys.stderr)
         return error.exit_code if isinstance(error, BrimfulError) else 1
     except RuntimeError as error:
-        if debug or not any(sign in str(error) for sign in _OUT_OF_MEMORY):
+        if debug or not is_out_of_memory(error):
             raise
         print(f"brimful: {_one_line(MemoryError())}", file=sys.stderr)
         return 1
     return 0
-
-
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
-"""What torch's errors say on CUDA and on the CPU; they are RuntimeErrors."""
 
 
 def _one_line(error: BaseException) -> str:

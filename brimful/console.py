@@ -1,20 +1,24 @@
 """What a person sees while a command runs: messages and progress, on stderr, in one style."""
 
+import math
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -52,36 +56,44 @@ def warn(message: str) -> None:
 
 
 class Advance(Protocol):
-    """Report that `steps` more were done; `note` is shown beside the bar."""
+    """Report that `steps` more were done; `note` is shown below the bar, and no more seconds than `limit` as
+    those that are left."""
 
-    def __call__(self, steps: int = 1, note: str = "") -> None: ...
+    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds: the last note."""
+def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
+    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds: the last note.
+
+    Args:
+        shown: no on ranks that don't talk.
+    """
+    if not shown:
+        yield lambda steps=1, note="", limit=math.inf: None
+        return
     if console.is_terminal:
         with _bar() as bar:
-            task = bar.add_task(title, total=total, note="")
+            task = bar.add_task(title, total=total, note="", limit=math.inf)
 
-            def advance(steps: int = 1, note: str = "") -> None:
-                bar.update(task, advance=steps)
+            def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+                bar.update(task, advance=steps, limit=limit)
                 if note:
                     bar.update(task, note=note)
 
             yield advance
         return
-    started = shown = time.monotonic()
+    started = printed = time.monotonic()
     done, latest = 0, ""
 
-    def advance_line(steps: int = 1, note: str = "") -> None:
-        nonlocal shown, done, latest
+    def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+        nonlocal printed, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if now - shown >= SECONDS_BETWEEN_LINES and done:
-            shown = now
-            left = (now - started) * (total - done) / done
+        if now - printed >= SECONDS_BETWEEN_LINES and done:
+            printed = now
+            left = min((now - started) * (total - done) / done, limit)
             times = f"{now - started:.0f} s, {left:.0f} s left"
             print(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip(), file=sys.stderr)
 
@@ -89,14 +101,34 @@ def progress(title: str, total: int) -> Iterator[Advance]:
     print(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s", file=sys.stderr)
 
 
+class _TimeLeft(TimeRemainingColumn):
+    """At the bar's speed, or up to the limit if that is sooner."""
+
+    def render(self, task: Task) -> Text:
+        limit = task.fields["limit"]
+        if task.finished or limit >= (task.time_remaining or math.inf):
+            return super().render(task).append(" left")
+        minutes, seconds = divmod(int(limit), 60)
+        hours, minutes = divmod(minutes, 60)
+        return Text(f"{hours:d}:{minutes:02d}:{seconds:02d} left", "progress.remaining")
+
+
+class _WithNotes(Progress):
+    """The notes go below the bar, which they would push off a narrow terminal."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        for task in self.tasks:
+            yield Text(textwrap.fill(task.fields["note"], self.console.width))
+
+
 def _bar() -> Progress:
-    return Progress(
+    return _WithNotes(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        _TimeLeft(),
         console=console,
         transient=False,
     )

@@ -36,12 +36,20 @@ class World:
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sum of each value over all ranks, in float64."""
+        """Sum of each value over all ranks, in float64. The processors' own: no device waits for it."""
         if self.size == 1:
             return values
-        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def least(self, value: int) -> int:
+        """The smallest of the ranks' values."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value)
+        dist.all_reduce(tensor, dist.ReduceOp.MIN)
+        return int(tensor)
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace each gradient by its sum over ranks (an absent one counts as zero), in flat buckets."""
@@ -78,13 +86,15 @@ def world() -> Iterator[World]:
     """Join the ranks that torchrun started, or be the only one; leave on exit."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if torch.cuda.is_available():
+        # Torch reads it once, at the first product. A verb of this process may be deterministic later on.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
     else:
         device = torch.device("cpu")
     joins = size > 1 and not dist.is_initialized()
     if joins:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(rank, size, device)
     finally:

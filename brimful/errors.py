@@ -16,6 +16,13 @@ class UsageError(BrimfulError):
     exit_code = 2
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: a MemoryError, or what torch raises in its place, kinds of RuntimeError."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the known word closest to `name`, or lists what there is."""
     known = sorted(known)

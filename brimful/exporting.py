@@ -24,11 +24,11 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead
 from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import HEADS, load_model, save_model, text_length
+from brimful.nn.interop import HEADS, save_model, text_length
 from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
+from brimful.snapshot import Step, load_snapshot
 from brimful.storage import atomic_directory, commit
-from brimful.train.run import find_model
 
 TOLERANCE = 1e-4
 """Largest difference of a logit that an export may have, in float32."""
@@ -44,6 +44,9 @@ class ExportConfig:
     """Run directory of pretrain, finetune or distil, or a folder with a model."""
     out: str
     """Folder to create; an earlier export there is replaced."""
+    step: Step | None = None
+    """Of a run of pretrain, also one that goes on: the checkpoint after so many updates, or that of the best
+    evaluation. The average of the weights is taken where the run makes one."""
     format: Literal["hf", "onnx"] = "hf"
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
     dry_run: bool = False
@@ -198,21 +201,23 @@ def export(config: ExportConfig) -> dict[str, Any]:
     """Write a trained model as a Hugging Face folder or an ONNX file, and check that its logits agree.
 
     Returns:
-        the folder, its size in bytes, and `max_abs_logit_difference` (None where `transformers` is absent).
+        the folder, its size in bytes, and `max_abs_logit_difference` (None where `transformers` is absent);
+        of a checkpoint also its `step` and whether its weights are `averaged`.
 
     Raises:
-        BrimfulError: no model to export, the folder holds something else, or the logits differ.
+        BrimfulError: no model or no such checkpoint to export, the folder holds something else, or the logits
+            differ.
     """
-    source, out = find_model(Path(config.run), "model"), Path(config.out)
+    out = Path(config.out)
+    encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     if out.exists() and not (out / RECORD).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise BrimfulError(f"{out} exists and is not an earlier export; choose another --out")
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
-    encoder, head, labels = load_model(source)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{source} has no tokenizer.json; add it beside config.json")
     if config.dry_run:
-        return {"dry_run": True, "model": str(source), "format": config.format}
+        return {"dry_run": True, "model": str(source), "format": config.format, **about}
     with atomic_directory(out) as folder:
         save_model(folder, encoder, head, labels, max_length=text_length(source, encoder))
         if config.format == "onnx":
@@ -220,7 +225,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
             write_onnx(folder / "model.onnx", encoder, head)
         difference = _check(folder, config.format, encoder, head)
         files = sorted(path for path in folder.iterdir() if path.is_file())
-        facts = {"format": config.format, "max_abs_logit_difference": difference}
+        facts = {"format": config.format, **about, "max_abs_logit_difference": difference}
         record = commit(folder / RECORD, files, kind="export", **facts)
-    size = sum(facts["bytes"] for facts in record["files"].values())
+    size = sum(file["bytes"] for file in record["files"].values())
     return {"out": str(out), "bytes": size, **facts}

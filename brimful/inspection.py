@@ -39,9 +39,9 @@ class InspectConfig:
     batches: int | None = None
     """Show so many micro-batches; of a prepared folder, those that pretrain makes of it by default. Without
     it, a run shows all those of an update."""
-    update: int | None = None
-    """The update whose micro-batches to show first, counted from 1. It is found by choosing the sequences of
-    all updates since the start again, or since the run's nearest checkpoint."""
+    update: Annotated[int | None, tyro.conf.arg(aliases=("--batch",))] = None
+    """The update whose micro-batches to show first, counted from 1. A spike's is known; another is found by
+    choosing the sequences of all updates since the start again, or since the run's nearest checkpoint."""
     seed: int = 0
     """Another seed shows other documents, or batches of a prepared folder."""
 
@@ -55,7 +55,7 @@ def show_findings(findings: dict[str, Any]) -> None:
     if "rows" in findings:
         from brimful.batch_view import show_rows
 
-        show_rows(findings["rows"])
+        show_rows(findings["rows"], findings["spikes"])
         return
     console = output_console()
     for document in findings["documents"]:
@@ -82,7 +82,7 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
         Or `rows`, with what `BatchView.rows` says of each, and `update`, `micro_batch` and `row`, counted
-        from 1.
+        from 1, and `spikes`: what spikes.jsonl says of these updates, less where their batches begin.
 
     Raises:
         BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
@@ -96,12 +96,12 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
             f" make a corpus with: brimful prepare TEXT --out {directory}"
         )
     if config.batches or config.update or (is_run and not is_corpus):
-        return {"rows": _rows(config, directory)}
+        return _rows(config, directory)
     return _findings(config, Corpus.open(directory))
 
 
-def _rows(config: InspectConfig, directory: Path) -> list[dict[str, Any]]:
-    """The rows of `config.batches` micro-batches from `config.update` on; by default of one update."""
+def _rows(config: InspectConfig, directory: Path) -> dict[str, Any]:
+    """Those of `config.batches` micro-batches from `config.update` on; by default of one update."""
     from brimful.batch_view import BatchView
     from brimful.replay import replay
 
@@ -119,7 +119,9 @@ def _rows(config: InspectConfig, directory: Path) -> list[dict[str, Any]]:
                 seen = view.rows(batch, update)
                 rows += [{**place, "row": i, "rows": len(seen), **row} for i, row in enumerate(seen, start=1)]
             left -= min(left, len(batches))
-    return rows
+    shown = {row["update"] for row in rows}
+    spikes = [{k: v for k, v in s.items() if k != "cursor"} for s in run.spikes if s["update"] in shown]
+    return {"rows": rows, "spikes": spikes}
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:

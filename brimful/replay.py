@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -18,6 +18,8 @@ from brimful.data.rows import Cursor, RowStream
 from brimful.errors import BrimfulError
 from brimful.objectives.pretrain_config import PretrainConfig
 from brimful.objectives.pretrain_data import make_sources, make_stream
+from brimful.train.journal import SPIKES
+from brimful.train.metrics import read_metrics
 from brimful.train.run import CONFIG
 
 
@@ -26,18 +28,20 @@ class Replay(NamedTuple):
 
     Attributes:
         steps: the updates of the run.
-        checkpoints: where the stream stood, by how many updates were done.
+        known: where the stream stood, by how many updates were done: at checkpoints and before spikes.
+        spikes: what the run wrote of updates that it did not trust.
     """
 
     stream: RowStream
     tokenizer: Tokenizer
     steps: int
-    checkpoints: dict[int, Cursor]
+    known: dict[int, Cursor]
+    spikes: list[dict[str, Any]]
 
     def cursor(self, update: int) -> Cursor:
         """Where the stream stands before an update, counted from 1.
 
-        The newest checkpoint before it says where to begin; from there on (without one, from the start of the
+        The last known place before it says where to begin; from there on (without one, from the start of the
         run) each update's sequences are chosen again, and none is read.
 
         Raises:
@@ -45,13 +49,13 @@ class Replay(NamedTuple):
         """
         if update > self.steps:
             raise BrimfulError(f"there is no update {update:,}: the run has {self.steps:,}")
-        if self.checkpoints:  # whichever is used: the stream refuses one of other data
-            self.stream.following(self.checkpoints[max(self.checkpoints)])
-        known = max((done for done in self.checkpoints if done < update), default=0)
-        cursor = self.checkpoints[known] if known else self.stream.start()
-        walked = update - 1 - known
+        if self.known:  # whichever is used: the stream refuses one of other data
+            self.stream.following(self.known[max(self.known)])
+        done = max((done for done in self.known if done < update), default=0)
+        cursor = self.known[done] if done else self.stream.start()
+        walked = update - 1 - done
         if walked:
-            begin = f"the checkpoint at {known:,}" if known else "the start"
+            begin = f"update {done + 1:,}" if done else "the start"
             with progress(f"from {begin} to update {update:,}", walked) as advance:
                 for _ in range(walked):
                     cursor = self.stream.following(cursor)
@@ -71,11 +75,14 @@ def replay(directory: Path, seed: int) -> Iterator[Replay]:
     Raises:
         BrimfulError: the run is none of `pretrain`, or its data cannot be opened.
     """
-    checkpoints = {}
+    known, spikes = {}, []
     if not (directory / MANIFEST).is_file():
         config = _run_config(directory)
         states = checkpoint.states(directory / "checkpoints")
-        checkpoints = {done: state["cursor"] for done, state in states.items()}
+        if (directory / SPIKES).is_file():
+            spikes = read_metrics(directory / SPIKES)
+        known = {done: state["cursor"] for done, state in states.items()}
+        known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     else:
         config = PretrainConfig(data=str(directory), seed=seed)
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
@@ -83,7 +90,7 @@ def replay(directory: Path, seed: int) -> Iterator[Replay]:
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
-            yield Replay(stream, tokenizer, config.trainer.steps, checkpoints)
+            yield Replay(stream, tokenizer, config.trainer.steps, known, spikes)
 
 
 def _run_config(directory: Path) -> PretrainConfig:

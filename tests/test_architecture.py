@@ -26,7 +26,7 @@ LAYERS = [
     ["train", "infer"],
     ["tasks", "batch_view"],
     ["objectives"],
-    ["replay"],
+    ["replay", "snapshot"],
     ["exporting", "reporting", "inspection", "planning", "verification"],
     ["demonstration"],
     ["cli"],
@@ -154,3 +154,23 @@ def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
 
     for verb in VERBS:
         assert load_verb(verb) is getattr(brimful, verb)
+
+
+def test_nothing_that_is_loaded_is_unpickled() -> None:
+    """Only processes of one run talk in pickles; a disk holds safetensors, JSON, YAML and bare arrays."""
+    among_processes = {"brimful.corpus.engines.outcomes"}
+    picklers = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named: set[str] = set()
+            if isinstance(node, ast.Import):
+                named = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                named = {(node.module or "").partition(".")[0]}
+            assert module in among_processes or not named & picklers, f"{module}, line {node.lineno}"
+            if not isinstance(node, ast.Call):
+                continue
+            call = ast.unparse(node.func)
+            unsafe = call in ("torch.load", "torch.jit.load", "yaml.unsafe_load", "yaml.full_load")
+            unsafe |= "allow_pickle=False" not in ast.unparse(node) and call in ("np.load", "numpy.load")
+            assert not unsafe, f"{module}, line {node.lineno}: {call}"

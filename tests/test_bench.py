@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import gpu
 from bench.comparison import figures
-from bench.flops import STORED, packed_shape, padded_shape, step_flops
+from bench.flops import packed_shape, padded_shape
 from bench.gpu_cases import CASES
 from bench.gpu_step import row_lengths
 from bench.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
@@ -42,6 +42,7 @@ from bench.workload import (
 from brimful.data.batch import IGNORED
 from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
+from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
 
 ROOT = Path(__file__).parents[1]
@@ -315,6 +316,7 @@ def test_bench_attention_runs():
     assert len(done.stdout.splitlines()) == 1 + 4 * 2
 
 
+@pytest.mark.slow
 def test_bench_step_runs(tmp_path):
     out = tmp_path / "step.json"
     done = run(["bench.step", "--quick", "--threads", "1", "--out", str(out)], ROOT)
@@ -333,6 +335,27 @@ def test_bench_step_runs(tmp_path):
     assert 0 < 2 * rows["brimful"]["saved_bytes_per_token"] < rows["padded"]["saved_bytes_per_token"]
 
 
+@pytest.mark.slow
+def test_bench_train_runs(tmp_path):
+    out = tmp_path / "train.json"
+    done = run(["bench.train", "--quick", "--out", str(out)], ROOT)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text()
+    assert str(ROOT) not in text
+    rows = json.loads(text)["rows"]
+    costs = {row["variant"]: row for row in rows if row["table"] == "cost"}
+    assert list(costs) == ["plain", "loop", "corpus"]
+    assert costs["plain"]["cpu_over_plain"] == 1
+    for name, row in costs.items():
+        assert row["cpu_ms"] > 0, name
+        assert row["wall_more_ms"] == pytest.approx(row["wall_ms"] - costs["plain"]["wall_ms"]), name
+    (split,) = [row for row in rows if row["table"] == "split"]
+    assert split["ranks"] == 1
+    spent = split["ms"]
+    assert min(spent[name] for name in ("forward", "backward", "optimizer", "checkpoint", "data wait")) > 0
+    assert sum(spent.values()) == pytest.approx(2 * spent["all"] + spent["all, without a profiler"])
+
+
 def loader_rows(tables: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The rows of a quick run by table. It leaves nothing in its scratch folder, and no path in the file."""
     out, scratch = folder / "loader.json", folder / "scratch"
@@ -349,6 +372,7 @@ def loader_rows(tables: list[str], folder: Path) -> dict[str, list[dict[str, Any
     return {table: [row for row in rows if row["table"] == table] for table in tables}
 
 
+@pytest.mark.slow
 def test_bench_loader_runs(tmp_path):
     found = loader_rows(["masking", "plan"], tmp_path)
     rates = [row["tokens_per_second"] for row in found["masking"]]
@@ -436,14 +460,17 @@ def test_bench_gpu_needs_five_packages(tmp_path):
         "transformers is not importable",
         None,
         None,
+        None,
     ]
     assert "needs a CUDA device" in cases[3]["error"]
-    for case in (cases[0], cases[1], cases[4]):
+    for case in (cases[0], cases[1], cases[4], cases[5]):
         shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
         assert min(shares[:3]) > 0
         assert case["loss_agrees"]
         assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
     assert cases[4]["bit_equal"]
+    assert cases[5]["name"].endswith(" fp8")
+    assert cases[5]["loss"] != cases[0]["loss"]  # though it agrees
 
 
 class SlowWorker:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or absent, rotated, and skipped when damaged."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,10 +10,12 @@ import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from brimful import checkpoint
 from brimful.checkpoint import Writer, load_latest, save
 from brimful.errors import BrimfulError
+from brimful.storage import sweep
 
 
 @pytest.fixture
@@ -119,7 +122,17 @@ def test_what_a_killed_process_left_half_written_is_ignored_and_swept(seed, tmp_
     assert subprocess.run([sys.executable, "-c", script], env=dict(os.environ), check=False).returncode == -9
     assert len(list(tmp_path.iterdir())) == 2
     assert load_latest(tmp_path)[0] == 4
+    sweep(tmp_path)
     assert steps_on_disk(tmp_path) == [4]
+
+
+def test_one_that_cannot_be_read_falls_back_to_the_one_before(seed, tmp_path):
+    for step in (4, 8):
+        write(tmp_path, step)
+    path = tmp_path / "step-8" / "tensors.safetensors"
+    path.unlink()
+    path.mkdir()
+    assert load_latest(tmp_path)[0] == 4
 
 
 def test_other_things_in_the_folder_are_left_alone(seed, tmp_path):
@@ -173,3 +186,57 @@ def test_what_cannot_be_written_behind_is_told(tmp_path, when):
                 writer.check()
                 time.sleep(0.01)
     writer.finish()  # it is told once
+
+
+@pytest.mark.parametrize("of", [None, checkpoint.FORMAT + 1])
+def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, of):
+    """It is not skipped as a damaged one would be: to start over would overwrite a run."""
+    write(tmp_path, 4)
+    commit = checkpoint.commit
+    monkeypatch.setattr(
+        checkpoint,
+        "commit",
+        lambda *files, format, **facts: commit(*files, **facts | ({} if of is None else {"format": of})),
+    )
+    write(tmp_path, 8)
+    for read in (load_latest, lambda directory: checkpoint.load(directory, 8)):
+        with pytest.raises(BrimfulError, match=r"step-8 was written by another version .*go on") as error:
+            read(tmp_path)
+        assert "\n" not in str(error.value)
+    assert list(checkpoint.states(tmp_path)) == [4]
+
+
+def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):
+    written = write(tmp_path, 4)
+    write(tmp_path, 8)
+    before = sorted(tmp_path.rglob("*"))
+    tensors, state = checkpoint.load(tmp_path, 4)
+    assert torch.equal(tensors["weight"], written["weight"])
+    assert state["cursor"]["row"] == 4
+    with pytest.raises(BrimfulError, match=r"no checkpoint .*step-5: there are 4, 8"):
+        checkpoint.load(tmp_path, 5)
+    flip_a_byte(tmp_path / "step-4" / "tensors.safetensors")
+    with pytest.raises(BrimfulError, match="damaged"):
+        checkpoint.load(tmp_path, 4)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_damaged_later_ones_do_not_rotate_out_what_is_written_now(seed, tmp_path):
+    for step in (4, 8, 12):
+        write(tmp_path, step)
+    for step in (8, 12):
+        flip_a_byte(tmp_path / f"step-{step}" / "tensors.safetensors")
+    write(tmp_path, 6, keep=2)
+    assert steps_on_disk(tmp_path) == [4, 6, 8, 12]
+    assert load_latest(tmp_path)[0] == 6
+    write(tmp_path, 8, keep=2)
+    assert steps_on_disk(tmp_path) == [6, 8, 12]
+    assert load_latest(tmp_path)[0] == 8
+
+
+def test_a_checkpoint_is_safetensors_and_json(seed, tmp_path):
+    write(tmp_path, 4)
+    files = {path.name: path for path in (tmp_path / "step-4").iterdir()}
+    assert files.keys() == {"tensors.safetensors", "checkpoint.json"}
+    assert load_file(files["tensors.safetensors"]).keys() == {"weight", "step"}
+    assert json.loads(files["checkpoint.json"].read_text())["state"]["seconds"] == 0.1

@@ -20,8 +20,6 @@ from brimful.errors import BrimfulError, UsageError
 REQUIRED = {
     "prepare": ["--out"],
     "pack": [],
-    "finetune": ["--encoder", "--train", "--test", "--out"],
-    "distil": ["--teacher", "--out"],
     "predict": ["--model", "--input", "--output"],
     "export": ["--out"],
     "report": ["--out"],
@@ -145,7 +143,8 @@ def test_a_missing_option(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert ("--data" if arguments[0] in ("pack", "pretrain") else "equired") in err
+    named = {"pack": "--data", "pretrain": "--data", "finetune": "--encoder, --train, --test and --out"}
+    assert named.get(arguments[0], "equired") in err
 
 
 @pytest.mark.parametrize(

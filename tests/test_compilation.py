@@ -38,8 +38,9 @@ from brimful.objectives.pretrain import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import autocast
-from brimful.train.compilation import gradient_buffers, lacks, loss_function, resolve_compile
+from brimful.train.compilation import lacks, loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
+from brimful.train.gradients import Gradients
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
@@ -124,7 +125,8 @@ def losses_and_gradients(
 ) -> list[torch.Tensor]:
     """Mean loss, then the gradient of each parameter by it."""
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
-    ((term, weight),) = objective.weights(batch).items()
+    (term,) = objective.coefficients
+    weight = objective.weights(batch)[term]
     mean = loss(batch)[term] / weight
     return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
@@ -152,7 +154,9 @@ def check(
 
 
 @pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("architecture", ["modern", pytest.param("bert", marks=pytest.mark.slow), "prenorm"])
+@pytest.mark.parametrize(
+    "architecture", ["modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "prenorm"))]
+)
 def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch):
     if not small:  # as with large vocabularies: the scores are never whole
         monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
@@ -311,7 +315,9 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
     for compiles in (False, True):
         trainer = trainer_of(tmp_path / str(compiles), seed, compile=compiles)
         trainer.run("test")
-        losses[compiles] = [line["loss.classification"] for line in read_metrics(trainer.metrics.path)]
+        losses[compiles] = [
+            line["loss.classification"] for line in read_metrics(trainer.journal.metrics.path)
+        ]
         assert counter.frame_count == compiles
     assert losses[True] == pytest.approx(losses[False], rel=1e-4)
 
@@ -319,9 +325,8 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
 def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
     plain, keeping = (trainer_of(tmp_path / name, seed, slots=64) for name in ("plain", "keeping"))
-    keeping._keeps_gradients = True
-    gradient_buffers(keeping.parameters.values())
-    kept = {name: p.grad for name, p in keeping.parameters.items()}
+    keeping.learner.gradients = Gradients(list(keeping.learner.parameters.values()), keeping.world, keep=True)
+    kept = {name: p.grad for name, p in keeping.learner.parameters.items()}
     cursor, counts = plain.cursor, []
     for _ in range(plain.config.steps):
         batches, cursor = plain.stream.take(cursor)
@@ -329,9 +334,9 @@ def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     assert max(counts) > 1
     plain.run("test")
     keeping.run("test")
-    for name, parameter in keeping.parameters.items():
+    for name, parameter in keeping.learner.parameters.items():
         assert parameter.grad is kept[name]
-        torch.testing.assert_close(parameter, plain.parameters[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter, plain.learner.parameters[name], rtol=1e-5, atol=1e-6)
 
 
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):

@@ -51,3 +51,34 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert not out
     assert "20/20" in err
     assert "[loss] 3" in err
+
+
+def test_a_narrow_terminal_shows_the_whole_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "console", console.Console(stderr=True, force_terminal=True, width=60))
+    note = "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 tokens/s, 99.8% of slots real, MFU 41.2%"
+    with progress("train", 20) as advance:
+        advance(20, note)
+    err = capsys.readouterr().err
+    assert "train" in err
+    assert "20/20" in err
+    assert all(word in err for word in note.split())
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_limit_ends_sooner_than_the_steps(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten steps in 100 seconds leave 900 for 90 steps, or the 45 to which the run is limited."""
+    now = 0.0
+    shown = console.Console(stderr=True, force_terminal=terminal, width=100, get_time=lambda: now)
+    monkeypatch.setattr(console, "console", shown)
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    for limit, expected in ((45.0, ("45 s left", "0:00:45 left")), (5000.0, ("900 s left", "0:15:00 left"))):
+        now = 0.0
+        with progress("train", 100) as advance:
+            for _ in range(10):
+                now += 10
+                advance(1, "", limit)
+        assert expected[terminal] in capsys.readouterr().err

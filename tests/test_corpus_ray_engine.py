@@ -148,7 +148,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SLEEPER, str(tmp_path), address],

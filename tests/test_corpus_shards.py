@@ -44,7 +44,7 @@ tokens = st.tuples(st.integers(0, 65_535), st.booleans(), st.booleans())
 documents = st.lists(st.lists(tokens, min_size=1, max_size=20), max_size=6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(documents, max_size=3), st.sampled_from([65_536, 65_537]), st.data())
 def test_round_trip(batches: list, size: int, data: st.DataObject) -> None:
     flat = [document for batch in batches for document in batch]

@@ -131,7 +131,7 @@ def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, 
     folder_of(tmp_path / "hf", old, family)
     # Words that the corpus has: pairs of its own pieces become one.
     texts = tmp_path / "texts.txt"
-    words = [w for w in old.get_vocab() if w.isascii() and w.isalpha() and len(w) > 1][:30]
+    words = sorted(w for w in old.get_vocab() if w.isascii() and w.isalpha() and len(w) > 1)[:30]
     texts.write_text("\n".join(f"{a}{b} {b}{a}{b}" for a in words for b in words), encoding="utf-8")
     options = {"tokenizer": str(tmp_path / "hf"), "extend": 20, "validation_share": 0.05, "workers": 1}
     prepare(paths=[texts], out=tmp_path / "new", read={"split": "line"}, **options)

@@ -239,7 +239,7 @@ def test_the_batches_of_a_run(
     assert kinds == {"plain", "special", "masked", "random", "kept"}
     # No update beyond the run's last one.
     assert inspect(directory=str(run), batches=100, tokens=ALL)["rows"] == rows
-    for update, begin in ((1, None), (2, "the start"), (3, None), (4, "the checkpoint at 2")):
+    for update, begin in ((1, None), (2, "the start"), (3, None), (4, "update 3")):
         capfd.readouterr()
         found = inspect(directory=str(run), update=update, tokens=ALL)["rows"]
         assert found == [row for row in rows if row["update"] == update]

@@ -175,10 +175,11 @@ def test_confident_predictions_keep_their_gradient_in_bfloat16(pieces):
 
 
 def test_large_scores_do_not_overflow(pieces):
+    """Scores of a million are 0.06 apart in float32, and products in another order may differ by that."""
     given = case(40, 100, 8, torch.float32)
     with torch.no_grad():
         given.weight.mul_(1e4)
-    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 1e-5
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 0.1
 
 
 def test_loss_scaling_changes_no_bit():

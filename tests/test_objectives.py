@@ -111,7 +111,7 @@ def update(
     means = dict.fromkeys(weights, torch.zeros((), dtype=torch.float64))
     for batch in batches:
         sums = objective.loss(encoder, batch)
-        assert sums.keys() == weights.keys()
+        assert sums.keys() == {*weights, *objective.watched} == objective.weights(batch).keys()
         terms = {term: sums[term] / max(weights[term], 1e-30) for term in weights}
         torch.stack([objective.coefficients[term] * value for term, value in terms.items()]).sum().backward()
         means = {term: means[term] + terms[term].detach() for term in weights}
@@ -302,7 +302,7 @@ def test_perplexity_is_of_predictions_whatever_the_loss_is_a_mean_over(corpus_di
         loss_mean="sequences",
         packing={"max_length": 64},
         trainer={"steps": 2},
-        validation_tokens=500,
+        validation_tokens=5000,
     )
     figures = summary["validation"]
     assert figures["perplexity"] == pytest.approx(np.exp(figures["token_loss"]))

@@ -1,8 +1,5 @@
 """Training in phases and by the clock: the rates the optimizer gets, what it trains, and when it ends."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from toy_streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from two_ranks import on_two_ranks
 
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import PackingConfig
@@ -181,7 +179,7 @@ def test_its_rates_go_on_where_it_was_killed(
         pass
 
     def weights(trainer: Trainer) -> list[torch.Tensor]:
-        return [parameter.detach() for parameter in trainer.trained.parameters()]
+        return [parameter.detach() for parameter in trainer.learner.trained.parameters()]
 
     set_clock(monkeypatch, [7.0])
     whole = timed(tmp_path / "whole", seed)
@@ -227,7 +225,7 @@ with world() as ranks:
     toy.trainer_module.time = SimpleNamespace(perf_counter=clock.perf_counter)
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
     factors = []
-    toy.watch(trainer, lambda update: factors.append(trainer.learning_rate))
+    toy.watch(trainer, lambda update: factors.append(trainer.learner.rate))
     trainer.run("test")
     Path(sys.argv[1], f"{ranks.rank}.txt").write_text(f"{trainer.step} {trainer.totals.seconds} {factors}")
 dist.destroy_process_group()
@@ -236,12 +234,7 @@ dist.destroy_process_group()
 
 @pytest.mark.distributed
 def test_all_ranks_go_by_the_clock_of_the_main_one(tmp_path: Path) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    (tmp_path / "rank.py").write_text(RANK)
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    line = [sys.executable, *launcher, str(tmp_path / "rank.py"), str(tmp_path)]
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    on_two_ranks(RANK, tmp_path)
     first, second = ((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
     assert first == second
     assert first.startswith("9 63.0 ")

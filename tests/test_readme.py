@@ -48,7 +48,7 @@ def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pyte
         assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/quickstart.md", marks=pytest.mark.slow)])
 def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(page)
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,8 @@ def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest
         if arguments[0] == "demo":
             continue  # minutes; it has a slow test of its own
         if "--resume" in arguments:
-            (tmp_path / "runs/pretrain/summary.json").unlink()
+            run = tmp_path / arguments[arguments.index("--resume") + 1]
+            (run / "summary.json").unlink()
         if "--trainer.steps" in arguments:
             arguments[arguments.index("--trainer.steps") + 1] = "3"
         assert main(arguments) == 0, arguments

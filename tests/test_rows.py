@@ -285,7 +285,7 @@ def test_masks_do_not_hang_on_packing(
     }
     for found in others.values():
         common = expected.keys() & found.keys()  # micro-batches with some of the next epoch are left out
-        assert len(common) >= len(expected) * 0.9
+        assert len(common) >= len(expected) * 0.75
         assert all(found[sequence] == expected[sequence] for sequence in common)
     assert masks(stream("four", Phase(5, SHORT, 1), key=seed + 1), 1000) != expected
 

@@ -54,6 +54,20 @@ def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = N
     return (losses * weights.detach()).sum()
 
 
+def hits(scores: Tensor, labels: Tensor) -> Tensor:
+    """How many labels have the highest score of their row, alone or with others: int64 ().
+
+    In bfloat16, whose scores are round, ties are no rarity: of two that share the highest score `argmax`
+    takes the first, and this the label.
+
+    Args:
+        scores, labels: as of `cross_entropy_sum`.
+    """
+    scores = scores.detach()
+    own = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    return ((own >= scores.amax(1)) & (labels != IGNORED)).sum()
+
+
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
 ) -> Tensor:
@@ -78,15 +92,29 @@ def linear_cross_entropy(
         BrimfulError: a label outside of the vocabulary (on the CPU; elsewhere the sum is infinite). Where the
             plain form is taken, F.cross_entropy raises IndexError.
     """
+    return linear_cross_entropy_and_hits(hidden, weight, bias, labels, weights)[0]
+
+
+def linear_cross_entropy_and_hits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`linear_cross_entropy`, and how many labels have the highest score: both () and of one dtype.
+
+    The second, which `weights` do not weigh, costs next to nothing: the highest score is at hand. As in
+    `hits`, it counts a label that shares the highest score.
+    """
     if len(labels) * len(weight) * 4 < SMALL:
-        return cross_entropy_sum(F.linear(hidden, weight, bias), labels, weights)
+        scores = F.linear(hidden, weight, bias)
+        total = cross_entropy_sum(scores, labels, weights)
+        return total, hits(scores, labels).to(total.dtype)
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind):
         hidden = hidden.to(torch.get_autocast_dtype(kind))
     needs_gradients = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias)
     )
-    return _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)[0]
+    total, found, *_ = _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)
+    return total, found
 
 
 @torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())
@@ -97,16 +125,16 @@ def _sum_and_gradients(
     labels: Tensor,
     weights: Tensor | None,
     needs_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sum, and its gradients by hidden, weight and bias, which are empty if they are not needed."""
-    total, gradients = _outputs(hidden, weight, bias, needs_gradients)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The sum, the hits, and the sum's gradients by hidden, weight and bias, empty if they are not needed."""
+    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
     used = labels != IGNORED
     if weights is None:
         weights = torch.ones_like(labels, dtype=total.dtype)
     weights = torch.where(used, weights, 0).to(total.dtype)
     if hidden.device.type != "cpu":  # choosing rows would wait for the device, and make shapes depend on data
-        _accumulate(total, gradients, hidden, weight, bias, labels, weights)
-        return total, *gradients
+        _accumulate(total, found, gradients, hidden, weight, bias, labels, weights)
+        return total, found, *gradients
     chosen = used.nonzero()[:, 0]
     labels = labels[chosen]
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(weight):
@@ -115,15 +143,16 @@ def _sum_and_gradients(
         )
     d_hidden, d_weight, d_bias = gradients
     d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
-    _accumulate(total, (d_chosen, d_weight, d_bias), hidden[chosen], weight, bias, labels, weights[chosen])
+    d_used = d_chosen, d_weight, d_bias
+    _accumulate(total, found, d_used, hidden[chosen], weight, bias, labels, weights[chosen])
     if needs_gradients:
         d_hidden.index_copy_(0, chosen, d_chosen)
-    return total, *gradients
+    return total, found, *gradients
 
 
 def _outputs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, needs_gradients: bool
-) -> tuple[Tensor, Gradients]:
+) -> tuple[Tensor, Tensor, Gradients]:
     """What `_sum_and_gradients` returns: zeros, and room for the weight's gradient."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     d_hidden, d_bias = (
@@ -131,11 +160,13 @@ def _outputs(
         for tensor in (hidden, bias)
     )
     d_weight = hidden.new_empty(weight.shape if needs_gradients else 0, dtype=wide)
-    return hidden.new_zeros((), dtype=wide), (d_hidden, d_weight, d_bias)
+    total, found = (hidden.new_zeros((), dtype=wide) for _ in range(2))
+    return total, found, (d_hidden, d_weight, d_bias)
 
 
 def _accumulate(
     total: Tensor,
+    found: Tensor,
     gradients: Gradients,
     hidden: Tensor,
     weight: Tensor,
@@ -143,7 +174,7 @@ def _accumulate(
     labels: Tensor,
     weights: Tensor,
 ) -> None:
-    """Fill in the sum over these rows, and its gradients if there is room for them."""
+    """Fill in the sum over these rows, their hits, and the sum's gradients if there is room for them."""
     d_hidden, d_weight, d_bias = gradients
     if not len(hidden):
         d_weight.zero_()
@@ -153,10 +184,11 @@ def _accumulate(
         h, label, scale = hidden[rows], labels[rows], weights[rows]
         tiles = list(_parts(len(weight), TILE[kind] // (len(h) * 4), hands))
         kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
-        normalisers, scores = total.new_empty(2, len(tiles), len(h))
-        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalisers, scores)
-        normaliser = normalisers.logsumexp(0)
-        loss = torch.where(label == IGNORED, 0, normaliser - scores.amax(0))
+        normalisers, scores, highest = total.new_empty(3, len(tiles), len(h))
+        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalisers, scores, highest)
+        normaliser, score = normalisers.logsumexp(0), scores.amax(0)
+        found.add_((score >= highest.amax(0)).sum())
+        loss = torch.where(label == IGNORED, 0, normaliser - score)
         total.add_((loss * scale).sum())
         if not d_hidden.numel():
             continue
@@ -198,20 +230,23 @@ def _softmax_of_tiles(
     kept: list[Tensor | None],
     normalisers: Tensor,
     scores: Tensor,
+    highest: Tensor,
 ) -> None:
-    """For each tile write its softmax, the logsumexp, and the label's score, which is -inf in other tiles."""
+    """For each tile write its softmax, the logsumexp, the label's score, which is -inf in other tiles, and
+    the highest one."""
 
-    def job(columns: slice, keep: Tensor | None, normaliser: Tensor, score: Tensor) -> None:
+    def job(columns: slice, keep: Tensor | None, normaliser: Tensor, score: Tensor, most: Tensor) -> None:
         b = None if bias is None else bias[columns].to(h.dtype)
         tile = F.linear(h, weight[columns].to(h.dtype), b)
         p = torch.softmax(tile, 1, dtype=score.dtype)
-        torch.sub(tile.amax(1), p.amax(1).log_(), out=normaliser)
+        most.copy_(tile.amax(1))
+        torch.sub(most, p.amax(1).log_(), out=normaliser)
         place, inside = _place(label, columns)
         score.copy_(torch.where(inside, tile.gather(1, place)[:, 0], -torch.inf))
         if keep is not None:
             keep.copy_(p)
 
-    run(job, zip(tiles, kept, normalisers, scores, strict=True), device=h.device)
+    run(job, zip(tiles, kept, normalisers, scores, highest, strict=True), device=h.device)
 
 
 def _parts(size: int, most: int, hands: int = 1) -> Iterator[slice]:
@@ -239,14 +274,14 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
 
 @_sum_and_gradients.register_fake
 def _(hidden, weight, bias, labels, weights, needs_gradients):
-    total, gradients = _outputs(hidden, weight, bias, needs_gradients)
-    return total, *gradients
+    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
+    return total, found, *gradients
 
 
 def _save(ctx, inputs, output):
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(*output[1:])
+    ctx.save_for_backward(*output[2:])
     ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs[:3]]
 
 

@@ -18,12 +18,12 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, text_length
-from brimful.nn.linear_cross_entropy import cross_entropy_sum
+from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.evaluate import classification_figures
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.tasks.table import Table, encode, label_ids, label_names, read_table
-from brimful.train.objective import Runtime
+from brimful.train.objective import JudgedBy, Runtime
 from brimful.train.run import find_model
 
 
@@ -159,6 +159,8 @@ class Classification:
     """The objective: one term, `classification`, the mean cross-entropy over an update's examples."""
 
     coefficients: ClassVar[dict[str, float]] = {"classification": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
+    judged_by: ClassVar[JudgedBy | None] = ("accuracy", "highest")
     compiles: ClassVar[bool] = True
 
     def __init__(self, head: SequenceHead, held_out: Examples | None) -> None:
@@ -172,11 +174,11 @@ class Classification:
         return {}
 
     def weights(self, batch: PackedBatch) -> dict[str, float]:
-        return {"classification": float(batch.real_sequences)}
+        return dict.fromkeys(("classification", "accuracy"), float(batch.real_sequences))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        logits = self.head(encoder(batch, layout), batch)
-        return {"classification": cross_entropy_sum(logits, batch.targets["label"])}
+        logits, labels = self.head(encoder(batch, layout), batch), batch.targets["label"]
+        return {"classification": cross_entropy_sum(logits, labels), "accuracy": hits(logits, labels)}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Accuracy, F1 and mean loss on the held-out examples."""

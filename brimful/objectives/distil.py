@@ -5,15 +5,14 @@ scores of every g-th layer. Then it imitates the teacher's answers, by soft cros
 and no labels, so unlabelled text of the task's kind is as good as the labelled.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from brimful.config import build, read_yaml, require_positive, require_seeds, verb
+from brimful.config import build, config_hash, read_yaml, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -30,74 +29,15 @@ from brimful.objectives.classification import (
     load_task,
     write_predictions,
 )
-from brimful.objectives.finetune import FinetuneConfig, starting_model
+from brimful.objectives.distil_config import DistilConfig, StageConfig
+from brimful.objectives.finetune import starting_model
+from brimful.objectives.finetune_config import FinetuneConfig
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
-from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import Precision, resolve
 from brimful.tasks.table import encode, read_texts
-from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective, Runtime
-from brimful.train.run import CONFIG, absolute, check_new_run, finish_run, start_run
+from brimful.train.parts import Parts, finish_parts
+from brimful.train.run import CONFIG, absolute, check_inputs, find_model, model_files, open_run, start_run
 from brimful.train.trainer import Trainer
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageConfig:
-    """One stage of the distillation."""
-
-    epochs: float
-    """Passes over the texts."""
-    learning_rate: float
-    """Peak learning rate."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "learning_rate"):
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"a stage's {name} is {getattr(self, name)}: it must not be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilConfig:
-    """Teach a smaller student what a fine-tuned teacher does."""
-
-    teacher: str
-    """Run directory of `brimful finetune`; its tables are used again."""
-    out: str
-    """Run directory to create; the student ends up in RUN/model."""
-    student_layers: int = 2
-    """Layers of the student; they divide the teacher's."""
-    student_hidden: int | None = None
-    """Width of the student; by default the teacher's. A narrower student starts from random weights."""
-    initialisation: Literal["pretrained", "random"] = "pretrained"
-    """pretrained: layers of the encoder that the teacher was fine-tuned from."""
-    unlabelled: tuple[str, ...] = ()
-    """More texts to learn from: .txt (one a line), or tables with a text column."""
-    seed: int = 0
-    """Decides random weights and the order of texts."""
-    batch: int = 32
-    """Texts in an update."""
-    temperature: float = 1.0
-    """Softens both distributions in the second stage."""
-    micro_batch_tokens: int = 4096
-    """The most tokens that one forward and backward pass takes."""
-    layers: StageConfig = StageConfig(epochs=3.0, learning_rate=5e-4)
-    """First stage: embeddings, hidden states, attention scores."""
-    logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
-    """Second stage: answers."""
-    precision: Precision = "auto"
-    """Number format of the computation; auto is the fastest that needs no loss scaling."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """learning_rate is set by each stage."""
-    schedule: ScheduleConfig = ScheduleConfig()
-    dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
-
-    def __post_init__(self) -> None:
-        require_seeds(self.seed)
-        require_positive(self, "batch", "micro_batch_tokens")
-        if not self.temperature > 0:
-            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
 
 
 def spread_layers(layers: Sequence[int], kept: int) -> tuple[int, ...]:
@@ -123,6 +63,12 @@ class Lesson:
     task: Task
 
 
+def _starts_trained(config: DistilConfig, teacher: Classifier) -> bool:
+    """Whether the student starts from layers of the encoder that the teacher was fine-tuned from."""
+    width = teacher.encoder.config.hidden_size
+    return config.initialisation == "pretrained" and config.student_hidden in (None, width)
+
+
 def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifier) -> Classifier:
     """The student before it has learned anything: as `brimful finetune --layers` would start it."""
     shape, labels = teacher.encoder.config, teacher.labels
@@ -131,7 +77,7 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
         raise BrimfulError(
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )
-    if config.initialisation == "pretrained" and width == shape.hidden_size:
+    if _starts_trained(config, teacher):
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(
             finetuned, initialisation="pretrained", layers=layers, dropout=0.0, attention_dropout=0.0
@@ -160,7 +106,7 @@ def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Cl
     """
     assert teacher.encoder.tokenizer is not None
     parts = []
-    for path in (finetuned.train, *config.unlabelled):
+    for path in (finetuned.tables[0], *config.unlabelled):
         table = read_texts(path)
         table = table.take([row for row, text in enumerate(table.texts) if text])
         parts.append(encode(table, teacher.encoder.tokenizer, teacher.max_length))
@@ -174,6 +120,7 @@ def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Cl
 
 
 def _prepare_lesson(config: DistilConfig) -> Lesson:
+    assert config.teacher is not None
     run = Path(config.teacher)
     if not (run / CONFIG).is_file():
         raise BrimfulError(f"{run} is not a run of `brimful finetune`: it has no {CONFIG}")
@@ -181,9 +128,10 @@ def _prepare_lesson(config: DistilConfig) -> Lesson:
         finetuned = build(FinetuneConfig, read_yaml(run / CONFIG))
     except BrimfulError as error:
         raise BrimfulError(f"{run} is not a run of `brimful finetune` ({error})") from error
+    if not (finetuned.encoder and finetuned.train and finetuned.test):
+        raise BrimfulError(f"{run} is not a run of `brimful finetune`: {CONFIG} lacks encoder, train or test")
     teacher = load_classifier(run)
-    tables = (finetuned.train, finetuned.dev, finetuned.test)
-    task = load_task(teacher.encoder, *tables, max_length=teacher.max_length, split=False)
+    task = load_task(teacher.encoder, *finetuned.tables, max_length=teacher.max_length, split=False)
     if task.labels != teacher.labels:
         raise BrimfulError(
             f"the teacher's labels {teacher.labels} are not {finetuned.train}'s: {task.labels}"
@@ -200,57 +148,89 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         what summary.json holds: `teacher.accuracy`, `student.accuracy`, `test.n` ...
 
     Raises:
-        BrimfulError: the teacher is no finished fine-tuning run, a table or the run directory is unusable.
+        BrimfulError: the teacher is no finished fine-tuning run, a table or the run directory is unusable; to
+            go on, one that has changed.
+        StoppedError: a signal asked for it.
     """
-    directory = Path(config.out)
+    dry_run = config.dry_run
     with world() as ranks:
-        if ranks.is_main:
-            check_new_run(directory)
-        runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+        config, directory, resuming = open_run(config, "distil", ("teacher", "out"), ranks)
+        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
         lesson = _prepare_lesson(config)
+        inputs = check_inputs(directory, _inputs(config, lesson))
         old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
-        say(
-            f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
-            f" {new.hidden_size} on {len(lesson.texts):,} texts"
-        )
-        if config.dry_run:
+        if ranks.is_main and not resuming:
+            say(
+                f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
+                f" {new.hidden_size} on {len(lesson.texts):,} texts"
+            )
+        if dry_run:
             return {"dry_run": True, "texts": len(lesson.texts), "student_layers": new.layers}
-        return _distil(config, lesson, directory, runtime)
-
-
-def _distil(config: DistilConfig, lesson: Lesson, directory: Path, runtime: Runtime) -> dict[str, Any]:
-    started = time.perf_counter()
-    ranks = runtime.world
-    teacher, student, task = lesson.teacher, lesson.student, lesson.task
-    if ranks.is_main:
-        resolved = replace(
+        config = replace(
             config,
-            teacher=absolute(config.teacher),
+            teacher=config.teacher and absolute(config.teacher),
             unlabelled=tuple(map(absolute, config.unlabelled)),
             precision=runtime.precision,
         )
-        start_run(directory, resolved)
-    ranks.barrier()
+        if ranks.is_main:
+            start_run(directory, config, inputs)
+        ranks.barrier()
+        decisive = config.trainer.decisive()
+        anywhere = replace(config, teacher=None, unlabelled=(), out=None, trainer=decisive)
+        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
+        return _distil(config, lesson, parts, runtime)
+
+
+def _inputs(config: DistilConfig, lesson: Lesson) -> dict[str, Path]:
+    """The files that decide what a run gives."""
+    assert config.teacher is not None
+    teacher = Path(config.teacher)
+    files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
+    tables = zip(("train", "dev", "test"), lesson.finetuned.tables, strict=True)
+    files |= {name: Path(path) for name, path in tables if path}
+    files |= {f"teacher/{CONFIG}": teacher / CONFIG} | model_files("teacher", find_model(teacher, "model"))
+    if _starts_trained(config, lesson.teacher):
+        files |= model_files("encoder", lesson.finetuned.encoder_folder)
+    return files
+
+
+def _distil(config: DistilConfig, lesson: Lesson, parts: Parts, runtime: Runtime) -> dict[str, Any]:
+    teacher, student, task = lesson.teacher, lesson.student, lesson.task
+    directory, ranks = parts.run, runtime.world
+    learned = {"encoder": student.encoder, "head": student.head}
+    seconds = 0.0
 
     def train(name: str, stage: StageConfig, objective: Objective) -> None:
-        trainer = Trainer(
-            student.encoder,
-            objective,
-            example_stream(lesson.texts, config.batch, config.micro_batch_tokens, config.seed, runtime),
-            runtime,
-            directory / "stages" / name,
-            config=TrainerConfig(steps=max(1, round(stage.epochs * len(lesson.texts) / config.batch))),
-            optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
-            schedule=config.schedule,
-            seed=config.seed,
-        )
-        trainer.run(f"distil {name}")
+        nonlocal seconds
+        folder = directory / "stages" / name
+
+        def trainer() -> Trainer:
+            return Trainer(
+                student.encoder,
+                objective,
+                example_stream(lesson.texts, config.batch, config.micro_batch_tokens, config.seed, runtime),
+                runtime,
+                folder,
+                config=replace(
+                    config.trainer, steps=max(1, round(stage.epochs * len(lesson.texts) / config.batch))
+                ),
+                optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
+                schedule=config.schedule,
+                seed=config.seed,
+                identity=parts.identity,
+            )
+
+        result = parts.train(folder, f"distil {name}", trainer, learned)
+        result.load(learned)
+        seconds += result.seconds
 
     if config.layers.epochs:
         train("layers", config.layers, LayerDistillation(teacher.encoder, student.encoder))
     answers = LogitDistillation(teacher.encoder, teacher.head, student.head, config.temperature, task.dev)
     if config.logits.epochs:
         train("logits", config.logits, answers)
+    for module in (student.encoder, student.head, teacher.encoder, teacher.head):
+        module.to(runtime.device)
 
     logits, figures = judge(student.encoder, student.head, task.test, runtime)
     _, teacher_figures = judge(teacher.encoder, teacher.head, task.test, runtime)
@@ -262,13 +242,14 @@ def _distil(config: DistilConfig, lesson: Lesson, directory: Path, runtime: Runt
         "texts": len(lesson.texts),
         "labels": student.labels,
         "precision": runtime.precision,
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
     }
+    ranks.barrier()  # all have read what was kept
     if ranks.is_main:
         save_model(
             directory / "model", student.encoder, student.head, student.labels, max_length=student.max_length
         )
         write_predictions(directory / "predictions.jsonl", logits, task)
-        finish_run(directory, summary)
+        finish_parts(directory, summary)
     ranks.barrier()
     return summary

@@ -1,15 +1,14 @@
 """Fine-tuning: classification of texts and pairs of texts, and the verb `brimful finetune`."""
 
 import shutil
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
-from brimful.config import require_positive, require_seeds, verb
+from brimful.config import config_hash, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -26,88 +25,18 @@ from brimful.objectives.classification import (
     load_task,
     write_predictions,
 )
-from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import Precision, resolve
-from brimful.train.config import TrainerConfig
+from brimful.objectives.finetune_config import FinetuneConfig
+from brimful.precision.policy import Precision
 from brimful.train.objective import Runtime
-from brimful.train.run import absolute, check_new_run, find_model, finish_run, start_run
+from brimful.train.parts import Parts, Result, finish_parts
+from brimful.train.run import absolute, check_inputs, model_files, open_run, start_run
 from brimful.train.trainer import Trainer
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
-    """Train an encoder to classify texts or pairs of texts."""
-
-    encoder: str
-    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    train: str
-    """TSV, CSV or JSONL with the columns text, text_b (optional) and label."""
-    test: str
-    """The same, to judge the finished model once."""
-    out: str
-    """Run directory to create; the model ends up in RUN/model."""
-    dev: str | None = None
-    """The same, to choose the learning rate; by default a fifth of train, which is then used as well."""
-    seed: tuple[int, ...] = (0,)
-    """Seeds: each trains a model of its own; figures are then means with their spread."""
-    learning_rates: tuple[float, ...] = (3e-4,)
-    """Peak rates to try; the one best on dev is kept."""
-    epochs: float = 6.0
-    """Passes over train."""
-    trial_epochs: float | None = None
-    """Passes while learning rates are compared on held-out rows of train; by default as many as epochs."""
-    batch: int = 16
-    """Examples in an update."""
-    max_length: int | None = None
-    """The most tokens of an example; the rest is cut. By default 128, or fewer if the encoder takes fewer."""
-    initialisation: Literal["pretrained", "random"] = "pretrained"
-    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
-    layers: tuple[int, ...] | None = None
-    """Keep only these layers of the encoder (0-based), in this order."""
-    dropout: float = 0.1
-    """Dropout of hidden states and before the classifier."""
-    attention_dropout: float | None = None
-    """Dropout of attention probabilities, by the attention backend sdpa only; by default the
-    encoder's own."""
-    micro_batch_tokens: int = 4096
-    """The most tokens that one forward and backward pass takes."""
-    precision: Precision = "auto"
-    """Number format of the computation; auto is the fastest that needs no loss scaling."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """learning_rate is set from learning_rates."""
-    schedule: ScheduleConfig = ScheduleConfig()
-    dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
-
-    def __post_init__(self) -> None:
-        require_seeds(*self.seed)
-        require_positive(self, "batch", "micro_batch_tokens")
-        for name in ("epochs", "trial_epochs"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be above 0")
-        for name in ("seed", "learning_rates"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise BrimfulError(f"{name} is {list(values)}: it needs at least one value, and none twice")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training: its settings, its figures on dev, and the model."""
-
-    seed: int
-    learning_rate: float
-    dev: dict[str, float]
-    directory: Path
-    encoder: Encoder
-    head: SequenceHead
 
 
 def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Encoder, SequenceHead]:
     """What training starts from. A pretrained encoder's masked-LM transform starts the head, as it does where
     `transformers` loads a ModernBERT checkpoint: the tensors have one name."""
-    encoder, pretraining_head, _ = load_model(find_model(Path(config.encoder), "encoder"))
+    encoder, pretraining_head, _ = load_model(config.encoder_folder)
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
@@ -124,35 +53,6 @@ def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Enc
     return fresh, head
 
 
-def train_trial(
-    config: FinetuneConfig,
-    task: Task,
-    examples: tuple[Examples, Examples | None],
-    seed: int,
-    learning_rate: float,
-    directory: Path,
-    runtime: Runtime,
-) -> Trial:
-    """Train one model from the start on the first `examples`, and judge it on the second."""
-    training, held_out = examples
-    epochs = config.epochs if training is task.train else config.trial_epochs or config.epochs
-    encoder, head = starting_model(config, seed, len(task.labels))
-    steps = max(1, round(epochs * len(training) / config.batch))
-    trainer = Trainer(
-        encoder,
-        Classification(head, held_out),
-        example_stream(training, config.batch, config.micro_batch_tokens, seed, runtime),
-        runtime,
-        directory,
-        config=TrainerConfig(steps=steps),
-        optimizer=replace(config.optimizer, learning_rate=learning_rate),
-        schedule=config.schedule,
-        seed=seed,
-    )
-    figures = trainer.run(f"fine-tune, seed {seed}, rate {learning_rate:g}")
-    return Trial(seed, learning_rate, figures, directory, encoder, head)
-
-
 @verb(FinetuneConfig)
 def finetune(config: FinetuneConfig) -> dict[str, Any]:
     """Train an encoder to classify texts, choosing the learning rate on held-out examples.
@@ -161,106 +61,184 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         what summary.json holds: `test.accuracy`, `test.n`, `dev.accuracy`, the trials ...
 
     Raises:
-        BrimfulError: an unusable encoder, table or run directory.
+        BrimfulError: an unusable encoder, table or run directory; to go on, one that has changed.
+        StoppedError: a signal asked for it.
     """
-    directory = Path(config.out)
+    dry_run = config.dry_run
     with world() as ranks:
-        if ranks.is_main:
-            check_new_run(directory)
-        runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+        config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)
+        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
-        encoder = Encoder.load(find_model(Path(config.encoder), "encoder"))
-        tables = (config.train, config.dev, config.test)
+        encoder = Encoder.load(config.encoder_folder)
         split = len(config.learning_rates) > 1
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))
         assert config.max_length is not None
-        task = load_task(encoder, *tables, max_length=config.max_length, split=split)
+        task = load_task(encoder, *config.tables, max_length=config.max_length, split=split)
         starting_model(config, config.seed[0], len(task.labels))  # or it says now what is wrong
-        say(
-            f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
-            f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
-        )
-        if config.dry_run:
+        inputs = check_inputs(directory, _inputs(config))
+        if ranks.is_main and not resuming:
+            say(
+                f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
+                f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
+            )
+        if dry_run:
             return {
                 "dry_run": True,
                 "train": len(task.train),
                 "test": len(task.test),
                 "labels": task.labels,
             }
-        return _finetune(config, task, directory, runtime)
+        config = _resolved(config, runtime.precision)
+        if ranks.is_main:
+            start_run(directory, config, inputs)
+        ranks.barrier()
+        decisive = config.trainer.decisive()
+        anywhere = replace(config, encoder=None, train=None, dev=None, test=None, out=None, trainer=decisive)
+        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
+        return Finetuning(config, task, parts, runtime).run()
+
+
+def _inputs(config: FinetuneConfig) -> dict[str, Path]:
+    """The files that decide what a run gives."""
+    tables = zip(("train", "dev", "test"), config.tables, strict=True)
+    return {name: Path(path) for name, path in tables if path} | model_files("encoder", config.encoder_folder)
 
 
 def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
     """What a saved configuration must say to mean the same elsewhere."""
-    return replace(
-        config,
-        encoder=absolute(config.encoder),
-        train=absolute(config.train),
-        dev=config.dev and absolute(config.dev),
-        test=absolute(config.test),
-        precision=precision,
-    )
+    train, dev, test = (path and absolute(path) for path in config.tables)
+    encoder = config.encoder and absolute(config.encoder)
+    return replace(config, encoder=encoder, train=train, dev=dev, test=test, precision=precision)
 
 
-def _train_seed(
-    config: FinetuneConfig, task: Task, seed: int, folder: Path, runtime: Runtime
-) -> tuple[Trial, list[dict[str, Any]]]:
-    """The seed's model: the best learning rate's, trained on all of train; and the figures of its trials."""
-    best: Trial | None = None
-    figures = []
-    for rate in config.learning_rates:
-        examples = (task.fit, task.dev)
-        trial = train_trial(config, task, examples, seed, rate, folder / f"rate-{rate:g}", runtime)
-        figures.append({"seed": seed, "learning_rate": rate, "dev_accuracy": trial.dev.get("accuracy")})
-        if best is None or trial.dev.get("accuracy", 0.0) > best.dev.get("accuracy", 0.0):
-            best = trial
-    assert best is not None
-    if task.fit is not task.train:
-        rate = best.learning_rate
-        say(f"learning rate {rate:g} is best on dev; training on all {len(task.train):,} examples with it")
-        final = train_trial(config, task, (task.train, None), seed, rate, folder / "final", runtime)
-        best = replace(final, dev=best.dev)
-    return best, figures
+@dataclass(frozen=True)
+class Trial:
+    """One training: its settings, its figures on dev, and what it left."""
+
+    seed: int
+    learning_rate: float
+    dev: dict[str, float]
+    result: Result
+
+    @property
+    def accuracy(self) -> float:
+        """On dev; 0 where there is none."""
+        return self.dev.get("accuracy", 0.0)
 
 
-def _finetune(config: FinetuneConfig, task: Task, directory: Path, runtime: Runtime) -> dict[str, Any]:
-    started = time.perf_counter()
-    is_main = runtime.world.is_main
-    if is_main:
-        start_run(directory, _resolved(config, runtime.precision))
-    runtime.world.barrier()
-    best: Trial | None = None
-    trials: list[dict[str, Any]] = []
-    tests: list[dict[str, float]] = []
-    for seed in config.seed:
-        trial, figures = _train_seed(config, task, seed, directory / "trials" / f"seed-{seed}", runtime)
-        trials += figures
-        trial_logits, test = judge(trial.encoder, trial.head, task.test, runtime)
-        tests.append(test)
-        if best is None or trial.dev.get("accuracy", 0.0) > best.dev.get("accuracy", 0.0):
-            best, logits = trial, trial_logits
-    assert best is not None
-    summary = {
-        "kind": "finetune",
-        "test": _over_seeds(tests),
-        "dev": best.dev,
-        "learning_rate": best.learning_rate,
-        "trials": trials,
-        "labels": task.labels,
-        "parameters": sum(p.numel() for p in [*best.encoder.parameters(), *best.head.parameters()]),
-        "leaked_test_texts": task.leaked,
-        "precision": runtime.precision,
-        "seconds": time.perf_counter() - started,
-    }
-    if is_main:
-        save_model(directory / "model", best.encoder, best.head, task.labels, max_length=config.max_length)
-        write_predictions(directory / "predictions.jsonl", logits, task)
-        shutil.copyfile(best.directory / "metrics.jsonl", directory / "metrics.jsonl")
-        finish_run(directory, summary)
-    runtime.world.barrier()
-    return summary
+@dataclass(frozen=True)
+class Finetuning:
+    """A run: a training for each seed and learning rate, and the choice among them."""
+
+    config: FinetuneConfig
+    task: Task
+    parts: Parts
+    runtime: Runtime
+
+    def train(
+        self, examples: tuple[Examples, Examples | None], seed: int, rate: float, folder: Path
+    ) -> Trial:
+        """Train one model from the start on the first `examples`, and judge it on the second. Its weights are
+        kept if these are all examples."""
+        config, (training, held_out) = self.config, examples
+        everything = training is self.task.train
+        epochs = config.epochs if everything else config.trial_epochs or config.epochs
+        encoder, head = starting_model(config, seed, len(self.task.labels))
+        steps = max(1, round(epochs * len(training) / config.batch))
+
+        def trainer() -> Trainer:
+            return Trainer(
+                encoder,
+                Classification(head, held_out),
+                example_stream(training, config.batch, config.micro_batch_tokens, seed, self.runtime),
+                self.runtime,
+                folder,
+                config=replace(config.trainer, steps=steps),
+                optimizer=replace(config.optimizer, learning_rate=rate),
+                schedule=config.schedule,
+                seed=seed,
+                identity=self.parts.identity,
+            )
+
+        title = f"fine-tune, seed {seed}, rate {rate:g}"
+        keep = {"encoder": encoder, "head": head} if everything else {}
+        result = self.parts.train(folder, title, trainer, keep)
+        return Trial(seed, rate, result.figures, result)
+
+    def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
+        """The training whose model is the seed's: at the learning rate that is best on dev, on all of train;
+        and all that were compared."""
+        task, folder = self.task, self.parts.run / "trials" / f"seed-{seed}"
+        trials: list[Trial] = []
+        best: Trial | None = None
+        for rate in self.config.learning_rates:
+            trial = self.train((task.fit, task.dev), seed, rate, folder / f"rate-{rate}")
+            trials.append(trial)
+            better = best is None or trial.accuracy > best.accuracy
+            worse = best if better else trial
+            best = trial if better else best
+            if worse and self.runtime.world.is_main:
+                worse.result.forget_weights()
+        assert best is not None
+        if task.fit is not task.train:
+            rate = best.learning_rate
+            if self.runtime.world.is_main:
+                examples = f"all {len(task.train):,} examples"
+                say(f"learning rate {rate:g} is best on dev; training on {examples} with it")
+            final = self.train((task.train, None), seed, rate, folder / "final")
+            best = replace(final, dev=best.dev)
+        return best, trials
+
+    def model(self, trial: Trial) -> tuple[Encoder, SequenceHead]:
+        """What a training on all examples has made."""
+        encoder, head = starting_model(self.config, trial.seed, len(self.task.labels))
+        trial.result.load({"encoder": encoder, "head": head})
+        return encoder.to(self.runtime.device), head.to(self.runtime.device)
+
+    def run(self) -> dict[str, Any]:
+        """Train all, and keep the model that is best on dev; returns the summary."""
+        config, task, directory, ranks = self.config, self.task, self.parts.run, self.runtime.world
+        trials: list[Trial] = []
+        trained: list[Trial] = []
+        judged: list[tuple[np.ndarray, dict[str, float]]] = []
+        for seed in config.seed:
+            chosen, compared = self.train_seed(seed)
+            trials += compared
+            trained.append(chosen)
+            judged.append(judge(*self.model(chosen), task.test, self.runtime))
+        index = max(range(len(trained)), key=lambda i: trained[i].accuracy)
+        best, logits = trained[index], judged[index][0]
+        encoder, head = self.model(best)
+        trainings = {trial.result.directory: trial.result for trial in (*trials, *trained)}
+        summary = {
+            "kind": "finetune",
+            "test": _over_seeds([figures for _, figures in judged]),
+            "dev": best.dev,
+            "learning_rate": best.learning_rate,
+            "trials": [
+                {
+                    "seed": trial.seed,
+                    "learning_rate": trial.learning_rate,
+                    "dev_accuracy": trial.dev.get("accuracy"),
+                }
+                for trial in trials
+            ],
+            "labels": task.labels,
+            "parameters": sum(p.numel() for p in [*encoder.parameters(), *head.parameters()]),
+            "leaked_test_texts": task.leaked,
+            "precision": self.runtime.precision,
+            "seconds": sum(result.seconds for result in trainings.values()),
+        }
+        ranks.barrier()  # all have read what was kept
+        if ranks.is_main:
+            save_model(directory / "model", encoder, head, task.labels, max_length=config.max_length)
+            write_predictions(directory / "predictions.jsonl", logits, task)
+            shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
+            finish_parts(directory, summary)
+        ranks.barrier()
+        return summary
 
 
 def _over_seeds(tests: list[dict[str, float]]) -> dict[str, Any]:

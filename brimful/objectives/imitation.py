@@ -17,7 +17,7 @@ from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.classification import judge
 from brimful.precision.policy import widen
-from brimful.train.objective import Runtime
+from brimful.train.objective import JudgedBy, Runtime
 
 
 def attention_score_sum(
@@ -50,6 +50,8 @@ class LayerDistillation:
     """
 
     coefficients: ClassVar[dict[str, float]] = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ()
+    judged_by: ClassVar[JudgedBy | None] = None
     compiles: ClassVar[bool] = False  # scores are compared sequence by sequence
 
     def __init__(self, teacher: Encoder, student: Encoder) -> None:
@@ -108,6 +110,8 @@ class LogitDistillation:
     """The second stage's objective: `logits`, the soft cross-entropy with the teacher's answers."""
 
     coefficients: ClassVar[dict[str, float]] = {"logits": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ()
+    judged_by: ClassVar[JudgedBy | None] = ("accuracy", "highest")
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(

@@ -19,7 +19,8 @@ from brimful.train.metrics import read_metrics
 from brimful.train.run import find_model
 
 START = "start"
-"""Where a run keeps the model that it started from, until it is done: going on needs no other folder."""
+"""Where a run keeps the model that it started from, until it is done: to go on, or to export a checkpoint,
+needs no other folder."""
 _VALIDATION = "validation."
 
 

@@ -9,14 +9,14 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.linear_cross_entropy import cross_entropy_sum, linear_cross_entropy
+from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.objectives.losses import (
     correct_and_count,
     count,
     predicted_sequences,
     prediction_weights,
 )
-from brimful.train.objective import Runtime
+from brimful.train.objective import JudgedBy, Runtime
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at once."""
@@ -28,6 +28,8 @@ class MaskedLM:
     """The objective: one term, `mlm`, a mean over an update's predictions, or over its sequences' means."""
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
+    judged_by: ClassVar[JudgedBy | None] = ("loss", "lowest")
     compiles: ClassVar[bool] = True
 
     def __init__(
@@ -54,18 +56,21 @@ class MaskedLM:
 
     def weights(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
-        return {"mlm": predicted_sequences(batch) if self.by_sequence else count(batch.mlm_labels)}
+        predictions = count(batch.mlm_labels)
+        mlm = predicted_sequences(batch) if self.by_sequence else predictions
+        return {"mlm": mlm, "accuracy": predictions}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        return {"mlm": self.masked_lm_sum(encoder(batch, layout), batch)}
+        return self.masked_lm_sums(encoder(batch, layout), batch)
 
-    def masked_lm_sum(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """The sum of the term `mlm`: hidden (T, hidden)."""
+    def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        """The sums of the term `mlm` and of `accuracy`: hidden (T, hidden)."""
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
         scored = self.head.transform(hidden.index_select(0, batch.mlm_positions))
         weights = self._prediction_weights(batch, hidden.dtype)
-        return linear_cross_entropy(scored, *self.head.decoder, batch.mlm_labels, weights)
+        total, right = linear_cross_entropy_and_hits(scored, *self.head.decoder, batch.mlm_labels, weights)
+        return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
         """What each prediction counts in the sum of `mlm`; None: all the same."""
@@ -126,6 +131,7 @@ class MaskedLMAndPairs(MaskedLM):
     """
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0, "pair": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ("accuracy", "pair_accuracy")
     head: PretrainingHead
 
     def __init__(
@@ -136,12 +142,14 @@ class MaskedLMAndPairs(MaskedLM):
         self.figures += ["pair_loss", "pair_accuracy"]
 
     def weights(self, batch: PackedBatch) -> dict[str, float]:
-        return super().weights(batch) | {"pair": count(batch.targets["pair"])}
+        pairs = count(batch.targets["pair"])
+        return super().weights(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         hidden = encoder(batch, layout)
-        pair = cross_entropy_sum(self.head.pair(hidden, batch), batch.targets["pair"])
-        return {"mlm": self.masked_lm_sum(hidden, batch), "pair": pair}
+        logits, labels = self.head.pair(hidden, batch), batch.targets["pair"]
+        pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": hits(logits, labels)}
+        return self.masked_lm_sums(hidden, batch) | pairs
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """As of `MaskedLM`, and mean loss and accuracy of the pairs."""

@@ -1,16 +1,18 @@
 """Pretraining: masked language modelling on packed rows, and the verb `brimful pretrain`."""
 
 import math
+import shlex
 import shutil
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.config import build, config_hash, read_yaml, verb
+from brimful.config import config_hash, to_dict, verb
 from brimful.console import counted, say, warn
 from brimful.corpus.shards import Corpus
 from brimful.data.mixture import open_sources, parse_sources
@@ -18,7 +20,6 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
 from brimful.data.sources import Source
 from brimful.distributed import World, world
-from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import PretrainingHead
 from brimful.nn.interop import save_model
 from brimful.objectives.initial import START, Initial, figures_at_start, initial_model
@@ -32,47 +33,26 @@ from brimful.objectives.pretrain_data import (
     validation_batches,
 )
 from brimful.packing.hyperparameters import suggest
-from brimful.precision.policy import resolve
-from brimful.storage import sweep
+from brimful.train.boards import require_wandb
+from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
-from brimful.train.run import CONFIG, SUMMARY, absolute, check_new_run, finish_run, start_run
+from brimful.train.probe import auto_rows
+from brimful.train.run import absolute, finish_run, open_run, start_run
 from brimful.train.trainer import Trainer
 
 
 def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path, bool]:
     """The configuration to run, its directory, and whether it may hold a checkpoint."""
-    if config.resume is None:
-        if not (config.data and config.out):
-            raise UsageError("pretrain needs --data and --out, or --resume RUN")
-        out = Path(config.out)
-        if ranks.is_main:
-            check_new_run(out, f"go on with `brimful pretrain --resume {out}`, or ")
-        precision = resolve(config.precision, ranks.device)
-        config = replace(config, data=parse_sources(config.data), precision=precision)
-        if config.start_from is not None:
-            return replace(config, start_from=absolute(config.start_from)), out, False
-        model, architecture = config.model or "mini", config.architecture or "modern"
-        return replace(config, model=model, architecture=architecture), out, False
-    if config != PretrainConfig(resume=config.resume, dry_run=config.dry_run):
-        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
-    directory = Path(config.resume)
-    if directory.is_dir() and ranks.is_main:
-        sweep(directory)
-    if not (directory / CONFIG).is_file():
-        raise BrimfulError(
-            f"{directory} is not a run directory: it has no {CONFIG};"
-            " --resume takes the --out of an earlier run"
-        )
-    if (directory / SUMMARY).exists():
-        raise BrimfulError(f"{directory} is complete; there is nothing to resume")
-    values = read_yaml(directory / CONFIG)
-    try:
-        return build(PretrainConfig, values), directory, True
-    except BrimfulError as error:
-        raise BrimfulError(
-            f"{directory / CONFIG} is none that pretrain wrote: {error}; --resume takes the --out of an"
-            " earlier run, with its files as they were"
-        ) from error
+    config, directory, resuming = open_run(config, "pretrain", ("data", "out"), ranks)
+    if resuming:
+        return config, directory, True
+    assert config.data is not None
+    precision = Runtime.of(ranks, config.precision, config.trainer.weights).precision
+    config = replace(config, data=parse_sources(config.data), precision=precision)
+    if config.start_from is not None:
+        return replace(config, start_from=absolute(config.start_from)), directory, False
+    model, architecture = config.model or "mini", config.architecture or "modern"
+    return replace(config, model=model, architecture=architecture), directory, False
 
 
 def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> None:
@@ -130,16 +110,19 @@ def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainCo
     """The configuration that follows the recipe of `unpacked_batch_size`, if there is one."""
     if config.unpacked_batch_size is None:
         return config
-    optimizer = config.optimizer
+    optimizer, rows = config.optimizer, config.rows_per_micro_batch
     first = run_phases(config)[0].packing.max_length
     factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
-    found = suggest(
+    suggestion = partial(
+        suggest,
         float(np.dot(_shares(sources), factors)),
         config.unpacked_batch_size,
         (optimizer.beta1, optimizer.beta2),
         keep=config.unpacked_keep,
-        multiple_of=config.rows_per_micro_batch,
     )
+    if rows == "auto":  # a power of two, to leave a choice; the update's size is off by a sixteenth at most
+        rows = 1 << (max(1, suggestion().rows_per_update // 8).bit_length() - 1)
+    found = suggestion(multiple_of=rows)
     beta1, beta2 = found.betas
     return replace(
         config,
@@ -169,6 +152,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     dry_run = config.dry_run
     with world() as ranks:
         config, directory, resuming = _resolve(config, ranks)
+        require_wandb(config.trainer.wandb)
         verify = config.verify_data and ranks.is_main and not resuming
         corpora = open_sources(parse_sources(config.data or ()), verify=verify)
         return _train(config, corpora, directory, ranks, resuming, dry_run)
@@ -182,7 +166,7 @@ def _train(
     resuming: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
-    runtime = Runtime(ranks, resolve(config.precision, ranks.device))
+    runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
     corpus = next(iter(corpora.values()))
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
     reader = SequenceReader(tokenizer, config.masking)
@@ -195,9 +179,10 @@ def _train(
     if dry_run:
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
-    if ranks.is_main and not resuming:
-        start_run(directory, config)
-        if config.start_from is not None:
+    if ranks.is_main:
+        if not resuming:
+            start_run(directory, config)
+        if not (directory / START).exists():
             save_model(directory / START, encoder, head)
     ranks.barrier()
 
@@ -218,6 +203,12 @@ def _train(
         objective = MaskedLMAndPairs(head, held_out, config.loss_mean)
     else:
         objective = MaskedLM(head, held_out, config.loss_mean)
+    auto = config.rows_per_micro_batch == "auto"
+    if auto:
+        rows = auto_rows(stream, encoder, objective, runtime, config.optimizer)
+        config = replace(config, rows_per_micro_batch=rows)
+        if ranks.is_main:
+            start_run(directory, config)
     trainer = Trainer(
         encoder,
         objective,
@@ -229,12 +220,21 @@ def _train(
         schedule=config.schedule,
         cycles=schedule_cycles(config),
         seed=config.seed,
+        micro_batches=MicroBatches(ranks, stream, auto=auto),
         identity=config_hash(
             [
-                replace(config, data=None, out=None),
+                replace(
+                    config,
+                    data=None,
+                    out=None,
+                    rows_per_micro_batch="auto",
+                    trainer=config.trainer.decisive(),
+                ),
                 [(s.name, s.weight, corpora[s.name].fingerprint) for s in sources],
             ]
         ),
+        about={"config": to_dict(config)},
+        shows=f"brimful inspect {shlex.quote(str(directory))} --update",
     )
     if resuming and not trainer.resume() and ranks.is_main:
         say("no usable checkpoint: starting over")

@@ -66,8 +66,9 @@ class PretrainConfig:
     """Rows that one update sees, over all ranks."""
     sequences_per_update: int | None = None
     """In place of rows_per_update: an update sees exactly so many sequences, in as few rows as they fit."""
-    rows_per_micro_batch: int = 1
-    """Rows that one forward and backward pass takes."""
+    rows_per_micro_batch: Literal["auto"] | int = 1
+    """Rows that one forward and backward pass takes. auto: tried out at the start, the most that fit in
+    memory, or on a CPU as many as make it faster; if they don't fit later on, half as many, once."""
     unpacked_batch_size: int | None = None
     """In place of rows_per_update: sequences in an update of a recipe without packing, to be followed."""
     unpacked_keep: Keep = "sequences"
@@ -97,7 +98,9 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
-        require_positive(self, "rows_per_update", "rows_per_micro_batch")
+        require_positive(self, "rows_per_update")
+        if self.rows_per_micro_batch != "auto":
+            require_positive(self, "rows_per_micro_batch")
         if self.validation_tokens < 0:
             raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
         self._check_phases()
@@ -153,6 +156,8 @@ class PretrainConfig:
         if len(ways) > 1:
             raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
         if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
+            return
+        if self.rows_per_micro_batch == "auto":
             return
         for rows in (self.rows_per_update, *phases):
             if rows and rows % self.rows_per_micro_batch:

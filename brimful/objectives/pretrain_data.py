@@ -82,13 +82,14 @@ def make_stream(
     rank: int = 0,
     world: int = 1,
 ) -> RowStream:
-    """The updates of a run; see `RowStream`."""
+    """The updates of a run; see `RowStream`. Where `rows_per_micro_batch` is auto, it is not known yet: 1."""
+    rows = config.rows_per_micro_batch
     return RowStream(
         reader,
         sources,
         run_phases(config),
         seed=config.seed,
-        rows_per_micro_batch=config.rows_per_micro_batch,
+        rows_per_micro_batch=1 if rows == "auto" else rows,
         fixed_shapes=fixed_shapes,
         rank=rank,
         world=world,

@@ -63,7 +63,8 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run. Each group's peak rate is under "peak"; the trainer sets "lr" from it.
 
-    With `config.pull` they pull to the weights that the parameters have now. `config.ema` is the trainer's.
+    With `config.pull` they pull to the weights that the parameters have before their first step. `config.ema`
+    is the trainer's.
 
     Args:
         parameters: all trainable parameters by name.

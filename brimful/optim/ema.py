@@ -24,9 +24,9 @@ class WeightAverage:
         self._averages = {name: p.detach().float().clone() for name, p in self._parameters.items()}
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Take in the weights after update number `step`; the first is 1."""
-        weight = (1 - self.decay) / (1 - self.decay**step)
+    def update(self, number: int) -> None:
+        """Take in the weights after an update, the first of which is number 1."""
+        weight = (1 - self.decay) / (1 - self.decay**number)
         weights = [parameter.float() for parameter in self._parameters.values()]
         torch._foreach_lerp_(list(self._averages.values()), weights, weight)
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from brimful.optim.scaled import grad_scale, is_skipped
+
 
 class Block(NamedTuple):
     """A parameter, or one logical matrix of it, and what a step needs; all of one shape but the last."""
@@ -42,11 +44,13 @@ def lamb_(
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
+    scale: Tensor | None = None,
     together: bool = False,
 ) -> None:
     """Update contiguous matrices and their moments in place; they are on one device and have one dtype.
 
     Args:
+        scale: what gradients are divided by first, in place, if they are scaled.
         together: whether each operation takes all matrices in turn, which saves launches and waits for no
             norm, or each matrix all operations, which finds it in the cache and needs room for one update.
     """
@@ -54,7 +58,7 @@ def lamb_(
     if together:
         updates = torch._foreach_mul(weights, -weight_decay)
         blocks = [matrix._replace(weight=u) for matrix, u in zip(matrices, updates, strict=True)]
-        _adamw(blocks, lr=1.0, betas=betas, eps=eps)
+        _adamw(blocks, lr=1.0, betas=betas, eps=eps, scale=scale)
         lengths, others = (torch.stack(torch._foreach_norm(each)) for each in (weights, updates))
         ratios = torch.where((lengths > 0) & (others > 0), lengths / others, torch.ones_like(lengths))
         torch._foreach_addcmul_(weights, updates, (lr * ratios).unbind())
@@ -64,7 +68,7 @@ def lamb_(
         weight = matrix.weight
         update = room[: weight.numel()].view(weight.shape)
         torch.mul(weight, -weight_decay, out=update)
-        _adamw([matrix._replace(weight=update)], lr=1.0, betas=betas, eps=eps)
+        _adamw([matrix._replace(weight=update)], lr=1.0, betas=betas, eps=eps, scale=scale)
         length, other = _norm(weight), _norm(update)
         weight.add_(update, alpha=lr * length / other if length and other else lr)
 
@@ -75,7 +79,13 @@ def _norm(matrix: Tensor) -> float:
 
 
 def _adamw(
-    blocks: Iterable[Block], *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float = 0.0
+    blocks: Iterable[Block],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float = 0.0,
+    scale: Tensor | None = None,
 ) -> None:
     """AdamW's step; with lr 1 on what is -decay * w it leaves LAMB's update, -u."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
@@ -93,17 +103,20 @@ def _adamw(
         eps=eps,
         amsgrad=False,
         maximize=False,
+        grad_scale=scale,
     )
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB for contiguous parameters in float32; their state has AdamW's keys.
+    """LAMB for contiguous parameters in float32; their state has AdamW's keys. It takes scaled gradients.
 
     Args:
         params: parameters or groups; "blocks" of a group says into how many logical matrices each of its
             parameters splits by rows.
         weight_decay: inside the trust ratio for matrices, decoupled for vectors.
     """
+
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -120,8 +133,11 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
+        if is_skipped(self):
+            return
         for group in self.param_groups:
             constants = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+            constants["scale"] = grad_scale(self)
             blocks = [self._block(p) for p in group["params"] if p.grad is not None]
             vectors = [block for block in blocks if block.weight.ndim < 2]
             matrices = [m for block in blocks if block.weight.ndim >= 2 for m in block.split(group["blocks"])]

@@ -15,16 +15,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from brimful.optim.scaled import grad_scale, is_skipped
+
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
 
-def orthogonalise(matrices: Tensor) -> Tensor:
-    """Bring the singular values of (n, rows, columns) matrices near 1 (roughly 0.7 to 1.2)."""
+def orthogonalise(matrices: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Bring the singular values of (n, rows, columns) matrices near 1 (roughly 0.7 to 1.2).
+
+    Args:
+        dtype: of the products; by default that of the matrices. These get the length 1 before, so float16
+            holds those of any size.
+    """
     a, b, c = _QUINTIC
     tall = matrices.size(-2) > matrices.size(-1)
     x = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * (gram @ gram)) @ x
@@ -32,12 +39,14 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for 2-D parameters.
+    """Muon for 2-D parameters. It takes scaled gradients.
 
     Args:
         params: groups of one parameter each; "blocks" says into how many logical matrices it splits by rows.
         iteration_dtype: what the iteration computes in; bfloat16 is enough, and fast where products are.
     """
+
+    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -54,6 +63,9 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
+        if is_skipped(self):
+            return
+        scale = grad_scale(self)
         by_shape: dict[torch.Size, list[tuple[dict, Tensor, Tensor]]] = defaultdict(list)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -62,15 +74,16 @@ class Muon(torch.optim.Optimizer):
                 state = self.state[parameter]
                 if not state:
                     state["momentum"] = torch.zeros_like(parameter)
-                momentum = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-                update = parameter.grad.lerp(momentum, group["momentum"])
+                gradient = parameter.grad if scale is None else parameter.grad / scale
+                momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])
+                update = gradient.lerp(momentum, group["momentum"])
                 rows = parameter.size(0) // group["blocks"]
                 for weight, block in zip(parameter.split(rows), update.split(rows), strict=True):
                     by_shape[block.shape].append((group, weight, block))
         for shape, entries in by_shape.items():
-            stacked = torch.stack([block for _, _, block in entries]).to(self.iteration_dtype)
-            updates = orthogonalise(stacked).float()
-            scale = max(1.0, shape[0] / shape[1]) ** 0.5
+            stacked = torch.stack([block for _, _, block in entries])
+            updates = orthogonalise(stacked, self.iteration_dtype).float()
+            factor = max(1.0, shape[0] / shape[1]) ** 0.5
             for (group, weight, _), update in zip(entries, updates, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
-                weight.add_(update, alpha=-group["lr"] * scale)
+                weight.add_(update, alpha=-group["lr"] * factor)

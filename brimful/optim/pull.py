@@ -3,26 +3,40 @@
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from brimful.optim.scaled import is_skipped
 
 
 def pull_to_start(optimizer: torch.optim.Optimizer, strength: float) -> None:
-    """After each step of this optimizer, draw its parameters to what they are now.
+    """After each step of this optimizer, draw its parameters to what they were before their first one.
 
     w becomes w - lr * strength * (w - start) with the rate of its group: a decay as AdamW's, decoupled from
     the gradient, but to the start instead of zero. The start is kept with the moments, as "start" of a
     parameter's state, so that what saves and restores those goes on with the same start.
     """
-    starts = {p: p.detach().clone() for group in optimizer.param_groups for p in group["params"]}
+    starts: dict[Tensor, Tensor] = {}
+
+    def remember(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if is_skipped(optimizer):
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not optimizer.state.get(parameter):
+                    starts[parameter] = parameter.detach().clone()
 
     @torch.no_grad()
     def pull(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if is_skipped(optimizer):
+            return
         for group in optimizer.param_groups:
             moved = [p for p in group["params"] if optimizer.state.get(p)]  # the rest never had a gradient
             for parameter in moved:
-                start = starts.pop(parameter, None)
-                optimizer.state[parameter].setdefault("start", start)
+                if parameter in starts:
+                    optimizer.state[parameter]["start"] = starts.pop(parameter)
             to = [optimizer.state[parameter]["start"] for parameter in moved]
             if moved:
                 torch._foreach_lerp_(moved, to, group["lr"] * strength)
 
+    optimizer.register_step_pre_hook(remember)
     optimizer.register_step_post_hook(pull)

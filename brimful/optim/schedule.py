@@ -111,6 +111,10 @@ class Schedule:
         """Whether the run ends after `step` updates and so many seconds of training."""
         return step >= sum(cycle.steps for cycle in self.cycles) or 0 < self.hours <= seconds / 3600
 
+    def left(self, seconds: float) -> float:
+        """The most seconds of training that are left after so many."""
+        return max(0.0, 3600 * self.hours - seconds) if self.hours else math.inf
+
     def rate(self, step: int, seconds: float = 0.0) -> float:
         """The factor on the peak rate for update `step` (0-based), which begins after `seconds` of training.
 

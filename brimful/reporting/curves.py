@@ -1,5 +1,6 @@
 """What metrics.jsonl says, as charts: losses and validation first, then how the training went."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,16 +28,24 @@ def main_charts(run: Run) -> list[Chart]:
 
 
 def side_charts(run: Run) -> list[Chart]:
-    """Learning rate, gradient norm and throughput of a run and of each of its stages."""
+    """Learning rate, gradient norm, loss scaling and throughput of a run and of each of its stages."""
     charts = []
     for prefix, metrics in _parts(run):
         axis = _Axis(metrics, run.kind)
         rate = _line(metrics, "learning_rate", axis, "learning rate")
         norm = _line(metrics, "gradient_norm", axis, "gradient norm", noisy=True)
+        scale = _line(metrics, "loss_scale", axis, "loss scale, power of 2")
+        if scale:
+            scale = replace(scale, ys=[math.log2(value) for value in scale.ys])
+        share = _line(metrics, "upper_share", axis, "gradients near float16's end, share")
+        clipped = _line(metrics, "clipped_gradients", axis, "gradients clipped to float16's end")
         speed = _throughput(metrics, axis)
         for line, word, summarise in (
             (rate, "peak", max),
             (norm, "median", statistics.median),
+            (scale, "median", statistics.median),
+            (share, "largest", max),
+            (clipped, "in all", sum),
             (speed, "mean", statistics.fmean),
         ):
             if line:

@@ -1,10 +1,15 @@
 """metrics.jsonl: one JSON object a line, the source of truth for curves and reports.
 
-A training line has `step` (updates done), `loss.TERM` (means since the line before), `learning_rate`,
-`gradient_norm`, `tokens` (real ones, so far), `tokens_per_second` (real ones, evaluation and checkpoints not
-counted), `seconds` (training so far), `fill` (share of token slots that hold real tokens), `data_wait` (share
-of the time that the main process waited for data) and, where sources are mixed, `tokens.SOURCE` (so far).
-An evaluation line has `step` and `validation.NAME`.
+A training line has `step` (updates done), `loss.TERM` (means since the line before), what the objective
+watches beside it (`accuracy`: the share of these updates' labels that had the highest score, with dropout as
+it is trained, ties counted as right), `learning_rate`, `gradient_norm`, `tokens` (real ones, so far),
+`tokens_per_second` (real ones, evaluation and checkpoints not counted), `seconds` (training so far), `fill`
+(share of token slots that hold real tokens), `data_wait` (share of the time that the main process waited for
+data) and, where they are known, `mfu` (model flops utilisation since the line before: what the model needs
+for real tokens, of what the devices could compute) and `tokens.SOURCE` of a mixture (so far); in fp16
+`loss_scale` (of the next update), and since the line before `upper_share` (of the gradients of weights and
+activations, those above 2^13), `clipped_gradients` and `nan_gradients` (how many were).
+An evaluation line has `step` and `validation.NAME`. Boards (train/boards.py) show the same names.
 """
 
 import json
@@ -14,12 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
+from brimful.nn.flops import Shape, step_flops
 from brimful.storage import atomic_file, cannot_write
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from brimful.data.batch import PackedBatch
+    from brimful.data.rows import Cursor
+    from brimful.distributed import World
+    from brimful.nn.layers import EncoderConfig
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Totals:
         sequences: real ones.
         padded: slots that these sequences would have taken if each were padded to the longest there may be.
         predictions, dropped_predictions: of masked language modelling, and those that found no slot.
+        flops: what the model needs for the real tokens and the predictions, forward and backward.
         seconds: of training, without evaluations and checkpoints.
     """
 
@@ -41,6 +51,7 @@ class Totals:
     padded: int = 0
     predictions: int = 0
     dropped_predictions: int = 0
+    flops: int = 0
     seconds: float = 0.0
 
     @property
@@ -59,15 +70,16 @@ class Totals:
             setattr(self, name, getattr(self, name) + int(count))
 
 
-COUNTS = ("tokens", "slots", "sequences", "padded", "predictions", "dropped_predictions")
+COUNTS = ("tokens", "slots", "sequences", "padded", "predictions", "dropped_predictions", "flops")
 
 
-def count_batches(batches: Sequence["PackedBatch"]) -> list[int]:
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> list[int]:
     """`COUNTS` of micro-batches, as `Totals` has them."""
     each = [
         (
             *(b.real_tokens, b.tokens.numel(), b.real_sequences, b.real_sequences * b.max_length),
             *(b.predictions, b.dropped_predictions),
+            step_flops(model, Shape(b.lengths[: b.real_sequences], b.predictions)),
         )
         for b in batches
     ]
@@ -76,18 +88,44 @@ def count_batches(batches: Sequence["PackedBatch"]) -> list[int]:
 
 @dataclass
 class Window:
-    """What accumulates between two lines of metrics, on the device until it is read."""
+    """What accumulates between two lines of metrics, on the device until it is read.
+
+    Attributes:
+        sums: of this rank's share of each term's means, over the updates.
+        places: of each update, its number and where its batch begins.
+        losses: this rank's share of the loss of each update.
+        norms: of each update's gradient.
+        judged: how many of these updates were found usual.
+        waited: seconds for data.
+    """
 
     sums: "dict[str, Tensor]" = field(default_factory=dict)
-    updates: int = 0
-    norm: "Tensor | float" = 0.0
+    places: "list[tuple[int, Cursor]]" = field(default_factory=list)
+    losses: "list[Tensor]" = field(default_factory=list)
+    norms: "list[Tensor]" = field(default_factory=list)
+    judged: int = 0
     waited: float = 0.0
     totals: Totals = field(default_factory=Totals)
 
-    def add(self, means: "dict[str, Tensor]") -> None:
-        """Count the means of a micro-batch's terms."""
+    @property
+    def updates(self) -> int:
+        """How many it holds."""
+        return len(self.losses)
+
+    def add(
+        self, place: "tuple[int, Cursor]", means: "dict[str, Tensor]", loss: "Tensor", norm: "Tensor"
+    ) -> None:
+        """Count an update."""
+        self.places.append(place)
         for term, mean in means.items():
-            self.sums[term] = self.sums.get(term, 0) + mean.detach()
+            self.sums[term] = self.sums.get(term, 0) + mean
+        self.losses.append(loss)
+        self.norms.append(norm)
+
+    def means(self, world: "World") -> dict[str, float]:
+        """Of each term over the updates and all ranks."""
+        means = world.sum([float(total) / self.updates for total in self.sums.values()])
+        return dict(zip(self.sums, means, strict=True))
 
 
 class MetricsLog:

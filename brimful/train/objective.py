@@ -4,18 +4,22 @@ A loss is a set of named sums. What each sum is divided by, its weight, is known
 forward pass, so the mean over a whole update is exact however it is split into micro-batches and ranks.
 """
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
+from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
-from brimful.precision.policy import Precision, autocast
+from brimful.precision.policy import DTYPES, Precision, autocast, resolve
+
+JudgedBy = tuple[str, Literal["highest", "lowest"]]
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,24 @@ class Runtime:
     world: World
     precision: Precision
 
+    @classmethod
+    def of(cls, world: World, precision: Precision, weights: Precision) -> "Runtime":
+        """That of a run whose configuration says so.
+
+        Args:
+            precision: "auto" is the format of 16-bit weights, or what the device does fastest.
+            weights: how they are kept; never "auto".
+
+        Raises:
+            BrimfulError: the device has not got that precision, or the weights have another format.
+        """
+        if precision == "auto" and weights != "fp32":
+            precision = weights
+        found = resolve(precision, world.device)
+        if weights not in ("fp32", found):
+            raise BrimfulError(f"trainer.weights is {weights}, which needs precision {weights}, not {found}")
+        return cls(world, found)
+
     @property
     def device(self) -> torch.device:
         """Where tensors live."""
@@ -33,7 +55,7 @@ class Runtime:
     @property
     def dtype(self) -> torch.dtype:
         """Of the activations."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager:
         """The context of a forward pass."""
@@ -45,6 +67,10 @@ class Objective(Protocol):
 
     coefficients: ClassVar[dict[str, float]]
     """What each term's mean is multiplied by in the total loss."""
+    watched: ClassVar[tuple[str, ...]]
+    """Further sums of `loss`, with weights as the terms have them, that are shown and not trained."""
+    judged_by: ClassVar[JudgedBy | None]
+    """Which evaluation is the best: that with the highest or the lowest of a figure; None: there are none."""
     compiles: ClassVar[bool]
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix: then it is one graph."""
 
@@ -55,10 +81,10 @@ class Objective(Protocol):
         """Modules that are used and not trained: a teacher."""
 
     def weights(self, batch: PackedBatch) -> dict[str, float]:
-        """What each term's sum over this batch is to be divided by, from the batch alone."""
+        """What each sum over this batch is to be divided by, from the batch alone."""
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        """Each term's sum over this batch: scalars, float32 at least.
+        """Each sum over this batch: scalars, those of terms float32 at least.
 
         Args:
             layout: `encoder.prepare(batch)`, if it is at hand.
@@ -66,3 +92,16 @@ class Objective(Protocol):
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Figures on held-out data, the same on every rank; empty if there is none."""
+
+
+def better(judged_by: JudgedBy | None, figures: dict[str, float], than: float | None) -> float | None:
+    """The figure that an evaluation is judged by, if it is a number and better than the best so far."""
+    if judged_by is None or not figures:
+        return None
+    name, best = judged_by
+    figure = figures[name]
+    if not math.isfinite(figure):
+        return None
+    if than is None:
+        return figure
+    return figure if (figure > than if best == "highest" else figure < than) else None

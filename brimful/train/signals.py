@@ -51,10 +51,17 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Within it these signals only leave a request, if this is the main thread; others get no signals."""
+    """Within it these signals only leave a request, if this is the main thread; others get no signals.
+
+    Within another, it is that other's: what comes at the very end of the inner one is not lost to the outer.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
+        return
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(outer, StopRequest):
+        yield outer
         return
     before = {number: signal.signal(number, request._come) for number in SIGNALS}
     try:

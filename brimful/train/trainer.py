@@ -1,41 +1,49 @@
 """The one training loop. It knows updates, not tasks: an objective says what the loss is."""
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
 
 from brimful import checkpoint
-from brimful.console import progress, say
+from brimful.console import progress
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.optim.build import OptimizerConfig, build_optimizers
-from brimful.optim.ema import WeightAverage
+from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.randomness import derive_key
-from brimful.train.compilation import gradient_buffers, loss_function, resolve_compile
+from brimful.train.boards import boards
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
-from brimful.train.memory import keep_freed_memory
-from brimful.train.metrics import MetricsLog, Totals, Window, count_batches
-from brimful.train.objective import Objective, Runtime
+from brimful.train.guard import Guard
+from brimful.train.journal import Journal, Spike
+from brimful.train.learner import Learner
+from brimful.train.metrics import Totals, Window, count_batches
+from brimful.train.micro_batch import MicroBatches
+from brimful.train.objective import Objective, Runtime, better
+from brimful.train.profiling import profiling, span, waiting
+from brimful.train.recovery import newest_checkpoint
+from brimful.train.run import versions
 from brimful.train.signals import stop_request
+from brimful.train.utilisation import peak_flops
 
 
 class Trainer:
     """Trains an encoder by an objective on a stream of updates, and can go on where it was killed.
 
     Args:
-        directory: where metrics.jsonl and checkpoints/ go.
+        directory: where metrics.jsonl, tensorboard/, profile/ and checkpoints/ go.
         cycles: the parts of the run that have a schedule each; by default one.
         seed: decides dropout; data randomness is the stream's own.
+        micro_batches: what is done about those of the stream that do not fit; by default that is an error.
         identity: a hash of all that decides the run; a checkpoint of another is refused.
+        about: JSON values that checkpoints hold beside it: the configuration.
+        shows: a command that shows the batch of an update, but for its number.
     """
 
     def __init__(
@@ -51,7 +59,10 @@ class Trainer:
         schedule: ScheduleConfig,
         cycles: Sequence[Cycle] = (),
         seed: int,
+        micro_batches: MicroBatches | None = None,
         identity: str = "",
+        about: Mapping[str, Any] | None = None,
+        shows: str = "",
     ) -> None:
         self.encoder = encoder.to(runtime.device)
         self.objective = objective
@@ -60,93 +71,113 @@ class Trainer:
         self.world = runtime.world
         self.config = config
         self.schedule = Schedule(schedule, cycles or [Cycle(config.steps)], config.hours)
-        self.seed = seed
         self.identity = identity
-        self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
+        self.about = dict(about or {})
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
-        self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
-        blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
-        self.optimizers = build_optimizers(optimizer, self.parameters, blocks, runtime.dtype)
-        self.average = WeightAverage(self.parameters, optimizer.ema) if optimizer.ema else None
-        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self._loss = loss_function(objective.loss, encoder, runtime.device, compiled=compiled)
-        if runtime.device.type == "cpu":
-            keep_freed_memory()
-        self._keeps_gradients = compiled and runtime.device.type == "cuda"
-        if self._keeps_gradients:
-            gradient_buffers(self.parameters.values())
+        self.learner = Learner(self.encoder, objective, runtime, config, optimizer, seed)
+        self.micro_batches = micro_batches or MicroBatches(self.world)
         self.directory = directory
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
-        self.metrics = MetricsLog(directory / "metrics.jsonl")
+        shown, peak = boards(directory, config.wandb, self.about), peak_flops(runtime, objective)
+        self.journal = Journal(directory, shown, peak=peak, writes=self.world.is_main, shows=shows)
+        self.guard = Guard(config.spike, config.on_spike, self.world, self.journal)
+        self.best: tuple[int, float] | None = None
         self.step = 0
         self.totals = Totals()
         self.cursor = stream.start()
+        self._put_back = False
 
     def run(self, title: str, *, evaluate_first: bool = False) -> dict[str, float]:
         """Train to the last step and evaluate; returns the objective's figures.
 
         Args:
             title: of the progress that is shown.
-            evaluate_first: whether to evaluate before the first update too.
+            evaluate_first: also before the first update.
 
         Raises:
             BrimfulError: the loss is not a finite number.
             StoppedError: a signal asked for it, on any rank; if the run has checkpoints, it has left one.
         """
-        with deterministic(self.config.deterministic):
+        with deterministic(self.config.deterministic), closing(self.journal):
             figures = self._run(title, evaluate_first)
-        if self.average:
-            self.average.apply()
+        self.learner.widen()
+        if self.learner.average:
+            self.learner.average.apply()
         return figures
 
     def _run(self, title: str, evaluate_first: bool) -> dict[str, float]:
         config = self.config
-        complete = self.schedule.over(self.step, self.totals.seconds)
-        if self.world.is_main:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self.metrics.rewind(self.step or -1)
+        if self.schedule.over(self.step, self.totals.seconds):
+            return self._figures()
+        self.journal.begin(self.step)
         if evaluate_first and not self.step:
             self.evaluate()
-        shown = progress(title, config.steps - self.step) if self.world.is_main else nullcontext(_ignore)
+        main, folder = self.world.is_main, self.directory / "profile"
         window = Window()
         figures: dict[str, float] = {}
-        updates = prefetch(
-            self.stream,
-            self.cursor,
-            0 if complete else config.steps - self.step,
-            weigh=self.objective.weights,
-            device=self.runtime.device,
-            depth=config.prefetch,
-        )
-        with shown as advance, closing(updates), self.checkpoints, stop_request() as request:
+        with (
+            progress(title, config.steps - self.step, shown=main) as advance,
+            closing(self._updates()) as updates,
+            self.checkpoints,
+            stop_request() as asked,
+            profiling(config.profile * main, folder, self.runtime.device) as count,
+        ):
             started = time.perf_counter()
-            for update in updates:
-                asked = self._update(update, window, request.number)
+            for update in waiting("data wait", updates):
+                stops = self._update(update, window, asked.number)
+                if self._put_back:
+                    continue
                 self.cursor = update.cursor
                 self.step += 1
                 spent = time.perf_counter() - started
                 self.totals.seconds += spent
                 window.totals.seconds += spent
                 last = self._is_over()
+                logs = last or self.step % config.log_every == 0
+                saves = stops or last or _is_due(self.step, config.checkpoint_every)
+                evaluates = last or _is_due(self.step, config.evaluate_every)
+                if (logs or saves or evaluates) and (spike := self.guard.judge(window)):
+                    advance(1 - self._roll_back(spike))
+                    window, started = Window(), time.perf_counter()
+                    continue
                 note = ""
-                if self.step % config.log_every == 0 or last:
-                    note = self._log(window)
-                    window = Window()
-                if last or (config.evaluate_every and self.step % config.evaluate_every == 0):
+                if logs and window.updates:
+                    note, window = self._log(window), Window()
+                if stops and evaluates and config.checkpoint_every:
+                    self.save()  # there may be no time to wait for figures
+                if evaluates:
                     figures = self.evaluate()
-                if config.checkpoint_every and (self.step % config.checkpoint_every == 0 or last or asked):
-                    if window.updates:
-                        self._means(window)  # raises, so that no checkpoint holds a NaN
+                    saves |= self._is_best(figures)
+                if saves and config.checkpoint_every:
                     self.save()
                 self.checkpoints.check()
-                if asked and not last:
-                    raise request.error(self.step, self.directory if config.checkpoint_every else None)
+                if stops and not last:
+                    raise asked.error(self.step, self.directory if config.checkpoint_every else None)
+                advance(1, note, self.schedule.left(self.totals.seconds))
+                count()
                 started = time.perf_counter()
-                advance(1, note)
                 if last:
                     break
-        return self._figures() if complete else figures
+        return figures
+
+    def _updates(self) -> Generator[Update]:
+        """The stream's updates from where the run stands; from there once more whenever it was put back."""
+        while self.step < self.config.steps:
+            self._put_back = False
+            made = prefetch(
+                self.stream,
+                self.cursor,
+                self.config.steps - self.step,
+                weigh=self.objective.weights,
+                device=self.runtime.device,
+                depth=self.config.prefetch,
+            )
+            with closing(made):
+                for update in made:
+                    yield update
+                    if self._put_back:
+                        break
 
     def _is_over(self) -> bool:
         """Whether this was the last update. Where the clock decides, it is the main rank's, for all ranks."""
@@ -163,134 +194,107 @@ class Trainer:
         Returns:
             whether any rank was asked.
         """
-        terms = self.objective.coefficients
+        terms = (*self.objective.coefficients, *self.objective.watched)
         counts = [sum(weights[term] for weights in update.weights) for term in terms]
-        *counts, requests = self.world.sum([*counts, *count_batches(update.batches), request])
-        weights = dict(zip(terms, counts, strict=False))
-        self.trained.train()
-        for index, batch in enumerate(update.batches):
-            torch.manual_seed(int(derive_key(self.seed, "dropout", self.step, index, self.world.rank) >> 1))
-            with self.runtime.autocast():
-                sums = self._loss(batch)
-            means = {term: sums[term] / max(weights[term], 1e-30) for term in terms}
-            torch.stack([terms[term] * mean for term, mean in means.items()]).sum().backward()
-            window.add(means)
-        self.world.sum_gradients(self.parameters.values())
-        window.norm = self._clip()
-        self.learning_rate = self.schedule.rate(self.step, self.totals.seconds)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * self.learning_rate
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=not self._keeps_gradients)
-        if self.average:
-            self.average.update(self.step + 1)
-        window.updates += 1
+        counts += [*count_batches(update.batches, self.encoder.config), len(update.batches), request]
+        *counts, micro_batches, requests = self.world.sum(counts)
         window.waited += update.waited
+        if self.step in self.guard.left_out:
+            return requests > 0
+        weights = dict(zip(terms, counts, strict=False))
+        step, learner = self.step, self.learner
+        make = partial(learner.differentiate, step, update.batches, weights, int(micro_batches))
+        means = self.micro_batches.attempt(step, make, learner.gradients.forget)
+        if means is None:
+            self._put_back = True
+            return requests > 0
+        loss, norm = learner.gather(means)
+        if self.guard.allows(step, self.cursor, loss, norm):
+            learner.learn(self.guard.made(step) + 1, self.schedule.rate(step, self.totals.seconds))
+            window.add((step, self.cursor), means, loss, norm)
+        learner.gradients.forget()
         for totals in (self.totals, window.totals):
             totals.add(counts[len(terms) :])
         return requests > 0
 
-    def _clip(self) -> torch.Tensor:
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if self.config.clip:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.config.clip, norm)
-        return norm
-
-    def _means(self, window: Window) -> dict[str, float]:
-        """Mean of each term over the window's updates; a rank without micro-batches has no sums."""
-        terms = self.objective.coefficients
-        means = self.world.sum([float(window.sums.get(term, 0.0)) / window.updates for term in terms])
-        if not all(map(math.isfinite, (*means, float(window.norm)))):
-            raise BrimfulError(
-                f"the loss is not a finite number at step {self.step};"
-                " lower optimizer.learning_rate or use fp32"
-            )
-        return dict(zip(terms, means, strict=True))
-
     def _log(self, window: Window) -> str:
-        losses, by_source = self._means(window), self.stream.tokens_by_source(self.cursor)
-        if self.world.is_main:
-            self.metrics.write(
-                step=self.step,
-                **{f"loss.{term}": value for term, value in losses.items()},
-                learning_rate=self.optimizers[0].param_groups[0]["lr"],
-                gradient_norm=float(window.norm),
-                tokens=self.totals.tokens,
-                tokens_per_second=self.totals.tokens_per_second,
-                seconds=self.totals.seconds,
-                fill=window.totals.fill,
-                data_wait=window.waited / window.totals.seconds,
-                **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
-            )
-        shown = ", ".join(f"{term} {value:.3f}" for term, value in losses.items())
-        rate, fill = self.optimizers[0].param_groups[0]["lr"], window.totals.fill
-        speed = f"{self.totals.tokens_per_second:,.0f} tokens/s"
-        return f"loss: {shown}; rate {rate:.2e}; {speed}, {fill:.1%} of slots real"
+        means = window.means(self.world)
+        losses = {term: means.pop(term) for term in self.objective.coefficients}
+        rate, by_source = self.learner.rate, self.stream.tokens_by_source(self.cursor)
+        scaling = self.learner.gradients.metrics()
+        return self.journal.training(self.step, losses, means, window, self.totals, rate, by_source, scaling)
 
     def evaluate(self) -> dict[str, float]:
         """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
-        figures = self._figures()
-        if figures and self.world.is_main:
-            self.metrics.write(step=self.step, **{f"validation.{name}": v for name, v in figures.items()})
+        with span("evaluation"):
+            figures = self._figures()
+        self.journal.evaluation(self.step, figures)
         return figures
 
     def _figures(self) -> dict[str, float]:
-        self.trained.eval()
-        averaged = self.average.swapped() if self.average and self.step else nullcontext()
-        with averaged, torch.inference_mode():
+        average = self.learner.average
+        self.learner.trained.eval()
+        with average.swapped() if average and self.step else nullcontext(), torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
+    def _is_best(self, figures: dict[str, float]) -> bool:
+        """Whether these figures, of this step, are the best so far; then they are remembered."""
+        figure = better(self.objective.judged_by, figures, self.best and self.best[1])
+        if figure is not None:
+            self.best = self.step, figure
+        return figure is not None
+
     def save(self) -> None:
-        """Begin to write a checkpoint: weights, their average, optimizer states, where the data stands."""
-        if self.world.is_main:
-            tensors: dict[str, torch.Tensor] = {}
-            for name, parameter in self.trained.named_parameters():
-                tensors[f"weights.{name}"] = parameter.detach()
-            for name, parameter in self.parameters.items():
-                for key, value in self._optimizer_state(parameter).items():
-                    tensors[f"optimizer.{name}.{key}"] = value
-            for name, value in (self.average.state_dict() if self.average else {}).items():
-                tensors[f"average.{name}"] = value
+        """Begin to write a checkpoint: all that this run and what it makes can go on from."""
+        if not self.world.is_main:
+            return
+        with span("checkpoint"):
             state = {
                 "identity": self.identity,
                 "cursor": self.cursor,
                 "totals": asdict(self.totals),
+                "guard": self.guard.state_dict(),
+                "micro_batches": self.micro_batches.state_dict(),
+                "loss_scaling": self.learner.gradients.state_dict(),
+                "best": self.best,
+                "versions": versions(),
+                **self.about,
             }
-            self.checkpoints.write(self.step, tensors, state)
-
-    def _optimizer_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
-        return next((o.state[parameter] for o in self.optimizers if parameter in o.state), {})
+            spared = [self.best[0]] if self.best else []
+            self.checkpoints.write(self.step, self.learner.tensors(), state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; false if there is none and training starts over."""
-        found = checkpoint.load_latest(self.checkpoints.directory)
+        found = newest_checkpoint(self.checkpoints.directory, self.identity, self.world)
         if found is None:
             return False
         self.step, tensors, state = found
-        if state["identity"] != self.identity:
-            raise BrimfulError(
-                f"{self.checkpoints.directory} was made with another configuration or data; start a new run"
-            )
-        self.cursor, self.totals = state["cursor"], Totals(**state["totals"])
-        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
-        with torch.no_grad():
-            for name, parameter in self.trained.named_parameters():
-                parameter.copy_(tensors.pop(f"weights.{name}"))
-        for name, parameter in self.parameters.items():
-            prefix = f"optimizer.{name}."
-            optimizer_of[parameter].state[parameter] = {
-                key.removeprefix(prefix): value.to(self.runtime.device)
-                for key, value in tensors.items()
-                if key.startswith(prefix)
-            }
-        if self.average:
-            self.average.load_state_dict({name: tensors[f"average.{name}"] for name in self.parameters})
-        if self.world.is_main:
-            say(f"resuming at step {self.step}")
+        self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
+        self.totals = Totals(**state["totals"])
+        self.guard.load_state_dict(state["guard"])
+        self.micro_batches.load_state_dict(state["micro_batches"])
+        self.learner.load(tensors)
+        self.learner.gradients.load_state_dict(state["loss_scaling"])
         return True
 
+    def _roll_back(self, spike: Spike) -> int:
+        """Leave out an update: go back to the checkpoint before it. Returns how many updates are undone.
 
-def _ignore(steps: int = 1, note: str = "") -> None:
-    """Progress on ranks that don't talk."""
+        Raises:
+            BrimfulError: the policy is another one, there is no checkpoint, or it did not help before.
+        """
+        before, seconds = self.step, self.totals.seconds
+        self.guard.leave_out(spike)
+        self.checkpoints.finish()
+        self.world.barrier()
+        if not self.resume():
+            raise BrimfulError(f"{spike.what}, and there is no checkpoint yet to roll back to")
+        if self.config.hours:  # which the clock on the wall decides
+            self.totals.seconds = seconds
+        self.journal.begin(self.step)
+        self._put_back = True
+        return before - self.step
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

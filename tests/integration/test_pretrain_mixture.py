@@ -86,6 +86,7 @@ def test_a_killed_mixture_goes_on_to_the_same_bits(recipe: Path, mixed: Path, tm
     assert not list(out.rglob(".tmp-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_ranks_have_the_losses_of_one_in_a_mixture(recipe: Path, mixed: Path, tmp_path):
     out = tmp_path / "run"
@@ -94,7 +95,7 @@ def test_two_ranks_have_the_losses_of_one_in_a_mixture(recipe: Path, mixed: Path
     for line, expected in zip(ours, theirs, strict=True):
         for name in ("step", "tokens", "tokens.a", "tokens.b", "fill"):
             assert line.get(name) == expected.get(name)
-        for name in ("loss.mlm", "validation.loss", "validation.loss.b"):
+        for name in ("loss.mlm", "accuracy", "validation.loss", "validation.loss.b"):
             if name in expected:
                 assert line[name] == pytest.approx(expected[name], rel=1e-5)
 
@@ -119,7 +120,7 @@ def test_pairs(chained: Path, tmp_path, call: Call, kind: str):
 
 def test_what_a_run_leaves(mixed: Path):
     assert {path.name for path in mixed.iterdir()} == {
-        *("config.yaml", "metrics.jsonl", "checkpoints", "encoder", "summary.json")
+        *("config.yaml", "metrics.jsonl", "tensorboard", "checkpoints", "encoder", "summary.json")
     }
     assert read_json(mixed / "summary.json")["phases"] == [
         {"steps": 5, "max_length": 32, "rows_per_update": 20},
@@ -141,6 +142,7 @@ def test_what_will_not_be_learned_is_said(chained: Path, tmp_path: Path, call: C
         assert said in answer.error
 
 
+@pytest.mark.slow
 def test_phases_with_rates_of_their_own_go_on_after_a_kill(chained: Path, tmp_path: Path):
     first = {"steps": 5, "max_length": 32, "warmup": 0.4}
     second = {"steps": 7, "learning_rate": 4e-4, "warmup": 2.0}

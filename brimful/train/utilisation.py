@@ -1,0 +1,53 @@
+"""What a device could compute at most: the denominator of the model flops utilisation (MFU)."""
+
+import re
+
+import torch
+
+from brimful.precision.policy import Precision
+from brimful.train.objective import Objective, Runtime
+
+PEAKS: dict[tuple[str, ...], dict[Precision, float]] = {
+    ("B200",): {"bf16": 2250e12},
+    ("H200",): {"bf16": 989e12, "fp32": 67e12},
+    ("H100", "PCIe"): {"bf16": 756e12, "fp32": 51e12},
+    ("H100", "NVL"): {"bf16": 835e12, "fp32": 60e12},
+    ("H100",): {"bf16": 989e12, "fp32": 67e12},
+    ("A100",): {"bf16": 312e12, "fp32": 19.5e12},
+    ("A40",): {"bf16": 149.7e12, "fp32": 37.4e12},
+    ("A30",): {"bf16": 165e12, "fp32": 10.3e12},
+    ("A10",): {"bf16": 125e12, "fp32": 31.2e12},
+    ("L40S",): {"bf16": 362e12, "fp32": 91.6e12},
+    ("L40",): {"bf16": 181e12, "fp32": 90.5e12},
+    ("L4",): {"bf16": 121e12, "fp32": 30.3e12},
+    ("RTX", "4090"): {"bf16": 165.2e12, "fp32": 82.6e12},
+    ("RTX", "3090"): {"bf16": 71e12, "fp32": 35.6e12},
+    ("V100",): {"fp32": 15.7e12},
+    ("T4",): {"fp32": 8.1e12},
+}
+"""Flops a second of dense products with sums in float32, from the vendor's data sheets; fp32 without TF32.
+By words of the device's name, the first that fit."""
+
+OTHERS = {"Laptop", "D", "Ti", "MIG"}
+"""Words of devices that share a name with a larger one."""
+
+
+def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
+    """Flops a second that all ranks' devices together can reach, if they have one kind.
+
+    None where that is not known, as on CPUs, and where a teacher computes too, whose flops nobody counts.
+    """
+    if runtime.device.type != "cuda" or objective.frozen():
+        return None
+    if runtime.precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
+        return None
+    peak = peak_of(torch.cuda.get_device_name(runtime.device), runtime.precision)
+    return peak and runtime.world.size * peak
+
+
+def peak_of(name: str, precision: Precision) -> float | None:
+    """Flops a second of a device, by the name that CUDA gives it; None where that is not known."""
+    words = set(re.split(r"[\s-]+", name))
+    if words & OTHERS:
+        return None
+    return next((peaks.get(precision) for key, peaks in PEAKS.items() if words.issuperset(key)), None)

@@ -1,0 +1,205 @@
+"""`brimful pretrain` killed, on a full disk, with damaged checkpoints: it goes on to the same bits."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import SMALL, Call, command, sha256, start
+from test_pretrain import WEIGHTS, kill_when, steps_and_losses
+
+from brimful import checkpoint
+from brimful.storage import TEMPORARY, sweep
+
+ALL_AT_ONCE = (
+    *("--optimizer.name", "lamb", "--optimizer.ema", 0.9, "--phases", "8:32", "12:64:6"),
+    *("--trainer.evaluate-every", 3, "--trainer.checkpoint-every", 1, "--validation-tokens", 500),
+)
+SLOW_DISK = """
+import sys, time
+from brimful import checkpoint
+from brimful.cli import main
+commit = checkpoint.commit
+def slow(*files, **facts):
+    time.sleep(0.2)
+    return commit(*files, **facts)
+checkpoint.commit = slow
+sys.exit(main(sys.argv[1:]))
+"""
+"""Runs a command line; a checkpoint takes 0.2 seconds to write, in which training goes on."""
+
+
+def slowly(line: list[str]) -> list[str]:
+    """The command line of `command` with a slow disk."""
+    return [sys.executable, "-c", SLOW_DISK, *line[line.index("brimful") + 1 :]]
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def killed(line: list[str], now: Callable[[], bool], after: float = 0.0) -> bool:
+    """Run it and kill it `after` seconds from when `now` says so; false if it was done before."""
+    with start(line) as process:
+        while process.poll() is None and not now():
+            time.sleep(0.002)
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        _, error = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), error.decode()
+    return process.returncode != 0
+
+
+def check_same(out: Path, reference: Path) -> None:
+    assert sha256(out / WEIGHTS) == sha256(reference / WEIGHTS)
+    assert steps_and_losses(out) == steps_and_losses(reference)
+    states = [checkpoint.states(run / "checkpoints") for run in (out, reference)]
+    assert states[0].keys() == states[1].keys()
+    assert states[0][max(states[0])]["best"] == states[1][max(states[1])]["best"]
+    assert not list(out.rglob(".tmp-*"))
+
+
+def kill_often(
+    kills: int, draw: random.Random, settings: tuple, chained: Path, tmp_path: Path, call: Call
+) -> None:
+    """Kill a run at random moments, half of them while a checkpoint is being written; compare the end."""
+    new = ("pretrain", "--data", chained, "--seed", 3, *SMALL, *settings)
+    assert call(*new, "--out", tmp_path / "whole").code == 0
+    out = tmp_path / "killed"
+    metrics, checkpoints = out / "metrics.jsonl", out / "checkpoints"
+    writing = TEMPORARY + "*-step-*"
+    line = command(*new, "--out", out)
+    for kill in range(kills):
+        done = lines_of(metrics)
+        wanted = draw.randint(done + 1, max(done + 1, 18))
+
+        def trained(wanted: int = wanted) -> bool:
+            return lines_of(metrics) >= wanted
+
+        if kill % 2:
+            made = killed(line, trained, draw.random() / 10)
+        else:
+            made = killed(slowly(line), lambda: trained() and any(checkpoints.glob(writing)))
+            assert not made or any(checkpoints.glob(writing)), "it was killed too late"
+        if not made:
+            break
+        line = command("pretrain", "--resume", out)
+    else:
+        assert call("pretrain", "--resume", out).code == 0
+    check_same(out, tmp_path / "whole")
+
+
+def test_killed_while_a_checkpoint_is_written_and_in_between(chained, seed, tmp_path, call: Call):
+    """LAMB, an average of the weights, two phases, and the best checkpoint kept, all in one run."""
+    kill_often(2, random.Random(seed), ALL_AT_ONCE, chained, tmp_path, call)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--trainer.checkpoint-every", 1),
+        ("--optimizer.ema", 0.9, "--trainer.checkpoint-every", 3),
+        ("--optimizer.name", "lamb", "--trainer.evaluate-every", 2, "--trainer.checkpoint-every", 4),
+        ("--optimizer.name", "muon", "--phases", "8:32", "12:64:6", "--trainer.checkpoint-every", 1),
+        ALL_AT_ONCE,
+    ],
+    ids=["plain", "average", "lamb and best", "muon, two phases", "all at once"],
+)
+def test_killed_many_times(chained, seed, tmp_path, call: Call, settings):
+    kill_often(8, random.Random(seed), settings, chained, tmp_path, call)
+
+
+@pytest.fixture(scope="module")
+def interrupted(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pretrained` would be, killed with checkpoints at 10 and 15."""
+    out = tmp_path_factory.mktemp("interrupted") / "run"
+    line = command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)
+    kill_when(start(slowly(line)), out / "checkpoints" / "step-15")
+    for step in (5, 20):  # it is killed before or after the first of them goes, and maybe late
+        shutil.rmtree(out / "checkpoints" / f"step-{step}", ignore_errors=True)
+    assert checkpoint.steps(out / "checkpoints") == [10, 15]
+    return out
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[random.SystemRandom().randrange(len(data))] ^= 0x10
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "a flipped bit": lambda folder: flip(folder / "tensors.safetensors"),
+    "cut short": lambda folder: os.truncate(folder / "tensors.safetensors", 1000),
+    "a file gone": lambda folder: (folder / "tensors.safetensors").unlink(),
+    "garbage JSON": lambda folder: (folder / "checkpoint.json").write_bytes(b'{"step": 15, "\xff[[['),
+}
+
+
+IN_FULL = ("cut short", "a file gone")  # tests/test_checkpoint.py has them too
+
+
+@pytest.mark.parametrize(
+    "damage", [pytest.param(d, marks=[pytest.mark.slow] if d in IN_FULL else []) for d in DAMAGES]
+)
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
+    interrupted, pretrained, tmp_path, call: Call, damage
+):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    DAMAGES[damage](out / "checkpoints" / "step-15")
+    answer = call("pretrain", "--resume", out)
+    assert answer.code == 0
+    assert answer.error.count("warning: skipping a checkpoint: ") == 1
+    assert "step-15" in answer.error
+    assert "resuming at step 10" in answer.error
+    check_same(out, pretrained)
+
+
+def test_if_all_are_damaged_it_says_so_and_starts_over(interrupted, pretrained, tmp_path, call: Call):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    for step, damage in ((10, "a flipped bit"), (15, "cut short")):
+        DAMAGES[damage](out / "checkpoints" / f"step-{step}")
+    answer = call("pretrain", "--resume", out)
+    assert answer.error.count("warning: skipping a checkpoint: ") == 2
+    assert "no usable checkpoint: starting over" in answer.error
+    check_same(out, pretrained)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small tmpfs here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)  # this process may still map files there
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(interrupted, pretrained, small_disk, call: Call):
+    out, ballast = small_disk / "run", small_disk / "ballast"
+    shutil.copytree(interrupted, out)
+    for folder in (out, out / "checkpoints"):
+        sweep(folder)  # the killed run may have left half of one
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    ballast.write_bytes(bytes(free - 500_000))
+    before = checkpoint.states(out / "checkpoints")
+    message = call("pretrain", "--resume", out).message
+    assert "cannot write" in message
+    assert "step-20" in message
+    assert "free space" in message
+    assert checkpoint.states(out / "checkpoints") == before
+    ballast.unlink()
+    answer = call("pretrain", "--resume", out)
+    assert "resuming at step 15" in answer.error
+    assert "skipping" not in answer.error
+    check_same(out, pretrained)

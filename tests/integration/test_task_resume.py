@@ -1,0 +1,365 @@
+"""`brimful finetune` and `distil` go on where they were killed or stopped, to the same bits."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Call, command, labelled_rows, run, sha256, start, write_table
+from safetensors.torch import load_file, save_file
+
+from brimful.cli import main
+from brimful.corpus.tokenization.tokenizer import load
+from brimful.nn.encoder import Encoder
+from brimful.nn.interop import save_model
+from brimful.nn.layers import EncoderConfig
+from brimful.storage import read_json
+from brimful.train.metrics import read_metrics
+from brimful.train.signals import SIGNALS
+from brimful.train.trainer import Trainer
+
+CLOCK = ("seconds", "tokens_per_second", "data_wait")
+LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
+RATES = (1e-3, 3e-3)
+TRAININGS = {
+    "finetune": [
+        f"trials/seed-{seed}/{name}"
+        for seed in (0, 1)
+        for name in (*(f"rate-{rate}" for rate in RATES), "final")
+    ],
+    "distil": ["stages/layers", "stages/logits"],
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an encoder of two thin layers, a train and a test table, and more texts."""
+    folder = tmp_path_factory.mktemp("inputs")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder / "encoder", encoder)
+    write_table(folder / "train.tsv", labelled_rows(48, seed=1))
+    write_table(folder / "test.tsv", labelled_rows(24, seed=2))
+    (folder / "more.txt").write_text("\n".join(row["text"] for row in labelled_rows(40, seed=3)))
+    return folder
+
+
+def finetune_line(inputs: Path, out: Path) -> tuple[Any, ...]:
+    """Two seeds, two rates: six trainings of about ten updates."""
+    data = ("--encoder", inputs / "encoder", "--train", inputs / "train.tsv", "--test", inputs / "test.tsv")
+    choice = ("--learning-rates", *RATES, "--seed", 0, 1, "--epochs", 2)
+    return ("finetune", *data, "--out", out, *choice, "--precision", "fp32", "--batch", 8, *LOOP)
+
+
+@pytest.fixture(scope="module")
+def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each verb that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("straight")
+    for line in (finetune_line(inputs, folder / "finetune"), distil_line(inputs, folder, folder / "distil")):
+        assert main([*map(str, line)]) == 0
+    return {verb: folder / verb for verb in TRAININGS}
+
+
+def distil_line(inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
+    """Two stages of eleven updates; the projection has random weights of its own."""
+    shape = ("--student-layers", 1, "--student-hidden", 16, "--unlabelled", inputs / "more.txt")
+    epochs = ("--layers.epochs", 2, "--logits.epochs", 2, "--precision", "fp32", "--batch", 16)
+    return ("distil", "--teacher", runs / "finetune", "--out", out, *shape, *epochs, *LOOP)
+
+
+def line_of(verb: str, inputs: Path, straight: dict[str, Path], out: Path) -> tuple[Any, ...]:
+    if verb == "finetune":
+        return finetune_line(inputs, out)
+    return distil_line(inputs, straight["finetune"].parent, out)
+
+
+def made(directory: Path) -> dict[str, Any]:
+    """All that a finished run says, but for what the clock decides; and which files it left."""
+    logs = {path.parent: read_metrics(path) for path in directory.rglob("metrics.jsonl")}
+    return {
+        "files": sorted(
+            str(path.relative_to(directory))
+            for path in directory.rglob("*")
+            if path.parent.name != "tensorboard"  # whose files have the time in their names
+        ),
+        "weights": sha256(directory / "model" / "model.safetensors"),
+        "predictions": (directory / "predictions.jsonl").read_text(encoding="utf-8"),
+        "summary": {k: v for k, v in read_json(directory / "summary.json").items() if k != "seconds"},
+        "metrics": {
+            str(folder.relative_to(directory)): [
+                {key: value for key, value in line.items() if key not in CLOCK} for line in lines
+            ]
+            for folder, lines in logs.items()
+        },
+    }
+
+
+def moments(verb: str, out: Path) -> list[Path]:
+    """What appears while a run goes on, in this order."""
+    found = [out / "config.yaml"]
+    for name in TRAININGS[verb]:
+        folder = out / name
+        found += [folder / "metrics.jsonl", folder / "checkpoints" / "step-3", folder / "result"]
+    return found
+
+
+def kill_when(process: Any, path: Path, later: float = 0.0) -> None:
+    """Kill a process with SIGKILL so many seconds after `path` exists, unless it ends before."""
+    deadline = time.monotonic() + 240
+    while not path.exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    time.sleep(later)
+    process.kill()
+    _, error = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), error.decode()
+
+
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
+    verb, inputs, straight, tmp_path, call: Call, seed
+):
+    out = tmp_path / "run"
+    moment = random.Random(seed).choice(moments(verb, out)[:-1])
+    kill_when(start(command(*line_of(verb, inputs, straight, out))), moment)
+    assert not (out / "summary.json").exists()
+    assert f"brimful {verb} --resume {out}" in call(*line_of(verb, inputs, straight, out)).message
+    answer = call(verb, "--resume", out)
+    assert made(out) == made(straight[verb])
+    assert {k: v for k, v in answer.value.items() if k != "seconds"} == made(out)["summary"]
+    assert answer.value["seconds"] > 0
+
+
+def test_nothing_that_was_needed_to_go_on_is_left(straight):
+    for verb, directory in straight.items():
+        left = {path.name for path in directory.iterdir()}
+        logs = {"finetune": {"trials", "metrics.jsonl"}, "distil": {"stages"}}[verb]
+        assert left == {"config.yaml", "model", "predictions.jsonl", "summary.json", *logs}
+        for name in TRAININGS[verb]:
+            assert {path.name for path in (directory / name).iterdir()} == {"metrics.jsonl", "tensorboard"}
+
+
+@pytest.fixture
+def updates(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The directory of every update that this process makes."""
+    done: list[Path] = []
+    update = Trainer._update
+
+    def counted(self: Trainer, *arguments: Any) -> Any:
+        done.append(self.directory)
+        return update(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_update", counted)
+    return done
+
+
+def updates_of(directory: Path) -> int:
+    """How many updates a finished run has logged."""
+    names = (name for names in TRAININGS.values() for name in names)
+    logs = [directory / name / "metrics.jsonl" for name in names]
+    return sum("learning_rate" in line for log in logs if log.exists() for line in read_metrics(log))
+
+
+@contextmanager
+def signalled(number: int, method: str, name: str, step: int | None = None) -> Iterator[None]:
+    """Within it a training of this name gets a signal when it calls this method, at this step."""
+    before = getattr(Trainer, method)
+
+    def then(self: Trainer, *arguments: Any) -> Any:
+        if str(self.directory).endswith(name) and step in (None, self.step):
+            os.kill(os.getpid(), number)
+        return before(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, method, then)
+        yield
+
+
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_a_run_that_was_asked_to_stop_does_no_update_twice(
+    verb, inputs, straight, tmp_path, call: Call, seed, updates
+):
+    out, draw = tmp_path / "run", random.Random(seed)
+    name, step, number = draw.choice(TRAININGS[verb]), draw.randint(1, 8), draw.choice(SIGNALS)
+    with signalled(number, "_log", name, step):
+        answer = call(*line_of(verb, inputs, straight, out))
+    assert answer.code == 128 + number
+    assert f"stopped by {signal.Signals(number).name} in " in answer.error
+    assert f"go on with --resume {out}\n" in answer.error
+    assert (out / name / "checkpoints" / f"step-{step + 1}").is_dir()
+    assert not list(out.glob("*/**/result/../checkpoints"))
+    call(verb, "--resume", out)
+    assert made(out) == made(straight[verb])
+    assert len(updates) == updates_of(straight[verb])
+
+
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_a_request_that_comes_after_the_last_update_of_a_training_is_heard(
+    verb, inputs, straight, tmp_path, call: Call, updates
+):
+    """Where it has nothing left to stop itself, the next one does not begin."""
+    out = tmp_path / "run"
+    first, second = TRAININGS[verb][:2]
+    with signalled(signal.SIGTERM, "evaluate", first):
+        assert call(*line_of(verb, inputs, straight, out)).code == 128 + signal.SIGTERM
+    left = sorted(path.name for path in (out / first).iterdir())
+    assert left == ["metrics.jsonl", "result", "tensorboard"]
+    assert not (out / second).exists()
+    call(verb, "--resume", out)
+    assert made(out) == made(straight[verb])
+    assert len(updates) == updates_of(straight[verb])
+
+
+@pytest.fixture(params=TRAININGS)
+def stopped(request, inputs, straight, tmp_path, call: Call) -> tuple[str, Path, Path]:
+    """A verb, a run of it that was stopped in its second training, and a copy of what it read."""
+    verb, copy, out = request.param, tmp_path / "inputs", tmp_path / "run"
+    shutil.copytree(inputs, copy)
+    if verb == "finetune":
+        line = finetune_line(copy, out)
+    else:
+        shutil.copytree(straight["finetune"], tmp_path / "finetune")
+        line = distil_line(copy, tmp_path, out)
+    with signalled(signal.SIGTERM, "_log", TRAININGS[verb][1], 4):
+        assert call(*line).code == 128 + signal.SIGTERM
+    return verb, out, copy
+
+
+def test_what_has_changed_since_is_refused_by_name(stopped, call: Call):
+    verb, out, inputs = stopped
+    before = sorted(out.rglob("*"))
+    files = {
+        "finetune": {"train": "train.tsv", "test": "test.tsv", "encoder/config.json": "encoder/config.json"},
+        "distil": {"unlabelled[0]": "more.txt", "teacher/config.yaml": "../finetune/config.yaml"},
+    }[verb]
+    weights = {"finetune": "encoder", "distil": "../finetune/model"}[verb]
+    for name, file in files.items():
+        path = inputs / file
+        content = path.read_bytes()
+        path.write_bytes(content + (b" \n" if path.suffix in (".json", ".yaml") else b"ba de fo\tlow\n"))
+        message = call(verb, "--resume", out).message
+        assert f"{name} (" in message
+        assert f"is not what {out} began with: put it back" in message
+        path.write_bytes(content)
+    tensors = load_file(inputs / weights / "model.safetensors")
+    name = next(iter(tensors))
+    save_file(tensors | {name: tensors[name] + 1e-3}, inputs / weights / "model.safetensors")
+    assert "model.safetensors) is not what" in call(verb, "--resume", out).message
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
+    verb, out, _ = stopped
+    config = (out / "config.yaml").read_text()
+    (out / "config.yaml").write_text(config.replace("clip: 1.0", "clip: 0.5"))
+    assert "another configuration or data; start a new run" in call(verb, "--resume", out).message
+    (out / "config.yaml").write_text(config)
+    assert "no other options" in call(verb, "--resume", out, "--batch", 3).error
+    other = "finetune" if verb == "distil" else "distil"
+    assert f"is none that {other} wrote: unknown key" in call(other, "--resume", out).message
+    assert call(verb, "--resume", out, "--dry-run").value["dry_run"] is True
+
+
+def test_a_damaged_result_is_made_again(stopped, straight, call: Call, updates):
+    verb, out, _ = stopped
+    first = TRAININGS[verb][0]
+    record = out / first / "result" / "result.json"
+    record.write_text(record.read_text().replace("figures", "fugures"))
+    answer = call(verb, "--resume", out)
+    assert "warning: training once more" in answer.error
+    assert updates.count(out / first) == len(read_metrics(straight[verb] / first / "metrics.jsonl")) - (
+        verb == "finetune"  # has a line of its evaluation
+    )
+    found, expected = made(out), made(straight[verb])
+    assert found == expected
+
+
+def test_what_cannot_be_resumed_says_so(straight, inputs, tmp_path, call: Call):
+    for verb, directory in straight.items():
+        assert "is complete; there is nothing to resume" in call(verb, "--resume", directory).message
+        assert "is not a run directory" in call(verb, "--resume", tmp_path).message
+        for name, value in (("steps", 7), ("hours", 0.5)):
+            off = ("--trainer.no-deterministic", f"--trainer.{name}", value)
+            message = call(*line_of(verb, inputs, straight, tmp_path / "new"), *off).message
+            assert f"trainer.{name} is {value}: epochs decide" in message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_ranks_go_on_where_one_was_stopped(inputs, tmp_path, call: Call):
+    """Both find what is done, and see what one would have seen: fp32 sums in another order."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    settings = ("--seed", 1, "--dropout", 0)
+    assert call(*finetune_line(inputs, one), *settings).code == 0
+    with signalled(signal.SIGTERM, "_log", "final", 4):
+        assert call(*finetune_line(inputs, two), *settings).code == 128 + signal.SIGTERM
+    run("finetune", "--resume", two, ranks=2)
+    ours, theirs = (read_json(directory / "summary.json") for directory in (two, one))
+    assert ours["trials"] == theirs["trials"]
+    assert ours["test"]["loss"] == pytest.approx(theirs["test"]["loss"], rel=1e-4)
+    ours, theirs = (read_metrics(directory / "metrics.jsonl") for directory in (two, one))
+    assert [line["loss.classification"] for line in ours] == pytest.approx(
+        [line["loss.classification"] for line in theirs], rel=1e-5
+    )
+
+
+def kill_ranks_when(process: Any, path: Path) -> None:
+    """Kill torchrun and its ranks with SIGKILL as soon as `path` exists."""
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1].decode()
+        time.sleep(0.001)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    for rank in ranks:
+        os.kill(int(rank), signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_many_kills_at_random_instants(verb, threads, inputs, tmp_path, monkeypatch, seed):
+    """Each process comes to one of the next moments and lives on for an instant, until one ends."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    straight = {"finetune": tmp_path / "finetune", "distil": tmp_path / "distil"}
+    run(*finetune_line(inputs, straight["finetune"]))
+    if verb == "distil":
+        run(*line_of(verb, inputs, straight, straight[verb]))
+    out, draw = tmp_path / "run", random.Random(seed)
+    line, kills = line_of(verb, inputs, straight, out), 0
+    while not (out / "summary.json").exists():
+        done = [path.parent for path in out.rglob("result")]
+        ahead = [path for path in moments(verb, out) if not path.exists() and path.parent not in done]
+        moment = draw.choice([*ahead, out / "summary.json"][:6])
+        kill_when(start(command(*line)), moment, draw.uniform(0, 0.1))
+        line, kills = (verb, "--resume", out), kills + 1
+    print(f"{verb}, {threads} threads: killed {kills} times")
+    for left in (*out.rglob("result"), out / "inputs.json"):  # where the last kill came after summary.json
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    assert made(out) == made(straight[verb])
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_two_ranks_that_were_killed_go_on_to_the_same_bits(verb, inputs, tmp_path, seed):
+    straight = {"finetune": tmp_path / "finetune", "distil": tmp_path / "distil"}
+    run(*finetune_line(inputs, straight["finetune"]), ranks=2)
+    if verb == "distil":
+        run(*line_of(verb, inputs, straight, straight[verb]), ranks=2)
+    out = tmp_path / "run"
+    moment = random.Random(seed).choice(moments(verb, out)[1:-3])
+    kill_ranks_when(start(command(*line_of(verb, inputs, straight, out), ranks=2)), moment)
+    run(verb, "--resume", out, ranks=2)
+    assert made(out) == made(straight[verb])

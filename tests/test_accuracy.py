@@ -1,0 +1,140 @@
+"""The accuracy of training: that of the scores, however they are computed, and at no step a wait."""
+
+import pytest
+import torch
+from test_compilation import encoder_of, row_stream
+from test_trainer import RUNTIME, trainer_of
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from brimful.data.batch import IGNORED
+from brimful.nn import linear_cross_entropy as module
+from brimful.nn.heads import MaskedLMHead
+from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
+from brimful.objectives.masked_lm import MaskedLM
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.train.config import TrainerConfig
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Objective
+from brimful.train.trainer import Trainer
+
+
+@pytest.fixture
+def tiles(monkeypatch):
+    """Groups of 16 rows and tiles of 16 columns."""
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "LEAST", 16)
+    for name in ("GROUP", "TILE"):
+        monkeypatch.setitem(getattr(module, name), "cpu", 1)
+
+
+def scores_and_labels(rows: int, classes: int, width: int) -> tuple[torch.Tensor, ...]:
+    """Half of the labels are right, a few rows have none; weights in steps that every format holds."""
+    hidden, weight = torch.randn(rows, width), torch.randn(classes, width)
+    bias = torch.randn(classes)
+    labels = (hidden @ weight.T + bias).argmax(1)
+    labels = torch.where(torch.rand(rows) < 0.5, torch.randint(classes, (rows,)), labels)
+    return hidden, weight, bias, torch.where(torch.rand(rows) < 0.2, IGNORED, labels)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_hits_are_those_of_the_scores(seed, request, in_tiles, gradients):
+    if in_tiles:
+        request.getfixturevalue("tiles")
+    torch.manual_seed(seed)
+    hidden, weight, bias, labels = (
+        t.double() if t.is_floating_point() else t for t in scores_and_labels(50, 70, 8)
+    )
+    given = (hidden.requires_grad_(gradients), weight, bias, labels, torch.rand(50))
+    total, found = linear_cross_entropy_and_hits(*given)
+    scores = hidden @ weight.T + bias
+    assert int(found) == int((scores.argmax(1) == labels).sum()) > 5
+    assert not found.requires_grad
+    torch.testing.assert_close(total, cross_entropy_sum(scores, labels, given[4].double()))
+
+
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_a_label_that_shares_the_highest_score_counts(request, in_tiles):
+    """Scores 0, 1 ... 19, but for the last, which is the one before it again, in another tile."""
+    if in_tiles:
+        request.getfixturevalue("tiles")
+    weight = torch.arange(33.0)[:, None]
+    weight[32] = weight[31] = weight[3] = 40
+    labels = torch.tensor([3, 31, 32, 30, IGNORED])
+    found = linear_cross_entropy_and_hits(torch.ones(5, 1), weight, None, labels)[1]
+    assert int(found) == 3
+    assert int(hits(weight.T.expand(5, -1), labels)) == 3
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("in_tiles", [False, True])
+@pytest.mark.parametrize("loss_mean", ["tokens", "sequences"])
+def test_masked_lm_in_training(seed, request, corpus_dir, tmp_path, loss_mean, in_tiles, compiled):
+    """Lines over three updates of two micro-batches, against logits of the weights before each update."""
+    if compiled and in_tiles != (loss_mean == "tokens"):
+        pytest.skip("two of the four show it")
+    if in_tiles:
+        request.getfixturevalue("tiles")
+    torch.manual_seed(seed)
+    torch.compiler.reset()
+    encoder = encoder_of("modern")
+    head = MaskedLMHead(encoder)
+    objective = MaskedLM(head, {}, loss_mean)
+    if compiled:
+        objective.loss = torch.compile(objective.loss, fullgraph=True, dynamic=False, backend="aot_eager")
+    stream = row_stream(corpus_dir, tmp_path, seed)
+    trainer = Trainer(
+        encoder,
+        objective,
+        stream,
+        RUNTIME,
+        tmp_path / "run",
+        config=TrainerConfig(steps=6, log_every=3),
+        optimizer=OptimizerConfig(learning_rate=0.01),
+        schedule=ScheduleConfig(shape="constant", warmup=0),
+        seed=0,
+    )
+    update, expected = trainer._update, []
+
+    def counting(made, *arguments):
+        right = predictions = 0
+        with torch.no_grad():
+            for batch in made.batches:
+                labels = batch.mlm_labels
+                right += int((head(encoder(batch), batch.mlm_positions).argmax(1) == labels).sum())
+                predictions += int((labels != IGNORED).sum())
+        expected.append(right / predictions)
+        assert len(made.batches) == 2
+        return update(made, *arguments)
+
+    trainer._update = counting
+    trainer.run("test")
+    found = [line["accuracy"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    assert found == pytest.approx([sum(expected[:3]) / 3, sum(expected[3:]) / 3], abs=1e-6)
+
+
+class Reads(TorchDispatchMode):
+    """Remembers after how many updates a value was read, which waits for the device."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.trainer = trainer
+        self.steps: set[int] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            self.steps.add(self.trainer.step)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])  # on a CPU, where nobody waits, LAMB reads norms
+@pytest.mark.parametrize("policy", ["stop", "roll-back", "skip"])
+def test_only_lines_and_checkpoints_wait_for_the_device(seed, tmp_path, policy, optimizer):
+    settings = {"spike": 30.0, "on_spike": policy, "optimizer": optimizer, "ema": 0.9}
+    trainer = trainer_of(tmp_path, seed, steps=11, log_every=4, checkpoint_every=6, **settings)
+    objective: Objective = trainer.objective
+    assert objective.watched == ("accuracy",)
+    with Reads(trainer) as reads:
+        trainer.run("test")
+    assert reads.steps == (set(range(12)) if policy == "skip" else {4, 6, 8, 11})

@@ -1,0 +1,174 @@
+"""Training with weights in 16 bits: what is kept in which format, after a kill, and on two ranks."""
+
+import pytest
+import torch
+from test_scaled_training import lines
+from test_trainer import assert_same_bits, killed_and_resumed, trainer_of, weights
+from two_ranks import ROOT, on_two_ranks
+
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.optim.pull import pull_to_start
+from brimful.train.averaged_gradients import Averaged
+from brimful.train.gradients import Gradients
+from brimful.train.objective import Runtime
+
+CPU = torch.device("cpu")
+ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def narrow_trainer(directory, seed, format="bf16", **settings):
+    return trainer_of(directory, seed, runtime=Runtime(World(0, 1, CPU), format), weights=format, **settings)
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, format, optimizer):
+    trainer = narrow_trainer(tmp_path, seed, format, optimizer=optimizer, steps=6, log_every=1, batch=24)
+    learner, seen = trainer.learner, set()
+    step = learner.gradients.step
+
+    def look(optimizers):
+        seen.update(p.grad.dtype for p in learner.parameters.values() if p.grad is not None)
+        step(optimizers)
+
+    learner.gradients.step = look
+    saved = {p.dtype for p in learner.parameters.values()}
+    trainer.run("test")
+    assert saved == seen == {DTYPES[format]}
+    for each in learner.optimizers:
+        for state in each.state.values():
+            assert {v.dtype for name, v in state.items() if name != "roundings"} == {torch.float32}
+            assert int(state["roundings"]) == 6
+    for parameter in learner.parameters.values():  # wide again, and what 16 bits had, which is all there was
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, parameter.to(DTYPES[format]).float())
+    assert learner.trained.encoder.embedding.weight.dtype == torch.float32
+
+
+def test_losses_are_near_those_of_float32_weights(seed, tmp_path):
+    """To 5 %: a rounded weight is off by up to 2^-8 of it."""
+    settings = {"steps": 10, "log_every": 1, "batch": 24, "rate": 1e-4}
+    runtime = Runtime(World(0, 1, CPU), "bf16")
+    trainer_of(tmp_path / "wide", seed, runtime=runtime, **settings).run("test")
+    narrow_trainer(tmp_path / "narrow", seed, **settings).run("test")
+    wide, narrow = ([line["loss.classification"] for line in lines(tmp_path / n)] for n in ("wide", "narrow"))
+    assert narrow == pytest.approx(wide, rel=0.05)
+    assert narrow != wide
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, rounding, format):
+    settings = {"rounding": rounding, "checkpoint_every": 3, "steps": 9, "dropout": 0.1, "ema": 0.5}
+    whole = narrow_trainer(tmp_path / "whole", seed, format, **settings)
+    whole.run("test")
+    resumed = killed_and_resumed(lambda: narrow_trainer(tmp_path / "stopped", seed, format, **settings))
+    assert_same_bits(weights(whole), weights(resumed))
+
+
+def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
+    """Those of norms begin at 1, below which bfloat16 has a spacing of 2^-8: four of the largest updates."""
+    moved = {}
+    for rounding in ROUNDINGS:
+        trainer = narrow_trainer(tmp_path / rounding, seed, rounding=rounding, rate=1e-3, steps=20)
+        before = weights(trainer)
+        trainer.run("test")
+        after = weights(trainer)
+        large = [(before[name].float(), after[name]) for name in before if name.endswith("norm.weight")]
+        moved[rounding] = sum(float((a - b).abs().sum()) for b, a in large)
+    assert moved.pop("nearest") == 0
+    assert min(moved.values()) > 0
+
+
+@pytest.mark.parametrize("rounding", ["kahan", "master"])
+def test_what_is_known_beyond_16_bits_is_kept_at_the_end(seed, tmp_path, rounding):
+    trainer = narrow_trainer(tmp_path, seed, rounding=rounding, steps=6)
+    trainer.run("test")
+    state = trainer.learner.optimizers[0].state
+    for parameter in trainer.learner.parameters.values():
+        if rounding == "master" and parameter in state:
+            assert torch.equal(parameter, state[parameter]["master"])
+    assert any(not torch.equal(p, p.bfloat16().float()) for p in trainer.learner.parameters.values())
+
+
+def test_many_micro_batches_are_not_lost_beside_their_sum():
+    """In bfloat16 the sum of 2048 shares of 1 / 2048 ends at 2^-3, where half the spacing is a share."""
+    parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    for kind in (
+        Averaged([parameter], World(0, 1, CPU)),
+        Gradients([parameter], World(0, 1, CPU), keep=False),
+    ):
+        kind.begin(2048)
+        for _ in range(2048):
+            kind.add(parameter.float().sum() / 2048)
+        kind.gather()
+        assert parameter.grad.tolist() == [1.0 if isinstance(kind, Averaged) else 0.125] * 3
+        kind.forget()
+
+
+def test_a_pull_to_the_start_is_not_rounded(seed, tmp_path):
+    """A strength of half the inverse rate takes back half of what was moved, in float32."""
+    trainer = narrow_trainer(tmp_path, seed, rounding="master", steps=4)
+    start = weights(trainer)
+    pull_to_start(trainer.learner.optimizers[0].optimizer, 0.5 / 3e-3)
+    other = narrow_trainer(tmp_path / "other", seed, rounding="master", steps=4)
+    moved = {}
+    for name, each in (("pulled", trainer), ("free", other)):
+        each.run("test")
+        optimizer = each.learner.optimizers[0]
+        moved[name] = sum(
+            float((state["master"] - start[n].float()).abs().sum())
+            for n, p in each.learner.parameters.items()
+            if (state := optimizer.state.get(p))
+        )
+    assert 0 < moved["pulled"] < 0.8 * moved["free"]
+    starts = [state["start"] for state in trainer.learner.optimizers[0].state.values()]
+    assert all(each.dtype == torch.float32 for each in starts)
+
+
+def test_an_average_is_not_rounded(seed, tmp_path):
+    trainer = narrow_trainer(tmp_path, seed, ema=0.9, steps=5)
+    trainer.run("test")
+    averages = trainer.learner.average.state_dict()
+    for name, parameter in trainer.learner.parameters.items():
+        assert torch.equal(parameter, averages[name])
+    assert any(not torch.equal(each, each.bfloat16().float()) for each in averages.values())
+
+
+@pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
+def test_the_precision_follows_the_weights(precision, found):
+    assert Runtime.of(World(0, 1, CPU), precision, "fp16").precision == found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_weights_of_another_format(precision):
+    with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
+        Runtime.of(World(0, 1, CPU), precision, "fp16")
+
+
+RANK = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import torch
+from brimful.distributed import world
+from brimful.optim.pull import pull_to_start
+from brimful.train.objective import Runtime
+from test_trainer import trainer_of, weights
+directory, seed = Path(sys.argv[1]), int(sys.argv[2])
+with world() as ranks:
+    runtime = Runtime(ranks, "bf16")
+    trainer = trainer_of(directory / "run", seed, steps=8, weights="bf16", runtime=runtime, optimizer="lamb")
+    torch.rand(3 + ranks.rank)
+    trainer.run("test")
+    torch.save(weights(trainer), directory / f"{{ranks.rank}}.pt")
+"""
+
+
+@pytest.mark.distributed
+def test_two_ranks_round_alike(seed, tmp_path):
+    on_two_ranks(RANK, tmp_path, seed)
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert_same_bits(first, second)

@@ -1,0 +1,163 @@
+"""Training in float16 with a scaled loss: against float32, after a kill, and on two ranks."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from test_trainer import assert_same_bits, killed_and_resumed, trainer_of, weights, without_times
+from two_ranks import ROOT, on_two_ranks
+
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.optim.lamb import Lamb
+from brimful.optim.muon import Muon
+from brimful.train.config import TrainerConfig
+from brimful.train.objective import Runtime
+
+CPU = torch.device("cpu")
+FP16 = Runtime(World(0, 1, CPU), "fp16")
+
+
+def lines(directory: Path) -> list[dict]:
+    return without_times(directory / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_losses_are_those_of_float32(seed, tmp_path, optimizer):
+    """To 1e-2: activations have 11 bits, and ten updates add up their differences."""
+    settings = {"optimizer": optimizer, "steps": 10, "log_every": 1, "batch": 24, "rate": 1e-4}
+    settings["loss_scale"] = 64.0  # at which nothing is clipped
+    trainer_of(tmp_path / "fp32", seed, **settings).run("test")
+    scaled = trainer_of(tmp_path / "fp16", seed, runtime=FP16, **settings)
+    scaled.run("test")
+    plain, half = ([line["loss.classification"] for line in lines(tmp_path / n)] for n in ("fp32", "fp16"))
+    assert half == pytest.approx(plain, rel=1e-2)
+    assert half != plain
+    scales = [line["loss_scale"] for line in lines(tmp_path / "fp16")]
+    assert len(set(scales)) > 1
+    assert {after / before for before, after in pairwise(scales)} <= {0.5, 2.0}
+    assert all(p.dtype == torch.float32 for p in scaled.learner.parameters.values())
+    assert "loss_scale" not in lines(tmp_path / "fp32")[0]
+
+
+def test_the_scale_does_not_depend_on_the_number_of_micro_batches(seed, tmp_path):
+    """Shares of a global mean would want a scale larger by the number of micro-batches: here 2.6 doublings
+    or more."""
+    numbers, ends = [], []
+    for sequences in (4, 48):
+        settings = {"steps": 30, "log_every": 1, "tokens": 64, "rate": 1e-4, "runtime": FP16}
+        trainer = trainer_of(tmp_path / str(sequences), seed, batch=sequences, **settings)
+        numbers.append(len(trainer.stream.take(trainer.cursor)[0]))
+        trainer.run("test")
+        scales = [line["loss_scale"] for line in lines(tmp_path / str(sequences))[10:]]
+        ends.append(torch.tensor(scales).log2().mean())
+    assert numbers[1] >= 6 * numbers[0]
+    assert -2 <= ends[1] - ends[0] <= 1  # the largest of many parts is larger than that of few
+
+
+def test_a_resumed_run_has_the_bits_and_the_scales_of_an_uninterrupted_one(seed, tmp_path):
+    settings = {"runtime": FP16, "log_every": 2, "checkpoint_every": 2, "steps": 14, "dropout": 0.1}
+    settings |= {"loss_scale_period": 3, "loss_scale": 1.0, "optimizer": "lamb"}
+    whole = trainer_of(tmp_path / "whole", seed, **settings)
+    whole.run("test")
+    resumed = killed_and_resumed(lambda: trainer_of(tmp_path / "stopped", seed, **settings))
+    assert_same_bits(weights(whole), weights(resumed))
+    assert lines(tmp_path / "stopped") == lines(tmp_path / "whole")
+    assert len({line["loss_scale"] for line in lines(tmp_path / "whole")}) > 2
+
+
+def test_an_update_that_is_skipped_leaves_the_scale_alone(seed, tmp_path):
+    trainer = trainer_of(tmp_path, seed, runtime=FP16, steps=6, log_every=1, on_spike="skip")
+    allows, before = trainer.guard.allows, {}
+
+    def all_but_the_third(step, *arguments):
+        allowed = allows(step, *arguments)
+        if step == 2:
+            before.update(weights(trainer), scale=torch.tensor(trainer.learner.gradients.scaler.get_scale()))
+            return False
+        if step == 3:
+            now = trainer.learner.gradients.scaler.get_scale()
+            assert_same_bits(before, weights(trainer) | {"scale": torch.tensor(now)})
+        return allowed
+
+    trainer.guard.allows = all_but_the_third
+    trainer.run("test")
+    assert trainer.step == 6
+    assert before
+
+
+def test_the_norm_and_clipping_know_no_scale(seed, tmp_path):
+    norms = {}
+    for runtime in ("fp32", "fp16"):
+        settings = {"steps": 8, "log_every": 1, "clip": 0.05, "rate": 1e-4, "loss_scale": 64.0}
+        trainer = trainer_of(tmp_path / runtime, seed, runtime=Runtime(World(0, 1, CPU), runtime), **settings)
+        trainer.run("test")
+        norms[runtime] = [line["gradient_norm"] for line in lines(tmp_path / runtime)]
+    assert min(norms["fp32"]) > 0.05
+    assert norms["fp16"] == pytest.approx(norms["fp32"], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", [Lamb, Muon])
+def test_an_optimizer_divides_by_the_scale_and_skips_where_it_must(seed, kind):
+    """GradScaler's contract: grad_scale, and found_inf where the step is to be left out."""
+    torch.manual_seed(seed)
+    start, gradients = torch.randn(6, 4), torch.randn(3, 6, 4)
+    plain, scaled = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    one, other = (kind([{"params": [p]}], lr=0.1, weight_decay=0.1) for p in (plain, scaled))
+    for index, gradient in enumerate(gradients):
+        scale = torch.tensor(2.0 ** (7 + index))
+        plain.grad, scaled.grad = gradient.clone(), gradient * scale
+        one.step()
+        other.grad_scale = scale
+        other.step()
+        assert torch.equal(plain, scaled)
+        other.found_inf = torch.tensor(1.0)
+        states = {name: value.clone() for name, value in other.state[scaled].items()}
+        scaled.grad = torch.full_like(scaled, torch.inf)
+        other.step()
+        del other.found_inf
+        assert torch.equal(plain, scaled)
+        assert_same_bits(states, other.state[scaled])
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**41])
+def test_impossible_first_scales(scale):
+    with pytest.raises(BrimfulError, match=r"trainer\.loss_scale is .*: it must be from"):
+        TrainerConfig(loss_scale=scale)
+
+
+RANK = f"""
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from brimful.distributed import world
+from brimful.train.objective import Runtime
+from test_trainer import trainer_of
+directory, seed = Path(sys.argv[1]), int(sys.argv[2])
+with world() as ranks:
+    runtime = Runtime(ranks, "fp16")
+    trainer = trainer_of(directory / "run", seed, batch=24, steps=8, rate=1e-4, log_every=1, runtime=runtime)
+    trainer.run("test")
+    parameters = trainer.learner.parameters.values()
+    found = {{"scale": trainer.learner.gradients.scaler.get_scale()}}
+    found["sums"] = [float(p.double().sum()) for p in parameters]
+    (directory / f"{{ranks.rank}}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.distributed
+def test_two_ranks_have_the_losses_of_one(seed, tmp_path):
+    """To 1e-2, as against float32; and each other's bits."""
+    alone = trainer_of(tmp_path / "alone", seed, batch=24, steps=8, rate=1e-4, log_every=1, runtime=FP16)
+    alone.run("test")
+    on_two_ranks(RANK, tmp_path, seed)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    one, two = (
+        [(line["loss.classification"], line["loss_scale"]) for line in lines(tmp_path / name)]
+        for name in ("alone", "run")
+    )
+    assert [loss for loss, _ in two] == pytest.approx([loss for loss, _ in one], rel=1e-2)
+    assert all(0.25 <= a / b <= 4 for (_, a), (_, b) in zip(one, two, strict=True))
