@@ -132,6 +132,15 @@ def records(packages: Path) -> Iterator[Document]:
             yield record("reviews.jsonl", line)
 
 
+def write_document(document: Document, folder: Path) -> None:
+    """Put a document in its file in `folder`."""
+    if isinstance(document.content, Path):
+        shutil.copyfile(document.content, folder / document.file)
+    else:
+        with (folder / document.file).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"text": document.content}, ensure_ascii=False) + "\n")
+
+
 def gather(data: Path, language: str, megabytes: int | None) -> Corpus:
     """Write the corpus of a language, or a sample of it, chosen by a hash of the documents' names.
 
@@ -153,11 +162,7 @@ def gather(data: Path, language: str, megabytes: int | None) -> Corpus:
     for document in documents:
         if megabytes and size >= megabytes * 1_000_000:
             break
-        if isinstance(document.content, Path):
-            shutil.copyfile(document.content, folder / document.file)
-        else:
-            with (folder / document.file).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"text": document.content}, ensure_ascii=False) + "\n")
+        write_document(document, folder)
         taken += 1
         size += document.bytes
     corpus = Corpus(language, str(folder), taken, size)

@@ -1,45 +1,8 @@
-"""Floating-point operations of a training step, counted from its shape.
-
-A matrix of n entries costs 2 n flops a token in forward and 4 n in backward. Embeddings are looked up, and
-norms and activations cost next to nothing: neither is counted. Attention over a sequence of l tokens makes 2
-products of 2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward
-computes the scores again instead of having kept them.
-"""
+"""The shapes of the steps that are compared; brimful/nn/flops.py counts their flops."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from brimful.nn.layers import EncoderConfig
-
-STORED, RECOMPUTED = 12, 14  # flops of attention for each pair of tokens and unit of width
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a step computes.
-
-    Attributes:
-        lengths: tokens of each sequence that goes through the layers, padding included.
-        predictions: tokens that the decoder scores.
-        attention: STORED or RECOMPUTED.
-        windowed: whether local layers skip the pairs out of their window.
-    """
-
-    lengths: tuple[int, ...]
-    predictions: int
-    attention: int
-    windowed: bool
-
-    def pairs(self, window: int | None) -> int:
-        """Pairs of tokens that a layer's attention scores."""
-        if window is None or not self.windowed:
-            return sum(length**2 for length in self.lengths)
-        return sum(_near(length, window // 2) for length in self.lengths)
-
-
-def _near(length: int, reach: int) -> int:
-    """Pairs of tokens at most `reach` apart."""
-    return length**2 if length <= reach else length * (2 * reach + 1) - reach * (reach + 1)
+from brimful.nn.flops import RECOMPUTED, STORED, Shape
 
 
 def packed_shape(lengths: Iterable[int], predictions: int, attention: int = RECOMPUTED) -> Shape:
@@ -54,23 +17,4 @@ def padded_shape(batch: int, width: int, predictions: int | None = None) -> Shap
     """
     return Shape(
         (width,) * batch, batch * width if predictions is None else predictions, STORED, windowed=False
-    )
-
-
-def matrix_entries(config: EncoderConfig) -> tuple[int, int]:
-    """Entries of the matrices that each token meets in the layers, and each prediction in the MLM head."""
-    hidden = config.hidden_size
-    feed_forward = (3 if config.gated else 2) * hidden * config.intermediate_size
-    layers = config.layers * (4 * hidden**2 + feed_forward)
-    return layers, hidden**2 + config.vocabulary_size * hidden
-
-
-def step_flops(config: EncoderConfig, shape: Shape) -> int:
-    """Flops of forward and backward."""
-    layers, head = matrix_entries(config)
-    windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
-    pairs = sum(shape.pairs(window) for window in windows)
-    return (
-        6 * (layers * sum(shape.lengths) + head * shape.predictions)
-        + shape.attention * pairs * config.hidden_size
     )

@@ -12,7 +12,7 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
-from bench.flops import STORED, packed_shape, step_flops
+from bench.flops import packed_shape
 from bench.gpu_cases import Case
 from bench.ideas import packed_loss
 from bench.kernels import shares
@@ -21,7 +21,9 @@ from bench.memory import saved_bytes
 from bench.peers import masked_lm
 from bench.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from brimful.nn.encoder import Encoder
+from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
+from brimful.precision import fp8_linear_layers
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -81,6 +83,8 @@ class GpuStep:
 
     def _packed(self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
+        if self.case.fp8:
+            fp8_linear_layers(encoder, min_features=1, emulate=self.device.type != "cuda")
         batch = packed(sequences, self.case.length, slots=tokens).to(self.device)
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from bench.attention import matmul_rate
-from bench.flops import step_flops
 from bench.memory import limit_mb, peak_mb, saved_bytes
 from bench.turns import Answer, serve
 from bench.variants import Cell, Step, Variant
 from bench.workload import sample_lengths
+from brimful.nn.flops import step_flops
 
 made: list[Step] = []
 TURN = 2.0  # so that the first of quick steps, after others had the caches, does not decide

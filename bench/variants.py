@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bench.flops import STORED, Shape, packed_shape, padded_shape
+from bench.flops import packed_shape, padded_shape
 from bench.ideas import ATTENTION, PACKING, layout_of, packed_loss, switch_off
 from bench.lengths import MEGABATCH, cut, evenly_spaced, length_grouped, quantile_sample, read_histogram
 from bench.peers import masked_lm
@@ -28,6 +28,7 @@ from bench.workload import (
 )
 from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
+from brimful.nn.flops import STORED, Shape
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import Architecture
 from brimful.train.determinism import deterministic
