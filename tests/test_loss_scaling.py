@@ -80,6 +80,23 @@ def test_watch_saturates_and_counts(dtype):
     assert take_counts(CPU).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("largest", [1e3, 6e4, 1e6])
+def test_counts_are_exact_beside_an_edge_that_16_bits_do_not_hold(dtype, largest):
+    edge = 5021.0
+    AutomaticLossScaler(bin_edge=edge)
+    gradient = torch.randn(60, 50)
+    gradient *= largest / gradient.abs().max()
+    if largest > edge:  # what both 16-bit types have on either side: 5020, 5024; 4992, 5024
+        gradient[0, :6] = torch.tensor([4992.0, 5020.0, 5021.0, -5021.0, 5024.0, -5024.0])
+    gradient = gradient.to(dtype)
+    x = torch.randn(60, 50, dtype=dtype, requires_grad=True)
+    watch(x).backward(gradient)
+    assert counted() == histogram([gradient], edge)
+    limit = 65280.0 if dtype == torch.bfloat16 else LARGEST
+    assert torch.equal(x.grad, gradient.clamp(-limit, limit))
+
+
 def test_watch_leaves_alone_what_needs_no_gradient():
     x = torch.randn(3)
     assert watch(x) is x

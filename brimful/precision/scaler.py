@@ -163,7 +163,7 @@ class AutomaticLossScaler:
         """
         counts = watching.take_counts(self._scale.device)
         two = torch.stack([counts[watching.LOWER], counts[watching.UPPER :].sum()])
-        if dist.is_available() and dist.is_initialized():
+        if _has_ranks():
             dist.all_reduce(two)
         self._recent = self._recent.to(two.device) + torch.cat([two, counts[watching.CLIPPED :]])
         self._window = self._window.to(two.device) + two
@@ -227,7 +227,7 @@ class AutomaticLossScaler:
         """The gradients of parameters as an optimizer may read them.
 
         Where the backward passes were not watched they are counted and saturated now; elsewhere only what
-        has overflowed since, as a sum in float16 may.
+        has overflowed since.
         """
         gradients = []
         for parameter in parameters:
@@ -240,8 +240,12 @@ class AutomaticLossScaler:
                 continue
             self._seen.add(id(parameter))
             numbers = _numbers(parameter.grad)
-            counted = watching.is_watched(parameter) and not parameter.grad.is_sparse
-            fit = watching.mend(numbers) if counted else watching.saturate_and_count(numbers)
+            if not watching.is_watched(parameter) or parameter.grad.is_sparse:
+                fit = watching.saturate_and_count(numbers)
+            elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
+                fit = watching.mend(numbers)
+            else:
+                continue
             if fit is not numbers:
                 numbers.copy_(fit)
         return gradients
@@ -255,6 +259,10 @@ class AutomaticLossScaler:
             return optimizer.step(*args, **kwargs)
         finally:
             del optimizer.grad_scale
+
+
+def _has_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
