@@ -41,19 +41,24 @@ def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("kind", ["hf", "onnx"])
-def test_an_export_agrees_and_says_how_well(model: Path, tmp_path: Path, kind: str) -> None:
-    result = export(run=str(model), out=str(tmp_path / "out"), format=kind)
+def exported(model: Path, out: Path, kind: str, weights: str) -> None:
+    """Export, and see what it says of itself."""
+    result = export(run=str(model), out=str(out), format=kind)
     assert result["max_abs_logit_difference"] < 1e-4
-    record = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert ("model.onnx" if kind == "onnx" else "model.safetensors") in record["files"]
-    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["model_max_length"] == 20
-    again = export(run=str(model), out=str(tmp_path / "out"), format=kind)  # replaces the earlier one
-    assert again["bytes"] > 0
+    assert result["bytes"] > 0
+    assert weights in json.loads((out / "export.json").read_text())["files"]
+    assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 20
 
 
-def test_onnx_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
-    export(run=str(model), out=str(tmp_path / "out"), format="onnx")
+def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        exported(model, tmp_path / "out", "hf", "model.safetensors")
+
+
+def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
+    exported(model, tmp_path / "out", "hf", "model.safetensors")
+    exported(model, tmp_path / "out", "onnx", "model.onnx")
+    assert not (tmp_path / "out" / "model.safetensors").exists()
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
     for shape in ((1, 1), (1, 40), (5, 7)):
         values = {i.name: np.ones(shape, dtype=np.int64) for i in session.get_inputs()}
@@ -79,6 +84,7 @@ def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
         assert result["max_abs_logit_difference"] < 1e-4
 
 
+@pytest.mark.parametrize("model", ["modern"], indirect=True)
 @pytest.mark.parametrize("wrong", [float("nan"), pytest.param(1e-3, marks=pytest.mark.slow)])
 def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
