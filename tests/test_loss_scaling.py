@@ -1,7 +1,6 @@
 """Automatic Loss Scaling with models and loops that are not the project's."""
 
 import copy
-import math
 import subprocess
 import sys
 
@@ -9,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from watched import LARGEST, Step, convolutional, histogram
 
-from bench.scalers import ConstantScale, Hysteresis, TorchScaler
 from brimful.errors import BrimfulError
 from brimful.precision import AutomaticLossScaler, watch, watch_modules
-from brimful.precision.watching import take_counts
 
 # What torch.compile warns of is its own code.
 pytestmark = [
@@ -21,183 +19,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning"),
 ]
 
-CPU = torch.device("cpu")
-LARGEST = 65504.0
-
-
-def histogram(tensors, edge=2.0**13):
-    """(to the edge, above it): counted in float64."""
-    sizes = torch.cat([tensor.detach().double().abs().flatten() for tensor in tensors])
-    lower = int((sizes <= edge).sum())
-    return lower, sizes.numel() - lower
-
-
-def counted():
-    """(to the edge, above it) of what was counted since the last call."""
-    lower, *above = take_counts(CPU).tolist()
-    return int(lower), int(sum(above))
-
 
 @pytest.fixture(autouse=True)
 def _clean(seed):
     torch.manual_seed(seed)
     AutomaticLossScaler()
     torch._dynamo.reset()
-
-
-class Step(nn.Module):
-    """One of everything whose gradients differ in kind: embedding, linear, LayerNorm, bias."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.norm, self.out = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 5)
-
-    def forward(self, tokens):
-        return self.out(self.norm(self.table(tokens)))
-
-
-def convolutional():
-    return nn.Sequential(
-        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(6 * 36, 4)
-    )
-
-
-def transformer():
-    return nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
-def test_watch_saturates_and_counts(dtype):
-    gradient = torch.tensor([0.0, -1.0, 8192.0, -8256.0, 60000.0, torch.inf, -torch.inf, torch.nan]).to(dtype)
-    x = torch.randn(8, dtype=dtype, requires_grad=True)
-    y = watch(x)
-    assert torch.equal(x, y)
-    y.backward(gradient)
-    limit = torch.tensor(65280.0 if dtype == torch.bfloat16 else LARGEST)
-    assert torch.equal(x.grad[:5], gradient[:5])
-    assert x.grad[5:].float().tolist() == [limit, -limit, 0.0]
-    assert take_counts(CPU).tolist() == [3, 2, 2, 1]
-    assert take_counts(CPU).tolist() == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("largest", [1e3, 6e4, 1e6])
-def test_counts_are_exact_beside_an_edge_that_16_bits_do_not_hold(dtype, largest):
-    edge = 5021.0
-    AutomaticLossScaler(bin_edge=edge)
-    gradient = torch.randn(60, 50)
-    gradient *= largest / gradient.abs().max()
-    if largest > edge:  # what both 16-bit types have on either side: 5020, 5024; 4992, 5024
-        gradient[0, :6] = torch.tensor([4992.0, 5020.0, 5021.0, -5021.0, 5024.0, -5024.0])
-    gradient = gradient.to(dtype)
-    x = torch.randn(60, 50, dtype=dtype, requires_grad=True)
-    watch(x).backward(gradient)
-    assert counted() == histogram([gradient], edge)
-    limit = 65280.0 if dtype == torch.bfloat16 else LARGEST
-    assert torch.equal(x.grad, gradient.clamp(-limit, limit))
-
-
-def test_watch_leaves_alone_what_needs_no_gradient():
-    x = torch.randn(3)
-    assert watch(x) is x
-    with torch.no_grad():
-        weight = torch.randn(3, requires_grad=True)
-        assert watch(weight) is weight
-
-
-@pytest.mark.parametrize("largest", [1.0, 60_000.0])
-def test_all_parameters_are_counted_in_each_backward_pass(largest):
-    """Against hooks of the test's own on an unwatched copy, which see each micro-batch's gradients."""
-    model = Step()
-    twin = copy.deepcopy(model)
-    seen = []
-    for parameter in twin.parameters():
-        parameter.register_hook(seen.append)
-    for module in (twin.norm, twin.out):
-        module.register_full_backward_hook(lambda module, inputs, outputs: seen.extend(inputs))
-    batches = [torch.randint(20, (4, 7)) for _ in range(3)]
-    for tokens in batches:
-        twin(tokens).square().mean().backward()
-    factor = 2.0 ** math.floor(math.log2(largest / max(gradient.abs().max() for gradient in seen)))
-    seen.clear()
-    twin.zero_grad()
-    watch_modules(model)
-    watch_modules(model)  # twice is once
-    for tokens in batches:
-        for each in (model, twin):
-            (each(tokens).square().mean() * factor).backward()
-    expected = histogram(seen)
-    assert (expected[1] > 0) == (largest > 2.0**13)
-    assert counted() == expected
-    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(parameter.grad, other.grad)
-
-
-def test_all_parameters_are_saturated_before_they_accumulate():
-    model = Step()
-    watch_modules(model)
-    tokens = torch.arange(20).view(2, 10)
-    for passes in range(1, 4):
-        (model(tokens).square().mean() * 2.0**50).backward()
-        for parameter in model.parameters():
-            assert parameter.grad.abs().max() == passes * LARGEST
-
-
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        (convolutional, (2, 3, 8, 8)),
-        (transformer, (2, 5, 16)),
-    ],
-    ids=["convolutional", "transformer"],
-)
-def test_a_compiled_model_counts_the_same_in_one_graph(make, shape):
-    model = make()
-    watch_modules(model)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    x = torch.randn(shape)
-    results = []
-    for each in (model, compiled):
-        model.zero_grad()
-        (each(x).square().mean() * 2.0**21).backward()
-        results.append((counted(), [p.grad for p in model.parameters()]))
-    assert results[0][0] == results[1][0]
-    assert results[0][0][1] > 0
-    for eager, other in zip(results[0][1], results[1][1], strict=True):
-        # float32 rounding of other kernels, relative to the largest of the tensor
-        assert (eager - other).abs().max() <= 1e-5 * eager.abs().max() + 1e-3
-
-
-def test_inductor_keeps_the_counts():
-    f = torch.compile(lambda x, w: F.gelu(watch(watch(x) @ w)).sum(), fullgraph=True)
-    x, w = torch.randn(8, 8), torch.full((8, 8), 5000.0)
-    x[0].abs_()  # else GELU may let no gradient through
-    x.requires_grad_()
-    f(x, w).mul(64.0).backward()
-    compiled, gradient, x.grad = counted(), x.grad, None
-    F.gelu(watch(watch(x) @ w)).sum().mul(64.0).backward()
-    assert compiled == counted()
-    torch.testing.assert_close(gradient, x.grad)
-    assert gradient.abs().max() == LARGEST
-
-
-def test_the_leaf_is_none_of_the_models():
-    model = Step()
-    names = list(model.state_dict()), [name for name, _ in model.named_parameters()]
-    watch_modules(model)
-    model.half()
-    assert (list(model.state_dict()), [name for name, _ in model.named_parameters()]) == names
-    (model(torch.randint(20, (2, 3))).float().sum() * 1e-2).backward()
-    # all parameters, and what goes into the LayerNorm and the linear layer
-    assert counted() == (sum(p.numel() for p in model.parameters()) + 2 * 6 * 8, 0)
-    assert {p.grad.dtype for p in model.parameters()} == {torch.float16}
-
-
-def test_counts_beyond_what_float16_holds():
-    x = torch.zeros(200_000, dtype=torch.float16, requires_grad=True)
-    for _ in range(3):
-        watch(x).backward(torch.full_like(x, 1e4))
-    assert counted() == (0, 600_000)
 
 
 # The rule
@@ -572,18 +399,6 @@ def test_a_second_clipping_is_refused_until_the_update():
     assert scaler.clip_grad_norm_(parameters, 1.0).item() == pytest.approx(2 * 8 / 16)
 
 
-def test_a_copy_is_not_counted_twice():
-    model = Step()
-    watch_modules(model)
-    twin = copy.deepcopy(model)
-    watch_modules(twin)
-    counts = []
-    for each in (model, twin):
-        each(torch.randint(20, (2, 3))).sum().backward()
-        counts.append(sum(counted()))
-    assert counts[0] == counts[1]
-
-
 def test_complex_parameters_are_left_alone():
     class Spectrum(nn.Module):
         def __init__(self):
@@ -630,47 +445,3 @@ def test_the_general_core_knows_nothing_of_brimful_but_its_hash():
         ]
         + ["brimful.randomness"]
     )
-
-
-# The peers of the bench
-
-
-def overflows_at(scaler, steps, overflowing):
-    """The scales of a run in which those steps have an infinite gradient."""
-    parameter = nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-    scales = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        scaler.scale(parameter.sum()).backward()
-        if step in overflowing:
-            parameter.grad[0] = torch.inf
-        scaler.step(optimizer)
-        scaler.update()
-        scales.append(scaler.get_scale())
-    return scales, parameter.detach()
-
-
-def test_hysteresis_waits_for_a_second_overflow():
-    scaler = Hysteresis(init_scale=64.0, window=4)
-    scales, parameter = overflows_at(scaler, 16, {1, 2, 3})
-    # stable updates after the last overflow: 4 at step 8, 8 at step 12
-    assert scales == [64, 64, 32, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64]
-    assert scaler.skipped == 3
-    assert parameter.tolist() == [-13.0, -13.0]
-
-
-def test_torch_scaler_is_torchs():
-    scaler = TorchScaler(init_scale=64.0, growth_interval=3)
-    scales, parameter = overflows_at(scaler, 8, {2})
-    assert scales == [64, 64, 32, 32, 32, 64, 64, 64]
-    assert scaler.skipped == 1
-    assert parameter.tolist() == [-7.0, -7.0]
-
-
-def test_a_constant_scale_lets_everything_through():
-    scaler = ConstantScale(64.0)
-    scales, parameter = overflows_at(scaler, 3, {1})
-    assert scales == [64, 64, 64]
-    assert parameter[0].isinf()
-    assert parameter[1] == -3.0
