@@ -129,7 +129,8 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
             record = _record(path, verify=True)
             tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
-            warn(f"skipping a checkpoint: {error}")
+            what, _, _ = str(error).partition(";")  # and not what to do, which is done here
+            warn(f"skipping a checkpoint: {what}")
             continue
         _check_format(path, record)
         return step, tensors, record["state"]

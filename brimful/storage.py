@@ -222,7 +222,8 @@ def read_commit(
     try:
         value = read_json(record)
     except BrimfulError as error:
-        raise BrimfulError(f"{error}; put the right file back, or remove it and {remedy}") from error
+        remedy = f"remove it and {remedy}" if record.exists() else remedy
+        raise BrimfulError(f"{error}; put the right file back, or {remedy}") from error
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
         raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
     if value.get("crc32") != _own_crc32(value):
@@ -230,14 +231,16 @@ def read_commit(
     for name, facts in value["files"].items():
         file = record.parent / name
         if not file.is_file():
-            raise BrimfulError(f"{file} is missing; remove {record} and {remedy}")
+            raise BrimfulError(f"{file} is missing; put it back, or remove {record} and {remedy}")
         if file.stat().st_size != facts.get("bytes"):
             raise BrimfulError(
                 f"{file} was cut short or replaced: it has {file.stat().st_size:,} bytes, not"
                 f" {facts.get('bytes'):,}; put the right file back, or remove {record} and {remedy}"
             )
         if verify and crc32(file) != facts["crc32"]:
-            raise BrimfulError(f"{file} is damaged (CRC differs); remove {record} and {remedy}")
+            raise BrimfulError(
+                f"{file} is damaged (CRC differs); put the right file back, or remove {record} and {remedy}"
+            )
     return value
 
 

@@ -284,9 +284,13 @@ def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
     assert run(more, out)["unknown_token_rate"] > 0
     assert run(more, out, retrain_tokenizer=True, tokenizer="train:310")["unknown_token_rate"] == 0
     run(more, tmp_path / "fresh", tokenizer="train:310")
+    run(more, tmp_path / "other", tokenizer="train:120")
     assert (out / "tokenizer.json").read_bytes() == (tmp_path / "fresh" / "tokenizer.json").read_bytes()
+    (out / "tokenizer.json").write_bytes((tmp_path / "other" / "tokenizer.json").read_bytes())
+    with pytest.raises(BrimfulError, match=r"is not the tokenizer that the shards were made with; put that"):
+        run(more, out, tokenizer="train:310")
     (out / "tokenizer.json").unlink()
-    with pytest.raises(BrimfulError, match=r"is not the tokenizer that the shards were made with"):
+    with pytest.raises(BrimfulError, match=r"tokenizer.json is missing; put it back"):
         run(more, out, tokenizer="train:310")
 
 

@@ -457,6 +457,8 @@ def test_encode_and_embed_answer_in_input_order(seed):
     assert means.dtype == hidden[0].dtype == np.float32
     np.testing.assert_allclose(means, np.stack([h.mean(0) for h in hidden]), atol=1e-5)
     np.testing.assert_allclose(encoder.embed(texts, "first"), np.stack([h[0] for h in hidden]), atol=1e-6)
+    np.testing.assert_array_equal(encoder.embed(text for text in texts), means)
+    assert len(encoder.encode(map(str, range(3)))) == 3
     assert encoder.embed([]).shape == (0, 48)
     with pytest.raises(BrimfulError, match="pooling"):
         encoder.embed(texts, "max")

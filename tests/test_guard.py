@@ -58,10 +58,11 @@ def spikes(directory):
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e12])
-def test_the_update_is_named_and_no_checkpoint_holds_it(seed, tmp_path, factor):
+def test_the_update_is_named_and_no_checkpoint_holds_it(seed, tmp_path, factor, capsys):
     trainer = breaking(tmp_path, seed, [32], factor, spike=20.0)
     with pytest.raises(BrimfulError, match=r"at step 33.*lower optimizer.learning_rate.*spikes.jsonl"):
         trainer.run("test")
+    assert "at step 33" not in capsys.readouterr().err  # the error says it
     (spike,) = spikes(tmp_path)
     assert (spike["update"], spike["action"]) == (33, "stop")
     (batch,), _ = trainer.stream.take(spike["cursor"])

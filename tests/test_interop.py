@@ -8,6 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from test_encoder import MODELS, random_row, run_peer, small, word_tokenizer
+from tokenizers import Tokenizer, models
 
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -228,14 +229,32 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     refused("shape", values | {"intermediate_size": 81})
     refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})
     (folder / "config.json").write_text(json.dumps(values))
+    Tokenizer(models.WordLevel({f"w{i}": i for i in range(values["vocab_size"] + 1)})).save(
+        str(folder / "tokenizer.json")
+    )
+    refused("tokenizer.json is not this model's")
+    (folder / "tokenizer.json").unlink()
     (folder / "model.safetensors").write_bytes(b"\x80\x04.")
     with pytest.raises(BrimfulError, match="damaged"):
         Encoder.load(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(BrimfulError, match="only safetensors"):
         Encoder.load(folder)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(BrimfulError, match="several files"):
+        Encoder.load(folder)
     with pytest.raises(BrimfulError, match="not a folder"):
         Encoder.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("key", ["rope_type", "type"])
+def test_scaled_rotary_positions_are_refused(tmp_path, key):
+    small("modern").save(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["rope_parameters"]["full_attention"] = {key: "linear", "factor": 2.0}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(BrimfulError, match="scaled rotary positions"):
+        Encoder.load(tmp_path)
 
 
 def test_saving_replaces_models_and_empty_folders_alone(tmp_path):

@@ -376,6 +376,13 @@ def test_sparse_gradients():
     assert torch.equal(table.weight, expected)
 
 
+def test_the_state_of_another_scaler_is_refused():
+    scaler = AutomaticLossScaler(init_scale=8.0)
+    with pytest.raises(BrimfulError, match="it lacks above, lower, updates"):
+        scaler.load_state_dict(torch.amp.GradScaler("cpu").state_dict() | {"scale": 4.0})
+    assert scaler.get_scale() == 8.0
+
+
 def test_a_closure_is_refused():
     """It would make gradients after they were unscaled."""
     parameter = nn.Parameter(torch.ones(2))

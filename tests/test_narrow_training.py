@@ -10,6 +10,7 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.optim.pull import pull_to_start
 from brimful.train.averaged_gradients import Averaged
+from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.objective import Runtime
 
@@ -146,6 +147,11 @@ def test_the_precision_follows_the_weights(precision, found):
 def test_weights_of_another_format(precision):
     with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
         Runtime.of(World(0, 1, CPU), precision, "fp16")
+
+
+def test_wide_weights_are_not_rounded():
+    with pytest.raises(BrimfulError, match="rounding is kahan, which float32 weights don't need"):
+        TrainerConfig(steps=1, rounding="kahan")
 
 
 RANK = f"""

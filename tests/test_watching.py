@@ -1,6 +1,7 @@
 """Watched gradients are counted exactly and kept within float16's range."""
 
 import copy
+import io
 import math
 
 import pytest
@@ -162,6 +163,47 @@ def test_counts_beyond_what_float16_holds():
     for _ in range(3):
         watch(x).backward(torch.full_like(x, 1e4))
     assert counted() == (0, 600_000)
+
+
+def test_an_unpickled_model_can_be_watched():
+    model = Step()
+    watch_modules(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    twin = torch.load(file, weights_only=False)
+    watch_modules(twin)
+    tokens = torch.randint(20, (2, 3))
+    counts = []
+    for each in (model, twin):
+        (each(tokens).square().sum() * 2.0**60).backward()
+        assert all(parameter.grad.abs().max() <= LARGEST for parameter in each.parameters())
+        counts.append(counted())
+    assert counts[0] == counts[1]
+
+
+class Unrolled(nn.Module):
+    """The hidden state of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 6)
+
+    def forward(self, x):
+        state = torch.zeros(3, 6), torch.zeros(3, 6)
+        for step in x:
+            state = self.cell(step, state)
+        return state[0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_state_of_an_lstm_is_watched(compiled):
+    """Three steps: gradients of two inner states of two tensors each, and of the parameters."""
+    model = Unrolled()
+    watch_modules(model)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
+    run(torch.randn(3, 3, 4)).sum().backward()
+    assert sum(counted()) == 2 * 2 * 3 * 6 + sum(p.numel() for p in model.parameters())
 
 
 def test_a_copy_is_not_counted_twice():

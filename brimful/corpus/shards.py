@@ -313,6 +313,7 @@ class Corpus:
         directory = Path(directory)
         remedy = f"make one with: brimful prepare TEXT --out {directory}"
         if not directory.is_dir():
+            remedy = "name the folder that prepare wrote" if directory.exists() else remedy
             raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
         if not (directory / MANIFEST).is_file():
             raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")

@@ -5,7 +5,7 @@ one matrix product for Q, K and V, and a vocabulary padded to a multiple of 64 t
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -230,7 +230,7 @@ class Encoder(nn.Module):
             target.load_state_dict(copy.copy(self.layers[index].state_dict()), strict=False)
         return student
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """Hidden states of each text, float32 (tokens, hidden), special tokens included.
 
         Texts are cut at `config.max_length` tokens; an empty one has its special tokens.
@@ -242,7 +242,7 @@ class Encoder(nn.Module):
 
         return encode(self, texts)
 
-    def embed(self, texts: Sequence[str], pooling: Literal["mean", "first"] = "mean") -> np.ndarray:
+    def embed(self, texts: Iterable[str], pooling: Literal["mean", "first"] = "mean") -> np.ndarray:
         """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
 
         Raises:

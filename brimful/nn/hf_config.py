@@ -123,13 +123,14 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         )
     except KeyError as error:
         raise BrimfulError(f"{where} lacks {error.args[0]!r}") from error
-    except (TypeError, ValueError, BrimfulError) as error:
+    except (AttributeError, TypeError, ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
 
 def _theta(values: dict[str, Any], kind: str, old_key: str, default: float) -> float:
     parameters = (values.get("rope_parameters") or {}).get(kind) or {}
-    if parameters.get("rope_type", "default") != "default" or values.get("rope_scaling"):
+    kind_of_rope = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind_of_rope != "default" or values.get("rope_scaling"):
         raise ValueError("scaled rotary positions are not supported")
     return float(parameters.get("rope_theta") or values.get(old_key) or default)
 

@@ -47,6 +47,8 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.with_name(f"{path.name}.index.json").is_file():
+        raise BrimfulError(f"{path.parent} has its weights in several files; save them as one {path.name}")
     if not path.is_file():
         raise BrimfulError(f"{path} does not exist; only safetensors are read, never pickled weights")
     try:
@@ -80,6 +82,12 @@ def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
             encoder.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         except Exception as error:  # tokenizers raises plain Exception
             raise BrimfulError(f"{directory / 'tokenizer.json'} is damaged ({error})") from error
+        highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
+        if highest >= config.vocabulary_size:
+            raise BrimfulError(
+                f"{directory / 'tokenizer.json'} is not this model's: it has tokens up to {highest:,}, and "
+                f"config.json a vocab_size of {config.vocabulary_size:,}"
+            )
     return encoder.eval(), values, tensors
 
 

@@ -202,7 +202,13 @@ class AutomaticLossScaler:
         return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Go on from there. Period, threshold, edge and bounds are those of this scaler."""
+        """Go on from there. Period, threshold, edge and bounds are those of this scaler.
+
+        Raises:
+            BrimfulError: it is the state of another scaler.
+        """
+        if missing := {"scale", "updates", "lower", "above"} - state_dict.keys():
+            raise BrimfulError(f"not a state of AutomaticLossScaler: it lacks {', '.join(sorted(missing))}")
         self._scale.fill_(state_dict["scale"]).clamp_(self.min_scale, self.max_scale)
         self._updates = int(state_dict["updates"])
         self._window = self._window.new_tensor([state_dict["lower"], state_dict["above"]])

@@ -41,7 +41,8 @@ def set_bin_edge(edge: float) -> None:
     """End the lower bin at `edge`, and forget what was counted."""
     with torch.no_grad():
         for ends in _counters.values():
-            ends[LOWER] = edge
+            if ends[LOWER] != edge:  # a forward pass before it may have kept it for its backward pass
+                ends[LOWER] = edge
     take_counts(torch.device("cpu"))
 
 
@@ -156,13 +157,16 @@ def watch_modules(model: nn.Module) -> None:
 
 def is_watched(parameter: Tensor) -> bool:
     """Whether its gradients are counted in each backward pass."""
-    return getattr(parameter, "_gradient_is_watched", False)
+    hooks = (parameter._backward_hooks or {}).values()  # which a copy or an unpickled parameter doesn't have
+    return _count_parameter in hooks or getattr(parameter, "_shard_is_watched", False)
 
 
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     watched: dict[int, Tensor] = {}  # attention asks whether query, key and value are the same tensor
 
     def once(value: Any) -> Any:
+        if type(value) is tuple:  # as the state of an LSTM is
+            return tuple(once(part) for part in value)
         if not isinstance(value, Tensor):
             return value
         if id(value) not in watched:
@@ -175,7 +179,6 @@ def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tup
 def _watch_parameter(parameter: Tensor) -> None:
     if parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
         parameter.register_hook(_count_parameter)
-        parameter._gradient_is_watched = True  # type: ignore[attr-defined]
 
 
 def _count_parameter(gradient: Tensor) -> Tensor | None:
@@ -195,4 +198,4 @@ class _UnshardedParameters:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and not isinstance(parameter, DTensor):
                 _watch_parameter(parameter)
-                self.sharded[name]._gradient_is_watched = True  # type: ignore[attr-defined]
+                self.sharded[name]._shard_is_watched = True  # type: ignore[attr-defined]

@@ -70,6 +70,10 @@ class TrainerConfig:
         for name in ("hours", "clip", "spike", "evaluate_every", "checkpoint_every", "prefetch", "profile"):
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
+        if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
+            raise BrimfulError(
+                f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
+            )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(
                 f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"

@@ -91,7 +91,7 @@ class Guard:
         if stops:
             often = f", and {len(near)} of the updates before it were left out" if near else ""
             raise BrimfulError(
-                f"{spike.what}{often}; lower optimizer.learning_rate or use fp32"
+                f"{spike.what}{often}; lower optimizer.learning_rate, or use fp32 if this is not"
                 f" ({self.journal.batch_of(spike)})"
             )
         self.left_out.append(spike.update)

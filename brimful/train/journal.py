@@ -138,5 +138,6 @@ class Journal:
     def spike(self, spike: Spike, action: str) -> None:
         """A line about an update that is not to be trusted, and what is done about it."""
         if self.writes:
-            warn(f"{spike.what}: {action} ({self.batch_of(spike)})")
+            if action != "stop":  # which is an error of its own
+                warn(f"{spike.what}: {action} ({self.batch_of(spike)})")
             self.spikes.write(**asdict(spike) | {"update": spike.update + 1, "action": action})

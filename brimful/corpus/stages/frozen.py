@@ -114,9 +114,11 @@ def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
                 f"not {settings.get(key)!r}; {remedy}"
             )
     file = plan.directory / "tokenizer.json"
-    if not file.is_file() or tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
+    if not file.is_file():
+        raise BrimfulError(f"{file} is missing; put it back (models made from it have it too), or {remedy}")
+    if tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
         raise BrimfulError(
-            f"{file} is not the tokenizer that the shards were made with; put it back, or {remedy}"
+            f"{file} is not the tokenizer that the shards were made with; put that back, or {remedy}"
         )
 
 
