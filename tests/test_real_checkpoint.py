@@ -161,7 +161,7 @@ def test_pretraining_goes_on_from_it_with_an_extended_vocabulary(folder, raw_tex
     """It has no masked-LM head, and was published without the rows of the new pieces."""
     options = {"tokenizer": str(folder), "extend": 40, "validation_share": 0.05, "workers": 1}
     prepare(paths=[raw_texts], out=tmp_path / "data", read={"split": "line"}, **options)
-    options = {"packing": {"max_length": 64, "capacity": 256}, "validation_tokens": 500, "rows_per_update": 1}
+    options = {"packing": {"max_length": 64, "capacity": 256}, "rows_per_update": 1}
     summary = pretrain(
         start_from=folder, data=tmp_path / "data", out=tmp_path / "run", trainer={"steps": 2}, **options
     )
