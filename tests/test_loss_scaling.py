@@ -13,18 +13,11 @@ from watched import LARGEST, Step, convolutional, histogram
 from brimful.errors import BrimfulError
 from brimful.precision import AutomaticLossScaler, watch, watch_modules
 
-# What torch.compile warns of is its own code.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning"),
-]
-
 
 @pytest.fixture(autouse=True)
 def _clean(seed):
     torch.manual_seed(seed)
     AutomaticLossScaler()
-    torch._dynamo.reset()
 
 
 # The rule
