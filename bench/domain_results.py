@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bench.domain_runs import ARMS, TRIED, Bench
-from brimful.demonstration.measure import right_answers
+from brimful.commands.demo_measure import right_answers
 
 DIFFERENCES = (
     ("general", "random weights"),

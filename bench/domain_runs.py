@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.domain_text import write_text
+from brimful.commands.finetune import finetune
+from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import pretrain
 from brimful.console import say
-from brimful.corpus.prepare import prepare
-from brimful.objectives.finetune import finetune
-from brimful.objectives.pretrain import pretrain
 from brimful.storage import read_json, write_json
 
 Call = Callable[[], dict[str, Any]]

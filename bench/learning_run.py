@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from brimful.commands.demo_reviews import find_reviews, load_reviews
+from brimful.commands.prepare import PrepareConfig, prepare
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, config_hash
-from brimful.corpus.prepare import PrepareConfig, prepare
-from brimful.corpus.tokenization.tokenizer import special_ids
-from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
-from brimful.objectives.pretrain import pretrain
-from brimful.objectives.pretrain_config import PretrainConfig
 from brimful.storage import atomic_file
+from brimful.text.tokenizer import special_ids
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
 

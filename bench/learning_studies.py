@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning_run import Trial
+from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_data import make_sources
 from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
-from brimful.objectives.pretrain_config import PretrainConfig
-from brimful.objectives.pretrain_data import make_sources
 
 Settings = dict[str, Any]
 

@@ -13,6 +13,8 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.turns import Answer, serve
+from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_data import make_sources, make_stream
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.loader import prefetch
@@ -21,8 +23,6 @@ from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import Cursor, RowStream
 from brimful.data.sequences import SequencesConfig
-from brimful.objectives.pretrain_config import PretrainConfig
-from brimful.objectives.pretrain_data import make_sources, make_stream
 
 TURN = 2.0  # seconds at least, so that a turn holds many updates
 STEP = 0.03

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from bench.loader_corpus import make_corpus
 from bench.workload import VOCABULARY
 from brimful import console
+from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_data import make_sources, make_stream
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream
@@ -28,8 +30,6 @@ from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.objectives.losses import count
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.objectives.pretrain_config import PretrainConfig
-from brimful.objectives.pretrain_data import make_sources, make_stream
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.train.config import TrainerConfig

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "prepare": "brimful.corpus.prepare",
-    "inspect": "brimful.inspection",
-    "verify": "brimful.verification",
-    "pack": "brimful.planning.verb",
-    "pretrain": "brimful.objectives.pretrain",
-    "finetune": "brimful.objectives.finetune",
-    "distil": "brimful.objectives.distil",
-    "predict": "brimful.objectives.predict",
-    "export": "brimful.exporting",
-    "report": "brimful.reporting.verb",
-    "demo": "brimful.demonstration.verb",
+    "prepare": "brimful.commands.prepare",
+    "inspect": "brimful.commands.inspect",
+    "verify": "brimful.commands.verify",
+    "pack": "brimful.commands.pack",
+    "pretrain": "brimful.commands.pretrain",
+    "finetune": "brimful.commands.finetune",
+    "distil": "brimful.commands.distil",
+    "predict": "brimful.commands.predict",
+    "export": "brimful.commands.export",
+    "report": "brimful.commands.report",
+    "demo": "brimful.commands.demo",
     "Encoder": "brimful.nn.encoder",
     "BrimfulError": "brimful.errors",
 }
@@ -42,19 +42,19 @@ __all__ = [  # noqa: RUF022 (in the order of the pipeline)
 ]
 
 if TYPE_CHECKING:
-    from brimful.corpus.prepare import prepare
-    from brimful.demonstration.verb import demo
+    from brimful.commands.demo import demo
+    from brimful.commands.distil import distil
+    from brimful.commands.export import export
+    from brimful.commands.finetune import finetune
+    from brimful.commands.inspect import inspect
+    from brimful.commands.pack import pack
+    from brimful.commands.predict import predict
+    from brimful.commands.prepare import prepare
+    from brimful.commands.pretrain import pretrain
+    from brimful.commands.report import report
+    from brimful.commands.verify import verify
     from brimful.errors import BrimfulError
-    from brimful.exporting import export
-    from brimful.inspection import inspect
     from brimful.nn.encoder import Encoder
-    from brimful.objectives.distil import distil
-    from brimful.objectives.finetune import finetune
-    from brimful.objectives.predict import predict
-    from brimful.objectives.pretrain import pretrain
-    from brimful.planning.verb import pack
-    from brimful.reporting.verb import report
-    from brimful.verification import verify
 
 
 def __getattr__(name: str) -> Any:

@@ -18,20 +18,20 @@ from typing import Annotated, Any
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 
 VERBS = {
-    "prepare": ("brimful.corpus.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
+    "prepare": ("brimful.commands.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
     "inspect": (
-        "brimful.inspection:inspect",
+        "brimful.commands.inspect:inspect",
         "documents word by word, what was dropped and why; a run's batches",
     ),
-    "verify": ("brimful.verification:verify", "every byte of a folder against its checksums"),
-    "pack": ("brimful.planning.verb:pack", "how full rows get, and how close that is to the limit"),
-    "pretrain": ("brimful.objectives.pretrain:pretrain", "shards -> encoder"),
-    "finetune": ("brimful.objectives.finetune:finetune", "encoder + labelled table -> task model"),
-    "distil": ("brimful.objectives.distil:distil", "task model -> smaller, faster student"),
-    "predict": ("brimful.objectives.predict:predict", "task model + texts -> labels"),
-    "export": ("brimful.exporting:export", "model -> Hugging Face folder or ONNX, checked"),
-    "report": ("brimful.reporting.verb:report", "run directories -> one HTML page"),
-    "demo": ("brimful.demonstration.verb:demo", "all of it, on 35,000 Chinese reviews"),
+    "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
+    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the limit"),
+    "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
+    "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
+    "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
+    "predict": ("brimful.commands.predict:predict", "task model + texts -> labels"),
+    "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),
+    "report": ("brimful.commands.report:report", "run directories -> one HTML page"),
+    "demo": ("brimful.commands.demo:demo", "all of it, on 35,000 Chinese reviews"),
 }
 
 

@@ -75,7 +75,7 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     One folder for the whole session: read it, don't write to it.
     """
-    from brimful.corpus.prepare import prepare
+    from brimful.commands.prepare import prepare
 
     out = tmp_path_factory.mktemp("corpus") / "data"
     prepare(

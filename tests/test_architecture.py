@@ -19,16 +19,17 @@ API = PACKAGE.parent / "docs" / "api.md"
 # Lowest first. A module imports from lower layers, or from its own package.
 LAYERS = [
     ["errors", "storage", "config", "console", "randomness", "compiled"],
+    ["text"],
     ["corpus", "packing"],
     ["data"],
     ["nn", "optim"],
-    ["precision", "distributed", "checkpoint"],
-    ["train", "infer"],
-    ["tasks", "batch_view"],
+    ["precision", "distributed"],
+    ["runs"],
+    ["train"],
+    ["tasks"],
     ["objectives"],
-    ["replay", "snapshot"],
-    ["exporting", "reporting", "inspection", "planning", "verification"],
-    ["demonstration"],
+    ["reports"],
+    ["commands"],
     ["cli"],
 ]
 LAYER = {part: height for height, parts in enumerate(LAYERS) for part in parts}

@@ -165,19 +165,19 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 
 
 SCHEMAS = {
-    "brimful.corpus.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
-    "brimful.planning.verb:PackConfig": {"data": "yes"},
-    "brimful.objectives.pretrain:PretrainConfig": {"data": "null", "out": "12"},
-    "brimful.objectives.finetune:FinetuneConfig": {
+    "brimful.commands.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
+    "brimful.commands.pack:PackConfig": {"data": "yes"},
+    "brimful.commands.pretrain:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.commands.finetune:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",
         "test": "'",
         "out": "-",
         "seed": [1, 2],
     },
-    "brimful.objectives.distil:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
-    "brimful.objectives.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
-    "brimful.exporting:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
+    "brimful.commands.distil:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
+    "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
+    "brimful.commands.export:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
 }
 
 

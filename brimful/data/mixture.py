@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenization.tokenizer import load, tokenizer_hash
 from brimful.errors import BrimfulError
+from brimful.text.tokenizer import load, tokenizer_hash
 
 _LARGEST_WEIGHT = 1e15
 """So that no sum or quotient of weights and tokens leaves the range of float64, nor of its digits."""

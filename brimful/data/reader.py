@@ -12,13 +12,13 @@ from tokenizers import Tokenizer
 
 from brimful.compiled import compiled_briefly
 from brimful.corpus.shards import Corpus
-from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.batch import IGNORED, PackedBatch, blank
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
 from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
+from brimful.text.tokenizer import special_ids
 
 UNUSED = re.compile(
     r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE

@@ -6,9 +6,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from brimful.console import warn
-from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
+from brimful.text.tokenizer import special_ids
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.corpus.tokenization.tokenizer import save as save_tokenizer
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
@@ -29,6 +28,7 @@ from brimful.nn.heads import (
 from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
 from brimful.storage import atomic_directory, read_json, write_tensors
+from brimful.text.tokenizer import save as save_tokenizer
 
 HEADS: dict[type[Head], str] = {
     MaskedLMHead: "ForMaskedLM",

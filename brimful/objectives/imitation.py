@@ -15,8 +15,8 @@ from brimful.data.examples import Examples
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
-from brimful.objectives.classification import judge
 from brimful.precision.policy import widen
+from brimful.tasks.classification import judge
 from brimful.train.objective import JudgedBy, Runtime
 
 

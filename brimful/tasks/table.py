@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.corpus.tokenization.tokenizer import special_ids
 from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
+from brimful.text.tokenizer import special_ids
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 

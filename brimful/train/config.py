@@ -100,3 +100,17 @@ class TrainerConfig:
             compile=self.compile,
             deterministic=self.deterministic,
         )
+
+
+def check_trainer(config: TrainerConfig) -> None:
+    """Refuse a length of each training in the trainer's words, where epochs decide it.
+
+    Raises:
+        BrimfulError: steps or hours are given.
+    """
+    for name in ("steps", "hours"):
+        if getattr(config, name) != getattr(TrainerConfig, name):
+            raise BrimfulError(
+                f"trainer.{name} is {getattr(config, name):g}: epochs decide here how long a training takes;"
+                f" leave it out"
+            )

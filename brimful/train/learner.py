@@ -13,14 +13,13 @@ from brimful.precision.fp8 import fp8_linear_layers
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
 from brimful.randomness import derive_key
+from brimful.runs.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.memory import keep_freed_memory
 from brimful.train.objective import Objective, Runtime
 from brimful.train.profiling import span
-
-WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
 
 
 class Learner:

@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
-from brimful import checkpoint
 from brimful.console import progress
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.runs import checkpoint
+from brimful.runs.directory import versions
+from brimful.runs.recovery import newest_checkpoint
+from brimful.runs.signals import stop_request
 from brimful.train.boards import boards
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
@@ -27,9 +30,6 @@ from brimful.train.metrics import Totals, Window, count_batches
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.profiling import profiling, span, waiting
-from brimful.train.recovery import newest_checkpoint
-from brimful.train.run import versions
-from brimful.train.signals import stop_request
 from brimful.train.utilisation import peak_flops
 
 

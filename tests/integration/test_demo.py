@@ -2,7 +2,7 @@
 
 import pytest
 
-from brimful.demonstration.verb import demo
+from brimful.commands.demo import demo
 
 
 @pytest.mark.slow

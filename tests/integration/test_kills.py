@@ -14,7 +14,7 @@ import pytest
 from conftest import SMALL, Call, command, sha256, start
 from test_pretrain import WEIGHTS, kill_when, steps_and_losses
 
-from brimful import checkpoint
+from brimful.runs import checkpoint
 from brimful.storage import TEMPORARY, sweep
 
 ALL_AT_ONCE = (
@@ -23,7 +23,7 @@ ALL_AT_ONCE = (
 )
 SLOW_DISK = """
 import sys, time
-from brimful import checkpoint
+from brimful.runs import checkpoint
 from brimful.cli import main
 commit = checkpoint.commit
 def slow(*files, **facts):
@@ -142,7 +142,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-IN_FULL = ("cut short", "a file gone")  # tests/test_checkpoint.py has them too
+IN_FULL = ("cut short", "a file gone")  # tests/runs/test_checkpoint.py has them too
 
 
 @pytest.mark.parametrize(

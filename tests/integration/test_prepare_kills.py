@@ -15,8 +15,8 @@ from brimful.corpus.shards import MANIFEST, Corpus
 WORDS = ["river", "stone", "quickly", "running", "the", "of", "股票", "无创dna", "检测", "上涨。", "."]
 SCRIPT = """
 import sys
-from brimful.corpus.stages import plan
-from brimful.corpus.prepare import prepare
+from brimful.corpus.pipeline import plan
+from brimful.commands.prepare import prepare
 plan.SMALLEST_PART = 20_000
 other = {"language": "en", "dedup": {"documents": False}, "validation_share": 0.2} if sys.argv[4:] else {}
 prepare(**{"paths": [sys.argv[1]], "out": sys.argv[2], "tokenizer": sys.argv[3], "workers": 2,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, Call, command, run, sha256, start, word_entropy
 
+from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError
-from brimful.objectives.pretrain import PretrainConfig
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 

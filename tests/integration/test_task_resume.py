@@ -16,13 +16,13 @@ from conftest import Call, command, labelled_rows, run, sha256, start, write_tab
 from safetensors.torch import load_file, save_file
 
 from brimful.cli import main
-from brimful.corpus.tokenization.tokenizer import load
 from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.runs.signals import SIGNALS
 from brimful.storage import read_json
+from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
-from brimful.train.signals import SIGNALS
 from brimful.train.trainer import Trainer
 
 CLOCK = ("seconds", "tokens_per_second", "data_wait")

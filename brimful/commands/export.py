@@ -1,0 +1,231 @@
+"""A trained model as something to deploy: a Hugging Face folder or an ONNX file, checked before it exists.
+
+The check feeds the same random sequences, padded, to `transformers` or `onnxruntime` and, packed, to Brimful,
+and compares logits. An export that differs is not written.
+"""
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import tyro
+
+from brimful.config import verb
+from brimful.console import warn
+from brimful.data.batch import pack
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead
+from brimful.nn.hf_tensors import Head
+from brimful.nn.interop import HEADS, save_model, text_length
+from brimful.nn.padded import PaddedModel
+from brimful.randomness import derive_key, hash_words
+from brimful.runs.snapshot import Step, load_snapshot
+from brimful.storage import atomic_directory, commit
+from brimful.text.tokenizer import special_ids
+
+TOLERANCE = 1e-4
+"""Largest difference of a logit that an export may have, in float32."""
+RECORD = "export.json"
+Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Write a trained model for deployment and check it."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """Run directory of pretrain, finetune or distil, or a folder with a model."""
+    out: str
+    """Folder to create; an earlier export there is replaced."""
+    step: Step | None = None
+    """Of a run of pretrain, also one that goes on: the checkpoint after so many updates, or that of the best
+    evaluation. The average of the weights is taken where the run makes one."""
+    format: Literal["hf", "onnx"] = "hf"
+    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+
+def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
+    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; always the same ones.
+
+    No padding token is among them: RoBERTa of `transformers` does not count its position.
+    """
+    assert encoder.tokenizer is not None
+    special = special_ids(encoder.tokenizer)
+    longest = min(128, encoder.config.max_length)
+    sequences = []
+    for index in range(count):
+        length = 2 + (longest - 2) * index // (count - 1)
+        draws = hash_words(derive_key("export", index), np.arange(length))
+        ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
+        ids[ids == encoder.config.pad_id] = special.mask
+        ids[0], ids[-1] = special.cls, special.sep
+        sequences.append(ids)
+    return sequences
+
+
+def _packed_logits(encoder: Encoder, head: Head | None, sequences: list[np.ndarray]) -> list[np.ndarray]:
+    """Brimful's own outputs on a packed batch: for each sequence (classes,) or (length, width)."""
+    batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
+    with torch.inference_mode():
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            return list(head(hidden, batch).numpy())
+        values = hidden if head is None else head(hidden)
+    return [part.numpy() for part in values.split(list(batch.lengths))]
+
+
+def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float:
+    """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
+
+    Args:
+        other: (input_ids, attention_mask), int64 (B, L) -> outputs as `PaddedModel` gives them.
+    """
+    sequences = sample_sequences(encoder)
+    ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+        mask[row, : len(sequence)] = 1
+    theirs = other(ids, mask)
+    ours = _packed_logits(encoder, head, sequences)
+    differences = []
+    for row, expected in enumerate(ours):
+        found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
+        differences.append(float(np.abs(found - expected).max()))
+    return float(np.max(differences))  # NaN if one is
+
+
+def transformers_forward(folder: Path, head: Head | None) -> Forward:
+    """The folder as `transformers` runs it (imports transformers)."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
+    kind = getattr(transformers, f"AutoModel{suffix}")
+    try:
+        model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
+    except ValueError as error:
+        name = type(head).__name__
+        raise BrimfulError(
+            f"transformers has no class for a {name} on this kind of encoder; it would load nowhere"
+        ) from error
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+        if isinstance(head, SpanHead):
+            return torch.stack((output.start_logits, output.end_logits), -1).numpy()
+        return (output.last_hidden_state if head is None else output.logits).numpy()
+
+    return forward
+
+
+def onnx_session(path: Path, threads: int = 0) -> Any:
+    """An onnxruntime session on the CPU; `threads` 0 leaves the number to it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def onnx_forward(path: Path) -> Forward:
+    """The file as `onnxruntime` runs it."""
+    session = onnx_session(path)
+    inputs = [value.name for value in session.get_inputs()]
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return session.run(None, {name: values[name] for name in inputs})[0]
+
+    return forward
+
+
+def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
+    """Trace the model with dynamic batch and length, into one file."""
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it reports operators of packages that are absent
+    model = PaddedModel(encoder, head).eval()
+    ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if encoder.config.reads_segments:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    output = "last_hidden_state" if head is None else "logits"
+    dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own internals
+        torch.onnx.export(
+            model,
+            kwargs=inputs,
+            f=str(path),
+            input_names=list(inputs),
+            output_names=[output],
+            dynamic_shapes=dict.fromkeys(inputs, dynamic),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> float | None:
+    """The largest difference of a logit; None where `transformers` is absent."""
+    if kind == "hf" and not importlib.util.find_spec("transformers"):
+        warn("transformers is not installed, so the folder was not checked against it")
+        return None
+    try:
+        forward = (
+            onnx_forward(folder / "model.onnx") if kind == "onnx" else transformers_forward(folder, head)
+        )
+        difference = max_difference(encoder, head, forward)
+    except OSError as error:
+        raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
+    if not difference <= TOLERANCE:
+        raise BrimfulError(f"the {kind} export's logits differ by {difference:.1e}; nothing was written")
+    return difference
+
+
+@verb(ExportConfig)
+def export(config: ExportConfig) -> dict[str, Any]:
+    """Write a trained model as a Hugging Face folder or an ONNX file, and check that its logits agree.
+
+    Returns:
+        the folder, its size in bytes, and `max_abs_logit_difference` (None where `transformers` is absent);
+        of a checkpoint also its `step` and whether its weights are `averaged`.
+
+    Raises:
+        BrimfulError: no model or no such checkpoint to export, the folder holds something else, or the logits
+            differ.
+    """
+    out = Path(config.out)
+    encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
+    if out.exists() and not (out / RECORD).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise BrimfulError(f"{out} exists and is not an earlier export; choose another --out")
+    if out.resolve() == source.resolve():
+        raise BrimfulError(f"{out} is the model itself; choose another --out")
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{source} has no tokenizer.json; add it beside config.json")
+    if config.dry_run:
+        return {"dry_run": True, "model": str(source), "format": config.format, **about}
+    with atomic_directory(out) as folder:
+        save_model(folder, encoder, head, labels, max_length=text_length(source, encoder))
+        if config.format == "onnx":
+            (folder / "model.safetensors").unlink()
+            write_onnx(folder / "model.onnx", encoder, head)
+        difference = _check(folder, config.format, encoder, head)
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        facts = {"format": config.format, **about, "max_abs_logit_difference": difference}
+        record = commit(folder / RECORD, files, kind="export", **facts)
+    size = sum(file["bytes"] for file in record["files"].values())
+    return {"out": str(out), "bytes": size, **facts}

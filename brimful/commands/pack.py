@@ -1,0 +1,257 @@
+"""The verb `brimful pack`: how full rows get, by which algorithm, and how close that is to the limit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
+from brimful.config import verb
+from brimful.console import output_console, progress, say, warn
+from brimful.errors import BrimfulError, UsageError
+from brimful.packing.comparison import (
+    DEPTHS,
+    NNLSHP_DEPTHS,
+    ROWS_PER_RANK,
+    STREAM,
+    Algorithm,
+    Comparison,
+    Depth,
+    attention_balance,
+    best_fit_by_capacity,
+)
+from brimful.packing.histogram import check_limits, checked_counts
+from brimful.packing.plot import check_picture, draw_plan, percent
+from brimful.storage import write_json
+
+LONGEST = 512
+WIDTH = 100
+"""Columns that the tables need."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackConfig:
+    """Plan rows, and say how close to the proven limit they are."""
+
+    histogram: str | None = None
+    """JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
+    data: str | None = None
+    """Folder made by `brimful prepare`."""
+    lengths: str | None = None
+    """.npy file: the length of each sequence."""
+    texts: str | None = None
+    """Table of a task (.tsv, .csv, .jsonl; columns text and, for pairs, text_b); needs --tokenizer."""
+    tokenizer: str | None = None
+    """Tokenizer for --texts: a file, or a folder such as a model's."""
+    max_length: int | None = None
+    """What --data and --texts are cut to, special tokens included: by default 512, or capacity if less."""
+    capacity: int = 512
+    """Token slots of a row."""
+    depth: tuple[int | Literal["none"], ...] = ()
+    """The most sequences in a row, one or several values; by default no limit, with all: 2 3 4 8 16 none."""
+    algorithm: Literal[Algorithm, "all"] = "cutting-stock"
+    """How rows are planned."""
+    plot: str | None = None
+    """Picture to write (.png, .svg, .pdf): the length histogram, and what fills the rows of the best plan."""
+    out: str | None = None
+    """JSON file to write the best plan to: patterns of lengths and how many rows follow each."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        check_limits(self.capacity, None)
+        if (self.data or self.texts) and self.capacity < 3:
+            raise BrimfulError(
+                f"capacity is {self.capacity}: texts need rows of at least 3, for [CLS] and [SEP]"
+            )
+        given = [
+            name for name in ("histogram", "data", "lengths", "texts") if getattr(self, name) is not None
+        ]
+        if len(given) != 1:
+            raise UsageError(
+                "pack needs one of --histogram, --data, --lengths and --texts"
+                + (f", not {' and '.join(f'--{name}' for name in given)}" if given else "")
+            )
+        if (self.texts is None) != (self.tokenizer is None):
+            raise UsageError("--texts and --tokenizer go together")
+        if self.max_length is not None and self.data is None and self.texts is None:
+            raise UsageError("--max-length is for --data and --texts, whose sequences are cut here")
+        if self.max_length is not None and not 3 <= self.max_length <= self.capacity:
+            raise BrimfulError(
+                f"max_length is {self.max_length}: it must be at least 3 and at most capacity"
+                f" ({self.capacity})"
+            )
+        if self.plot is not None:
+            check_picture(self.plot)
+        if self.algorithm == "online" and (self.plot or self.out):
+            raise UsageError("online makes rows, not a plan: --plot and --out need another algorithm")
+        files = [path for path in (self.plot, self.out, getattr(self, given[0])) if path is not None]
+        if len({Path(path).resolve() for path in files}) < len(files):
+            raise UsageError("--plot, --out and the input must be different files")
+        for depth in self.depth:
+            if depth != "none" and depth < 1:
+                raise BrimfulError(f"depth is {depth}: it must be at least 1, or none")
+
+
+def _counts(config: PackConfig) -> np.ndarray:
+    """int64 (capacity + 1,): sequences of each length."""
+    most = config.max_length or min(LONGEST, config.capacity)
+    if config.histogram is not None:
+        counts = histogram_counts(Path(config.histogram))
+    elif config.lengths is not None:
+        counts = npy_counts(Path(config.lengths), config.capacity)
+    elif config.data is not None:
+        counts = shard_counts(Path(config.data), most)
+    else:
+        counts = text_counts(Path(str(config.texts)), Path(str(config.tokenizer)), most)
+    return checked_counts(counts, config.capacity, None)
+
+
+def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
+    """What is to be compared, algorithm by algorithm."""
+    depths: list[Depth] = [None if depth == "none" else depth for depth in config.depth]
+    if config.algorithm == "all":
+        return [
+            (name, depth)
+            for name in get_args(Algorithm)
+            for depth in depths or DEPTHS
+            if not name.endswith("nnlshp") or depth in NNLSHP_DEPTHS
+        ]
+    return [
+        (config.algorithm, depth)
+        for depth in depths or ([3] if config.algorithm.endswith("nnlshp") else [None])
+    ]
+
+
+class Plans(list[dict[str, Any]]):
+    """A record for each plan, as `--json` prints them.
+
+    Attributes:
+        by_capacity: capacity, depth and efficiency of best-fit in larger and larger rows.
+        by_ranks: attention cost of the dearest rank over the mean, in the best plan's rows: dealt by cost
+            (mean and worst of the updates), and at random; and tokens, dealt so.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_capacity: list[dict[str, Any]] = []
+        self.by_ranks: list[dict[str, Any]] = []
+
+
+def show_plans(plans: Plans) -> None:
+    """Print the tables for a person."""
+    if not plans:
+        return
+    first = plans[0]
+    console = output_console()
+    console.width = max(console.width, WIDTH)
+    console.print(
+        f"{first['sequences']:,} sequences of {first['tokens'] / max(1, first['sequences']):,.1f} tokens on"
+        f" average; rows of {first['capacity']:,}\n"
+    )
+    console.print(_plan_table(plans))
+    if any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans):
+        console.print(f"\nonline was shown {STREAM:,} sequences, drawn at random")
+    if plans.by_capacity:
+        console.print("\nEfficiency % by capacity and depth (best-fit)\n")
+        console.print(_capacity_table(plans.by_capacity))
+    if plans.by_ranks:
+        console.print(
+            f"\nThe dearest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
+            " and tokens\n"
+        )
+        console.print(_rank_table(plans.by_ranks))
+
+
+def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
+    table = _table(
+        "algorithm", "depth", "rows", "efficiency %", "packing factor", "seconds", "rows above bound"
+    )
+    for plan in plans:
+        table.add_row(
+            plan["algorithm"],
+            _depth(plan["depth"]),
+            f"{plan['rows']:,}",
+            percent(plan["efficiency"]),
+            f"{plan['packing_factor']:.3f}",
+            f"{plan['seconds']:.4f}" if plan["seconds"] < 0.1 else f"{plan['seconds']:.2f}",
+            f"{plan['rows_above_bound']:,}",
+        )
+    return table
+
+
+def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
+    depths = list(dict.fromkeys(plan["depth"] for plan in plans))
+    table = _table("capacity", *(f"depth {_depth(depth)}" for depth in depths))
+    for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
+        row = {plan["depth"]: percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
+        table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
+    return table
+
+
+def _rank_table(plans: Sequence[dict[str, Any]]) -> Table:
+    table = _table("ranks", "dealt by cost", "worst update", "at random", "tokens", "worst update")
+    for plan in plans:
+        names = ("mean", "worst", "random", "tokens_mean", "tokens_worst")
+        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in names))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _depth(depth: Depth) -> str:
+    return "none" if depth is None else str(depth)
+
+
+@verb(PackConfig, show=show_plans)
+def pack(config: PackConfig) -> Plans:
+    """Plan rows for prepared data, a length histogram or a task's texts; say how close to the limit they are.
+
+    Returns:
+        a list of records, one a plan: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
+        efficiency (share of token slots that hold a token), packing_factor (sequences a row), seconds (of
+        planning), lower_bound (the proven minimum of rows), rows_above_bound.
+
+    Raises:
+        BrimfulError: input that cannot be read, sequences longer than a row, or a depth that the algorithm
+            cannot do.
+    """
+    counts = _counts(config)
+    choices = _choices(config)
+    if config.plot is not None and not counts.any():
+        raise BrimfulError(f"there are no sequences to draw in {config.plot}")
+    if config.dry_run:
+        say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
+        return Plans()
+    comparison = Comparison(counts, config.capacity)
+    plans, best = Plans(), None
+    with progress("planning", len(choices)) as advance:
+        for algorithm, depth in choices:
+            try:
+                record, plan = comparison.run(algorithm, depth)
+            except BrimfulError as error:
+                if config.algorithm != "all":
+                    raise
+                warn(f"left out: {error}")
+            else:
+                plans.append(record)
+                if algorithm != "online" and (best is None or plan.rows < best.rows):
+                    best = plan
+            advance()
+    plans.by_capacity = best_fit_by_capacity(counts, config.capacity)
+    plans.by_ranks = attention_balance(best) if best is not None and best.rows else []
+    if best is not None and config.out:
+        rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
+        write_json(config.out, {"capacity": best.capacity, "patterns": rows})
+    if best is not None and config.plot:
+        draw_plan(config.plot, counts, best)
+    return plans

@@ -1,0 +1,201 @@
+"""`prepare`: raw text files -> a folder of tokenized, word-bounded shards.
+
+    read + clean (per part) -> fates: repetitions (the whole corpus) -> tokenizer -> tokenize (per shard)
+
+The output is a function of the inputs and the settings: not of the number of workers, the engine, the number
+of machines, nor of kills.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from brimful.config import config_hash, require_positive, to_dict, verb, write_yaml
+from brimful.console import say
+from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
+from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.pipeline.manifest import show_summary
+from brimful.corpus.pipeline.plan import open_plan
+from brimful.corpus.pipeline.ranks import Ranks
+from brimful.corpus.pipeline.stages import Preparation, Settings
+from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
+from brimful.corpus.reading.inputs import Input, find_inputs
+from brimful.corpus.reading.read import ReadConfig, check_encoding
+from brimful.corpus.tokenize.training import Han, Model
+from brimful.corpus.words.segmenter import Language, read_lexicon, segmenter_name
+from brimful.errors import BrimfulError
+
+# Where and how the work is done; the output does not depend on these.
+VOLATILE = (
+    "paths",
+    "out",
+    "workers",
+    "engine",
+    "ray_address",
+    "rank",
+    "world",
+    "retrain_tokenizer",
+    "dry_run",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Turn raw text files into a folder of tokenized shards."""
+
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Files, folders, globs: .txt .jsonl .csv .tsv .parquet .arrow .html, each also .gz and .zst."""
+    out: str
+    """The folder to write. Run again with more paths to add to it."""
+    tokenizer: str = "train:8000"
+    """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
+    extend: int = 0
+    """Add so many pieces that are frequent in the text to a given tokenizer; its own keep their ids."""
+    model: Model = "wordpiece"
+    """Kind of the trained tokenizer: WordPiece (BERT), byte-level BPE, or Unigram (SentencePiece)."""
+    lowercase: bool = True
+    """Whether a trained tokenizer ignores case and accents."""
+    han: Han = "characters"
+    """Chinese in a trained tokenizer: each character a token, as BERT has it, or pieces of up to four."""
+    retrain_tokenizer: bool = False
+    """Train the tokenizer again on all the text, and tokenize everything again."""
+    language: Language = "auto"
+    """Chinese word segmentation: wherever there are Han characters (auto, zh), or not at all (en)."""
+    lexicon: str | None = None
+    """File of words that must stay whole, one a line: names with blanks, digits or brackets in them."""
+    shard_tokens: int | None = None
+    """About how many tokens a shard holds; by default a 32nd of what is added, at most 16 million."""
+    validation_share: float = 0.01
+    """Share of the documents held out for validation, chosen by a hash of their text; 0 = none."""
+    engine: Literal["local", "ray"] = "local"
+    """Where the work is done: processes of this machine, or a Ray cluster that runs already."""
+    ray_address: str | None = None
+    """Address of the Ray cluster; by default the one that this machine belongs to."""
+    workers: int = 0
+    """Tasks at once; 0 means one for each core (of the cluster, with Ray)."""
+    rank: int = 0
+    """Which of `world` processes on a shared file system this is, as in a SLURM array."""
+    world: int = 1
+    """How many processes prepare this folder together; start each with its own rank."""
+    document_seconds: float = 30.0
+    """Skip a document that takes more CPU seconds to clean, and report it."""
+    max_documents: int | None = None
+    """Read only the first N documents, for a quick look."""
+    dry_run: bool = False
+    """Check everything and list what would be read; write nothing."""
+    read: ReadConfig = field(default_factory=ReadConfig)
+    clean: CleanConfig = field(default_factory=CleanConfig)
+    dedup: DedupConfig = field(default_factory=DedupConfig)
+
+    def __post_init__(self) -> None:
+        require_positive(self, "world")
+        if self.extend < 0:
+            raise BrimfulError(f"extend is {self.extend}: it must not be negative")
+        if self.shard_tokens is not None:
+            require_positive(self, "shard_tokens")
+        if not self.document_seconds > 0:
+            raise BrimfulError(f"document_seconds is {self.document_seconds}: it must be more than 0")
+        if self.workers < 0 or (self.max_documents is not None and self.max_documents < 1):
+            raise BrimfulError("workers must be 0 or more, and max_documents 1 or more")
+        if not 0 <= self.validation_share < 1:
+            raise BrimfulError(
+                f"validation_share is {self.validation_share}: it must be at least 0 and below 1"
+            )
+        if not 0 <= self.rank < self.world:
+            raise BrimfulError(
+                f"rank is {self.rank}: with world={self.world} it must be from 0 to {self.world - 1}"
+            )
+        if self.world > 1 and (self.retrain_tokenizer or self.max_documents is not None):
+            raise BrimfulError(
+                "retrain_tokenizer and max_documents are for one process alone: leave out rank and world"
+            )
+
+    @property
+    def engine_config(self) -> EngineConfig:
+        """Where tasks run."""
+        return EngineConfig(engine=self.engine, workers=self.workers, ray_address=self.ray_address)
+
+
+@verb(PrepareConfig, show=show_summary)
+def prepare(config: PrepareConfig) -> dict[str, Any]:
+    """Turn raw text files into a folder of tokenized shards.
+
+    What a killed or an earlier run finished is kept, so running again goes on, new files only add shards, and
+    another setting does again only what depends on it.
+
+    Returns:
+        the figures of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
+        peak memory. A rank other than 0 returns its share of the work.
+
+    Raises:
+        BrimfulError: nothing to read, nothing left after cleaning, another tokenizer than the folder's,
+            inputs that changed since, a folder that cannot be written.
+    """
+    check_encoding(config.read.encoding)
+    Cleaner(config.clean)
+    if config.dedup.near:
+        NearKeys()
+    inputs = find_inputs(config.paths, config.out)
+    settings = _settings(config)
+    if config.dry_run:
+        return _list(inputs)
+    plan = open_plan(Path(config.out), inputs)
+    purpose = config_hash([settings.given, config.tokenizer, inputs])
+    with (
+        Ranks(plan.directory, config.rank, config.world, purpose) as ranks,
+        Engine(config.engine_config) as engine,
+    ):
+        summary = Preparation(settings, plan, ranks, engine).run()
+        if ranks.is_main:
+            write_yaml(plan.directory / "config.yaml", config)
+    memory = {"main": peak_memory_mb("self")}
+    if config.engine == "local":
+        memory["workers"] = peak_memory_mb("workers")
+    return {**summary, "memory_mb": memory}
+
+
+def _settings(config: PrepareConfig) -> Settings:
+    lexicon = config.lexicon
+    lexicon_hash = config_hash(read_lexicon(lexicon)) if lexicon else ""
+    given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
+    tokenizer = TokenizerChoice(
+        tokenizer=config.tokenizer,
+        model=config.model,
+        lowercase=config.lowercase,
+        han=config.han,
+        nfkc=config.clean.nfkc,
+        max_documents=config.max_documents,
+        extend=config.extend,
+    )
+    return Settings(
+        given={**given, "lexicon content": lexicon_hash, "segmenter": segmenter_name()},
+        read=config.read,
+        clean=config.clean,
+        dedup=config.dedup,
+        tokenizer=tokenizer,
+        tokenizer_settings=tokenizer.check(),
+        retrain_tokenizer=config.retrain_tokenizer,
+        language=config.language,
+        lexicon=lexicon,
+        lexicon_hash=lexicon_hash,
+        segmenter=segmenter_name(),
+        shard_tokens=config.shard_tokens,
+        validation_share=config.validation_share,
+        document_seconds=config.document_seconds,
+        max_documents=config.max_documents,
+    )
+
+
+def _list(inputs: Sequence[Input]) -> dict[str, Any]:
+    for item in inputs:
+        say(f"{item.bytes:>15,}  {item.path}")
+    return {
+        "dry_run": True,
+        "files": len(inputs),
+        "bytes": sum(item.bytes for item in inputs),
+        "inputs": [item.path for item in inputs],
+    }

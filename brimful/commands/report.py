@@ -1,0 +1,61 @@
+"""The verb `brimful report`: run directories -> one self-contained HTML page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from brimful.config import verb
+from brimful.errors import BrimfulError, UsageError
+from brimful.storage import atomic_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """Show runs on one HTML page that needs no network and no other file."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Run directories, finished or not; `runs/demo` is shown with the runs in it."""
+    out: str
+    """HTML file to write."""
+    dry_run: bool = False
+    """Read and check everything, and write nothing."""
+
+
+def _check_out(path: Path) -> None:
+    if path.is_dir():
+        raise BrimfulError(f"--out {path} is a directory; name a file, such as {path / 'report.html'}")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise BrimfulError(f"--out {path} must end in .html: it is a page for a browser")
+    blocking = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
+    if blocking:
+        raise BrimfulError(f"--out {path} cannot be written: {blocking} is a file")
+
+
+@verb(ReportConfig)
+def report(config: ReportConfig) -> dict[str, Any]:
+    """Show runs on one self-contained HTML page: figures, curves, comparisons, configurations.
+
+    Returns:
+        `out`, the number of `runs` and of `bytes` written.
+
+    Raises:
+        BrimfulError: not a run directory, damaged files in it, or an --out that cannot be written.
+    """
+    from brimful.reports.load import load_run
+
+    if not config.runs:
+        raise UsageError("report needs at least one run directory: brimful report RUN... --out FILE.html")
+    out = Path(config.out)
+    _check_out(out)
+    runs = [load_run(Path(path)) for path in config.runs]
+    if config.dry_run:
+        return {"dry_run": True, "runs": len(runs)}
+
+    from brimful.reports.page import render
+
+    page = render(runs).encode("utf-8", errors="backslashreplace")
+    with atomic_file(out) as temporary:
+        temporary.write_bytes(page)
+    return {"out": str(out), "runs": len(runs), "bytes": len(page)}

@@ -1,0 +1,120 @@
+"""The first stage, a pure task a part: spans of input files -> clean text."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brimful.config import config_hash
+from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.corpus.dedup.duplicates import DedupConfig
+from brimful.corpus.engines.watchdog import Watchdog
+from brimful.corpus.pipeline.plan import Part, span_crc32
+from brimful.corpus.pipeline.text import Row, TextWriter, text_path
+from brimful.corpus.reading.inputs import Input, format_of
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.storage import find_commit
+
+# Raised with every change of what is read or cleaned, so that what an earlier version made is made anew.
+RULES = 1
+WATCH = ".watch-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanTask:
+    """One part to read and clean.
+
+    Attributes:
+        seconds: CPU seconds after which a document is hostile.
+        limit: bounds the documents read.
+    """
+
+    directory: Path
+    part: Part
+    read: ReadConfig
+    clean: CleanConfig
+    dedup: DedupConfig
+    seconds: float
+    limit: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The part's."""
+        return self.part.name
+
+    @property
+    def hash(self) -> str:
+        """Names the settings and the input files that the clean text depends on."""
+        lines = self.dedup.line_bytes if self.dedup.lines else None
+        settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
+        return config_hash([RULES, settings, asdict(self.part)])
+
+    @property
+    def watchdog(self) -> Path:
+        """Where the state of the watchdog over this task lies."""
+        return self.directory / "text" / f"{WATCH}{self.name}"
+
+
+def cleaned(task: CleanTask) -> dict[str, Any] | None:
+    """The commit record of a part that is clean already, else None."""
+    record = text_path(task.directory, task.name).with_suffix(".json")
+    return find_commit(record, config_hash=task.hash)
+
+
+@dataclass
+class _Seen:
+    """What a part's cleaning has seen so far."""
+
+    read: int = 0
+    issues: dict[str, Counter[str]] = field(default_factory=dict)
+
+
+def clean_part(task: CleanTask) -> dict[str, Any]:
+    """Read and clean a part; returns its commit record."""
+    seen = _Seen()
+    Cleaner(task.clean)("<p>libraries load and compile here, in no document's time</p>", (0, 0))
+    cleaner = Cleaner(task.clean)
+    writer = TextWriter(task.directory, task.name, task.dedup)
+    with Watchdog(task.watchdog, task.seconds, task.hash) as watchdog, writer:
+        for rows in _clean_rows(task, cleaner, watchdog, seen):
+            writer.add(rows)
+    return writer.commit(
+        name=task.name,
+        config_hash=task.hash,
+        inputs=[_describe(*entry) for entry in zip(task.part.spans, task.part.inputs, strict=True)],
+        read=seen.read,
+        counts=dict(sorted(cleaner.counts.items())),
+        issues={name: dict(sorted(found.items())) for name, found in seen.issues.items() if found},
+        examples={rule: [asdict(example) for example in found] for rule, found in cleaner.examples.items()},
+    )
+
+
+def _describe(span: Any, item: Input) -> dict[str, Any]:
+    return {**asdict(item), **asdict(span), "crc32": span_crc32(span)}
+
+
+def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen) -> Iterator[list[Row]]:
+    for number, span in enumerate(task.part.spans):
+        issues = seen.issues.setdefault(span.path, Counter())
+        is_html = format_of(span.path) == "html"
+        for record, raw in read_documents(span, task.read, issues):
+            if seen.read == task.limit:
+                return
+            seen.read += 1
+            if watchdog.begin(number, record):
+                issues[f"documents skipped that took over {task.seconds:g} s to clean"] += 1
+                cleaner.counts["dropped: hostile"] += 1
+                continue
+            try:
+                texts = cleaner(raw, (number, record), is_html=is_html)
+            except MemoryError:
+                raise
+            except Exception as error:  # a fault of ours, at which no corpus of millions shall stop
+                issues[f"documents skipped on which cleaning failed ({type(error).__name__})"] += 1
+                cleaner.counts["dropped: failed"] += 1
+                continue
+            finally:
+                watchdog.end()
+            if texts:
+                yield [Row(text, number, record, piece == 0) for piece, text in enumerate(texts)]

@@ -1,0 +1,176 @@
+"""What a preparation did, in figures, read off the commit records: a resumed run reports the whole."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from brimful.console import output_console, warn
+from brimful.corpus.pipeline.duplicates import FATES
+from brimful.corpus.tokenize.vocabulary_fit import quality
+from brimful.errors import BrimfulError
+
+WARNINGS_SHOWN = 20
+WRONG_ENCODING = "set read.encoding if the text is not UTF-8 (gb18030, big5 ...)"
+
+
+def require_some(texts: Sequence[dict[str, Any]]) -> None:
+    """Raises BrimfulError, with the counts of what went, if no document is left."""
+    if any(text["documents"] for text in texts):
+        return
+    reasons = Counter(_dropped(text["counts"] for text in texts))
+    for text in texts:
+        for issues in text["issues"].values():
+            reasons.update(issues)
+    listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(reasons.items())) or "no documents"
+    hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
+    raise BrimfulError(f"nothing left of the input after cleaning ({listed}){hint}")
+
+
+def _dropped(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    dropped: Counter[str] = Counter()
+    for record in counts:
+        for name, count in record.items():
+            if count and name.startswith("dropped: "):
+                dropped[name.removeprefix("dropped: ")] += count
+    return dropped
+
+
+def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for record in counts:
+        total.update(record)
+    return dict(sorted(total.items()))
+
+
+def _pieces(texts: Sequence[dict[str, Any]]) -> int:
+    """Documents that came of cutting long ones: read + pieces = kept + dropped."""
+    dropped = sum(_dropped(text["counts"] for text in texts).values())
+    return sum(text["documents"] - text["read"] for text in texts) + dropped
+
+
+def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
+    """What was wrong with input files, a line each."""
+    found: dict[tuple[str, str], int] = {}
+    for text in texts:
+        for path, issues in text["issues"].items():
+            for issue, count in issues.items():
+                found[path, issue] = found.get((path, issue), 0) + count
+    return [f"{path}: {issue}: {count:,}" for (path, issue), count in found.items()]
+
+
+def summarise(
+    texts: Sequence[dict[str, Any]], fates: Sequence[np.ndarray], shards: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Totals over the commit records of the text parts, the fates of their documents, and the shards."""
+    fate_counts = sum(
+        (np.bincount(part, minlength=len(FATES)) for part in fates), np.zeros(len(FATES), np.int64)
+    )
+    dropped = Counter(_dropped(record["counts"] for record in [*texts, *shards]))
+    dropped.update(
+        {name: int(count) for name, count in zip(FATES[1:], fate_counts[1:], strict=True) if count}
+    )
+    counts = _sum(record["counts"] for record in [*texts, *shards])
+    scripts = {
+        script: _sum(shard["scripts"].get(script, {}) for shard in shards)
+        for script in sorted({script for shard in shards for script in shard["scripts"]})
+    }
+    tokens = sum(shard["tokens"] for shard in shards)
+    unknown = sum(script["unknown"] for script in scripts.values())
+    characters = counts.pop("characters", 0)
+    warnings = issues_of(texts)
+    if count := dropped["undecodable"]:
+        warnings.insert(0, f"{count:,} documents were undecodable: {WRONG_ENCODING}")
+    warnings += quality(scripts)
+    return {
+        "documents": {
+            "read": sum(text["read"] for text in texts),
+            "pieces": _pieces(texts),
+            "kept": sum(shard["documents"] for shard in shards),
+            "validation": sum(shard["documents"] for shard in shards if shard["split"] == "validation"),
+        },
+        "dropped": dict(sorted(dropped.items())),
+        "cleaned": {
+            name: count for name, count in counts.items() if count and not name.startswith("dropped: ")
+        },
+        "characters": characters,
+        "tokens": tokens,
+        "words": sum(shard["words"] for shard in shards),
+        "sentences": sum(shard["sentences"] for shard in shards),
+        "unknown_token_rate": unknown / max(tokens, 1),
+        "tokens_per_character": tokens / max(characters, 1),
+        "scripts": scripts,
+        "shards": len(shards),
+        "vocabulary_size": shards[0]["vocabulary_size"] if shards else 0,
+        "warnings": warnings,
+    }
+
+
+def length_histogram(shards: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Document lengths in tokens over all shards, in the form of a shard's commit record."""
+    total: Counter[int] = Counter()
+    for shard in shards:
+        histogram = shard["length_histogram"]
+        pairs = zip(histogram["lengths"].split(), histogram["counts"].split(), strict=True)
+        total.update({int(length): int(count) for length, count in pairs})
+    lengths = sorted(total)
+    return {
+        "lengths": " ".join(map(str, lengths)),
+        "counts": " ".join(str(total[length]) for length in lengths),
+    }
+
+
+def show_warnings(warnings: Sequence[str], where: str) -> None:
+    """Print the first of the warnings."""
+    for line in warnings[:WARNINGS_SHOWN]:
+        warn(line)
+    if len(warnings) > WARNINGS_SHOWN:
+        warn(f"and {len(warnings) - WARNINGS_SHOWN} more, listed in {where}")
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    """Print the table at the end of `prepare`."""
+    if "documents" not in summary:  # a dry run, or a rank that is not the main one
+        for key, value in summary.items():
+            if not isinstance(value, list):
+                print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
+        return
+    console = output_console()
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    documents = summary["documents"]
+    _section(table, "documents", {"read": documents["read"]})
+    if documents["pieces"]:
+        _section(table, "", {"more by cutting long ones": documents["pieces"]})
+    _section(table, "", {f"dropped: {reason}": -count for reason, count in summary["dropped"].items()})
+    _section(table, "", {"kept": documents["kept"], "of them for validation": documents["validation"]})
+    _section(table, "changed while cleaning", summary["cleaned"])
+    figures = {name: summary[name] for name in ("characters", "tokens", "words", "sentences", "shards")}
+    _section(table, "output", figures)
+    console.print(table)
+    console.print(_script_table(summary["scripts"]))
+    seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())
+    memory = ", ".join(f"{who} {value:,} MB" for who, value in summary["memory_mb"].items())
+    console.print(f"Seconds: {seconds}. Peak memory: {memory}.")
+
+
+def _section(table: Table, title: str, rows: dict[str, int]) -> None:
+    if title and rows:
+        table.add_row(f"[bold]{title}[/bold]", "")
+    for name, value in rows.items():
+        table.add_row(f"  {name}", f"{value:,}")
+
+
+def _script_table(scripts: dict[str, dict[str, int]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("script", "characters", "tokens", "tokens a character", "unknown"):
+        table.add_column(heading, justify="left" if heading == "script" else "right")
+    for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
+        characters, tokens = max(counts["characters"], 1), counts["tokens"]
+        unknown = f"{100 * counts['unknown'] / max(tokens, 1):.2f} %"
+        row = (f"{counts['characters']:,}", f"{tokens:,}", f"{tokens / characters:.2f}", unknown)
+        table.add_row(script, *row)
+    return table

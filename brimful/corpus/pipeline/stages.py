@@ -1,0 +1,291 @@
+"""The stages of a preparation in order, each skipping what is done already.
+
+    clean (a task a text part) -> repetitions (the whole corpus) -> tokenizer -> tokenize (a task a shard)
+
+With several ranks, rank 0 alone does the two in the middle; the others wait for its files.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from brimful.config import config_hash
+from brimful.corpus.cleaning.clean import CleanConfig
+from brimful.corpus.dedup.duplicates import DedupConfig
+from brimful.corpus.engines.engine import Engine
+from brimful.corpus.engines.watchdog import explained
+from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
+from brimful.corpus.pipeline.duplicates import decide, decided, read_fates
+from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
+from brimful.corpus.pipeline.plan import FOLDERS, PLAN, Generation, Plan, ShardPlan, Split, plan_shards
+from brimful.corpus.pipeline.ranks import Ranks
+from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.pipeline.tokenizer import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
+from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
+from brimful.corpus.reading.read import ReadConfig
+from brimful.corpus.shards import MANIFEST, write_manifest
+from brimful.corpus.words.segmenter import Language
+from brimful.errors import BrimfulError
+from brimful.storage import TEMPORARY, find_commit, sweep
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the stages need to know.
+
+    Attributes:
+        given: all that the output depends on besides the inputs, as MANIFEST.json states it.
+    """
+
+    given: Record
+    read: ReadConfig
+    clean: CleanConfig
+    dedup: DedupConfig
+    tokenizer: TokenizerChoice
+    tokenizer_settings: Record
+    retrain_tokenizer: bool
+    language: Language
+    lexicon: str | None
+    lexicon_hash: str
+    segmenter: str
+    shard_tokens: int | None
+    validation_share: float
+    document_seconds: float
+    max_documents: int | None
+
+
+class Preparation:
+    """One run of `prepare`."""
+
+    def __init__(self, settings: Settings, plan: Plan, ranks: Ranks, engine: Engine) -> None:
+        self.settings, self.plan, self.ranks, self.engine = settings, plan, ranks, engine
+        self.out = plan.directory
+        self.generations: list[Generation] = []
+        self.texts: list[Record] = []
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> Record:
+        """Do it; returns the summary (of a rank other than 0: its share of the work)."""
+        started = time.monotonic()
+        self._begin()
+        self._timed("clean", self._clean)
+        trained: Record = {}
+        if self.ranks.is_main:
+            self._timed("dedup", self._decide)
+            trained = self._timed("tokenizer", self._freeze)
+        else:
+            self._wait_for_main()
+        tasks = self._plan_shards()
+        if self.ranks.is_main:
+            self._retire([task.name for task in tasks])
+            self.plan.close([entry for text in self.texts for entry in text["inputs"]])
+        done = self._timed("tokenize", self._tokenize, tasks)
+        if not self.ranks.is_main:
+            return {"rank": self.ranks.rank, "world": self.ranks.world, "shards": done}
+        summary = self._finish(tasks)
+        self.seconds["total"] = round(time.monotonic() - started, 2)
+        return {**summary, "tokenizer": trained, "seconds": self.seconds}
+
+    def _timed(self, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        begun = time.monotonic()
+        result = function(*arguments)
+        self.seconds[stage] = round(time.monotonic() - begun, 2)
+        return result
+
+    def _begin(self) -> None:
+        """Refuse another tokenizer; withdraw the corpus if its shards will change; sweep."""
+        if self.settings.retrain_tokenizer:
+            self.plan.tokenizer = None
+        require_unchanged(self.plan, self.settings.tokenizer_settings)
+        manifest = find_commit(self.out / MANIFEST)
+        if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
+            (self.out / MANIFEST).unlink(missing_ok=True)
+        if not self.ranks.is_main:
+            return
+        for folder in (self.out, *(self.out / name for name in FOLDERS)):
+            sweep(folder)
+        self.plan.save()
+
+    # Clean
+
+    def _clean(self) -> None:
+        """Text parts of all generations, and their commit records."""
+        settings = self.settings
+        generations = self.plan.generations(settings.read)
+        tasks = [
+            CleanTask(
+                directory=self.out,
+                part=part,
+                read=settings.read,
+                clean=settings.clean,
+                dedup=settings.dedup,
+                seconds=settings.document_seconds,
+            )
+            for generation in generations
+            for part in generation.parts
+        ]
+        if settings.max_documents is None:
+            self._clean_parts(tasks)
+        else:
+            tasks = self._clean_first(tasks, settings.max_documents)
+        self.texts = [_require(cleaned(task), task.name) for task in tasks]
+        names = {task.name for task in tasks}
+        limited = (
+            replace(generation, parts=tuple(part for part in generation.parts if part.name in names))
+            for generation in generations
+        )
+        self.generations = [generation for generation in limited if generation.parts]
+
+    def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
+        todo = [task for task in self.ranks.own(tasks) if cleaned(task) is None]
+        self.engine.run(clean_part, todo, "clean", _describe, explained=lambda task: explained(task.watchdog))
+        self.ranks.wait(tasks, lambda task: cleaned(task) is not None, "text parts")
+
+    def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
+        """Clean part after part until enough documents are read."""
+        limited: list[CleanTask] = []
+        for task in tasks:
+            limited.append(replace(task, limit=documents))
+            self._clean_parts(limited[-1:])
+            documents -= _require(cleaned(limited[-1]), task.name)["read"]
+            if documents == 0:
+                break
+        return limited
+
+    # Repetitions and tokenizer: what needs the whole corpus
+
+    def _fates(self, number: int) -> Record | None:
+        """The commit record of what was decided about a generation, if it was."""
+        texts = self.texts[: sum(len(generation.parts) for generation in self.generations[: number + 1])]
+        return decided(self.out, self.generations[number], texts, self.settings.dedup)
+
+    def _decide(self) -> None:
+        missing = [number for number in range(len(self.generations)) if self._fates(number) is None]
+        if missing:
+            decide(self.out, self.generations, self.texts, self.settings.dedup, missing)
+
+    def _freeze(self) -> Record:
+        if self.plan.tokenizer is not None:
+            return {}
+        require_some(self.texts)
+        return freeze(self.plan, self.settings.tokenizer, self.settings.tokenizer_settings, self.texts)
+
+    def _wait_for_main(self) -> None:
+        numbers = range(len(self.generations))
+        self.ranks.wait(numbers, lambda number: self._fates(number) is not None, "decisions on repetitions")
+        self.ranks.wait([0], lambda _: self._known_tokenizer() is not None, "tokenizer")
+        self.plan.tokenizer = self._known_tokenizer()
+        require_unchanged(self.plan, self.settings.tokenizer_settings)
+
+    def _known_tokenizer(self) -> Record | None:
+        plan = find_commit(self.out / PLAN)
+        return plan and plan["tokenizer"]
+
+    # Tokenize
+
+    def _plan_shards(self) -> list[TokenizeTask]:
+        """The shards of all generations: a function of the texts, the fates and the settings."""
+        texts = {text["name"]: text for text in self.texts}
+        counts: dict[Split, int] = {"train": 0, "validation": 0}
+        tasks = []
+        for number, generation in enumerate(self.generations):
+            fates = _require(self._fates(number), generation.name)
+            for split in counts:
+                shards = self._cut(generation, split, counts[split])
+                counts[split] += len(shards)
+                tasks += [self._shard_task(shard, texts, fates) for shard in shards]
+        return tasks
+
+    def _cut(self, generation: Generation, split: Split, first: int) -> list[ShardPlan]:
+        names = [part.name for part in generation.parts]
+        expected = []
+        for name in names:
+            documents = TextPart(self.out, name).documents
+            chosen = in_split(documents, split, self.settings.validation_share)
+            chosen &= read_fates(self.out, name) == 0
+            expected.append(documents["tokens"] * chosen)
+        return plan_shards(names, expected, split, first, self._guesses_a_shard)
+
+    @cached_property
+    def _guesses_a_shard(self) -> float | None:
+        """How many of the tokens guessed before there was a tokenizer a shard should hold."""
+        if self.settings.shard_tokens is None:
+            return None
+        first = [part.name for part in self.generations[0].parts]
+        return self.settings.shard_tokens / tokens_a_guess(self.out, first)
+
+    @property
+    def _tokenizer(self) -> Record:
+        assert self.plan.tokenizer is not None
+        return self.plan.tokenizer
+
+    def _shard_task(self, shard: ShardPlan, texts: dict[str, Record], fates: Record) -> TokenizeTask:
+        parts = [piece.part for piece in shard.pieces]
+        made_of = [[name, facts] for name, facts in fates["files"].items() if name.partition(".")[0] in parts]
+        return TokenizeTask(
+            directory=self.out,
+            plan=shard,
+            inputs=tuple(
+                tuple((entry["path"], entry["begin"]) for entry in texts[part]["inputs"]) for part in parts
+            ),
+            validation_share=self.settings.validation_share,
+            tokenizer_hash=self._tokenizer["hash"],
+            language=self.settings.language,
+            lexicon=self.settings.lexicon,
+            lexicon_hash=self.settings.lexicon_hash,
+            segmenter=self.settings.segmenter,
+            depends=config_hash([made_of, [texts[part]["files"] for part in parts]]),
+        )
+
+    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> int:
+        """Make this rank's shards; returns how many it made."""
+        todo = [task for task in self.ranks.own(tasks) if tokenized(task) is None]
+        self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.name)
+        if self.ranks.is_main:
+            self.ranks.wait(tasks, lambda task: tokenized(task) is not None, "shards")
+        return len(todo)
+
+    def _retire(self, shards: Sequence[str]) -> None:
+        """Remove what is no part of the plan any more, commit records first."""
+        parts = {text["name"] for text in self.texts}
+        generations = {generation.name for generation in self.generations}
+        planned = {"shards": set(shards), "text": parts, "dedup": parts | generations}
+        for folder, names in planned.items():
+            for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
+                name = file.name.removeprefix(WATCH).partition(".")[0]
+                if name not in names and not file.name.startswith(TEMPORARY):
+                    file.unlink()
+
+    def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:
+        """Write MANIFEST.json: the corpus exists."""
+        shards = [_require(tokenized(task), task.name) for task in tasks]
+        summary = summarise(self.texts, [read_fates(self.out, text["name"]) for text in self.texts], shards)
+        show_warnings(summary["warnings"], str(self.out / MANIFEST))
+        write_manifest(
+            self.out,
+            [task.name for task in tasks],
+            settings=self.settings.given,
+            tokenizer=self._tokenizer,
+            inputs=[entry for text in self.texts for entry in text["inputs"]],
+            length_histogram=length_histogram(shards),
+            summary=summary,
+        )
+        return summary
+
+
+def _require(record: Record | None, name: str) -> Record:
+    if record is None:
+        raise BrimfulError(
+            f"{name} was finished and is gone: something else writes to this folder; run again"
+        )
+    return record
+
+
+def _describe(task: CleanTask) -> str:
+    paths = list(dict.fromkeys(span.path for span in task.part.spans))
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{task.name} ({paths[0]}{more})"

@@ -1,0 +1,188 @@
+"""The tokenizer of a corpus folder: given, or trained on a sample of its clean text; frozen from then on."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from brimful.console import say
+from brimful.corpus.pipeline.duplicates import read_fates
+from brimful.corpus.pipeline.plan import Plan
+from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
+from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
+from brimful.errors import BrimfulError
+from brimful.text.tokenizer import load, save, tokenizer_hash
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SAMPLE_CHARACTERS = 50_000_000
+LARGEST_VOCABULARY = 1_000_000
+CALIBRATION_PARTS, CALIBRATION_DOCUMENTS = 8, 20
+TRAIN = "train:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerChoice:
+    """What decides the tokenizer of a folder."""
+
+    tokenizer: str
+    model: Model
+    lowercase: bool
+    han: Han
+    nfkc: bool
+    max_documents: int | None
+    extend: int
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is none yet: it is trained on the text."""
+        return self.tokenizer.startswith(TRAIN)
+
+    def check(self) -> dict[str, Any]:
+        """The settings that bind a folder to its tokenizer, the content of a given one included.
+
+        Raises:
+            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded or extended.
+        """
+        if not self.trained:
+            given = self._given()
+            settings = {"content": tokenizer_hash(given), "nfkc": self.nfkc}
+            if not self.extend:
+                return settings
+            require_extensible(given)
+            return settings | {"extend": self.extend, "max_documents": self.max_documents}
+        if self.extend:
+            raise BrimfulError(
+                f"extend adds pieces to a given tokenizer, not to tokenizer={self.tokenizer}: leave it out"
+            )
+        size = self.tokenizer.removeprefix(TRAIN)
+        smallest = smallest_vocabulary(self.model)
+        if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
+            raise BrimfulError(
+                f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000, "
+                f"with a SIZE from {smallest} to {LARGEST_VOCABULARY:,}"
+            )
+        settings = asdict(self)
+        del settings["extend"]
+        return settings
+
+    def _given(self) -> "Tokenizer":
+        given = load(self.tokenizer, lowercase=self.lowercase)
+        return with_nfkc(given) if self.nfkc else given
+
+    def make(self, texts: Iterator[str]) -> "Tokenizer":
+        """Load it, and extend it by pieces of these texts; or train it on them."""
+        if self.trained:
+            size = int(self.tokenizer.removeprefix(TRAIN))
+            made = train(
+                texts, size, model=self.model, lowercase=self.lowercase, han=self.han, nfkc=self.nfkc
+            )
+        elif self.extend:
+            given = self._given()
+            size = given.get_vocab_size() + self.extend
+            made = extend(given, texts, self.extend)
+        else:
+            return self._given()
+        if (reached := made.get_vocab_size()) < size:
+            say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
+        return made
+
+
+def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
+    """A folder keeps its tokenizer, on which every model trained from it depends.
+
+    Raises:
+        BrimfulError: its tokenizer was made with other settings, is gone, or is another one now.
+    """
+    if plan.tokenizer is None:
+        return
+    known = plan.tokenizer["settings"]
+    remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
+    if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
+        raise BrimfulError(f"the tokenizer of {plan.directory} is frozen, and is another one; {remedy}")
+    for key in sorted(known.keys() | settings.keys()):
+        if known.get(key) != settings.get(key):
+            raise BrimfulError(
+                f"the tokenizer of {plan.directory} is frozen: it was made with {key}={known.get(key)!r}, "
+                f"not {settings.get(key)!r}; {remedy}"
+            )
+    file = plan.directory / "tokenizer.json"
+    if not file.is_file():
+        raise BrimfulError(f"{file} is missing; put it back (models made from it have it too), or {remedy}")
+    if tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
+        raise BrimfulError(
+            f"{file} is not the tokenizer that the shards were made with; put that back, or {remedy}"
+        )
+
+
+def freeze(
+    plan: Plan,
+    choice: TokenizerChoice,
+    settings: dict[str, Any],
+    texts: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Make the tokenizer, save it, and note it in the plan.
+
+    Args:
+        texts: the commit records of the text parts.
+
+    Returns:
+        what training or extending took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and
+        `hash`.
+    """
+    started = time.monotonic()
+    names = [text["name"] for text in texts]
+    characters = sum(text["characters"] for text in texts)
+    reads = choice.trained or choice.extend
+    wanted = SAMPLE_CHARACTERS if choice.trained else MOST_CHARACTERS
+    if reads:
+        how = "training" if choice.trained else "extending"
+        say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
+    tokenizer = choice.make(_sample(plan.directory, names, characters, wanted))
+    save(tokenizer, plan.directory)
+    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
+    plan.save()
+    if not reads:
+        return {}
+    return {
+        "characters": min(characters, wanted),
+        "seconds": round(time.monotonic() - started, 2),
+        "peak_memory_mb": peak_memory_mb("self"),
+    }
+
+
+def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int) -> Iterator[str]:
+    """Kept texts whose key is below a bound, so that the choice depends on nothing else."""
+    bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
+    for name in names:
+        part = TextPart(directory, name)
+        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_fates(directory, name) == 0)
+        for _, text, _, _ in part.rows(0, chosen):
+            yield text
+
+
+def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
+    """Tokens per token guessed by `compute_keys`, of the first texts of a few parts."""
+    tokenizer = load(directory / "tokenizer.json")
+    tokens = guessed = 0
+    for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
+        part = TextPart(directory, name)
+        few = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)
+        tokens += sum(
+            len(tokenizer.encode(row[1], add_special_tokens=False).ids) for row in part.rows(0, few)
+        )
+        guessed += int(part.documents["tokens"][: len(few)].sum())
+    return tokens / guessed if guessed and tokens else 1.0
+
+
+def peak_memory_mb(who: Literal["self", "workers"]) -> int:
+    """The most memory that this process, or the largest of its ended child processes, ever held."""
+    usage = resource.getrusage(resource.RUSAGE_SELF if who == "self" else resource.RUSAGE_CHILDREN)
+    return usage.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -1,0 +1,206 @@
+"""The last stage, a pure task a shard: clean text that is no repetition -> tokens, word and sentence bits."""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brimful.config import config_hash
+from brimful.corpus.pipeline.duplicates import read_dropped, read_fates
+from brimful.corpus.pipeline.plan import Piece, ShardPlan, Split
+from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.shards import TokenBatch, write_shard
+from brimful.corpus.tokenize.encode import TextEncoder
+from brimful.corpus.words.segmenter import Language, Segmenter, read_lexicon
+from brimful.errors import BrimfulError
+from brimful.randomness import derive_key, uniform
+from brimful.storage import find_commit
+from brimful.text.tokenizer import load, tokenizer_hash
+
+# Raised with every change of tokens or bits, so that what an earlier version made is made anew.
+RULES = 1
+BATCH_CHARACTERS = 1 << 19
+EXAMPLES = 3
+EXCERPT = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeTask:
+    """One shard to make.
+
+    Attributes:
+        inputs: (file, where its span begins) for the spans of each text part that the shard is made of.
+        validation_share: the share of documents in the validation split.
+        depends: names the text and the fates that the shard is made of.
+    """
+
+    directory: Path
+    plan: ShardPlan
+    inputs: tuple[tuple[tuple[str, int], ...], ...]
+    validation_share: float
+    tokenizer_hash: str
+    language: Language
+    lexicon: str | None
+    lexicon_hash: str
+    segmenter: str
+    depends: str
+
+    @property
+    def name(self) -> str:
+        """The shard's."""
+        return self.plan.name
+
+    @property
+    def hash(self) -> str:
+        """Names everything but the tokenizer that the shard depends on."""
+        return config_hash(
+            [
+                RULES,
+                asdict(self.plan),
+                self.validation_share,
+                self.language,
+                self.lexicon_hash,
+                self.segmenter,
+                self.depends,
+            ]
+        )
+
+
+def tokenized(task: TokenizeTask) -> dict[str, Any] | None:
+    """The commit record of a shard that is finished already, else None."""
+    record = task.directory / "shards" / f"{task.name}.json"
+    return find_commit(record, config_hash=task.hash, tokenizer_hash=task.tokenizer_hash)
+
+
+def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:
+    """Which documents (DOCUMENT) are in this split, by a hash of their text alone; bool (documents,)."""
+    held_out = uniform(derive_key("validation"), documents["origin"]) < validation_share
+    return held_out if split == "validation" else ~held_out
+
+
+@functools.lru_cache(maxsize=1)
+def _encoder(
+    directory: Path, expected_hash: str, language: Language, lexicon: str | None, lexicon_hash: str
+) -> TextEncoder:
+    tokenizer = load(directory / "tokenizer.json")
+    if tokenizer_hash(tokenizer) != expected_hash:
+        raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
+    tokenizer.encode_special_tokens = True  # a text that spells [MASK] or <s> must not inject that token
+    words = read_lexicon(lexicon) if lexicon else None
+    if words is not None and config_hash(words) != lexicon_hash:
+        raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
+    return TextEncoder(tokenizer, Segmenter(language, words))
+
+
+class _Counts:
+    """What tokenizing a shard has seen so far."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.scripts: dict[str, Counter[str]] = {}
+        self.examples: dict[str, list[str]] = {}
+
+
+def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
+    """Make a shard; returns its commit record."""
+    encoder = _encoder(task.directory, task.tokenizer_hash, task.language, task.lexicon, task.lexicon_hash)
+    seen = _Counts()
+
+    def batches() -> Iterator[TokenBatch]:
+        for rows in _by_characters(_rows(task, seen)):
+            encoded = encoder([row[0] for row in rows])
+            batch = encoded.batch
+            filled = batch.lengths > 0
+            seen.counts["dropped: no tokens"] += int((~filled).sum())
+            seen.counts["characters"] += sum(len(row[0]) for row in rows)
+            for script, counts in encoded.scripts.items():
+                seen.scripts.setdefault(script, Counter()).update(counts)
+            sources = np.array([row[1:] for row in rows], np.int64)
+            yield TokenBatch(
+                batch.tokens, batch.word_starts, batch.sentence_starts, batch.lengths[filled], sources[filled]
+            )
+
+    return write_shard(
+        task.directory / "shards",
+        task.name,
+        batches(),
+        split=task.plan.split,
+        vocabulary_size=encoder.vocabulary_size,
+        tokenizer_hash=task.tokenizer_hash,
+        config_hash=task.hash,
+        inputs=[path for spans in task.inputs for path, _ in spans],
+        begins=[begin for spans in task.inputs for _, begin in spans],
+        counts=seen.counts,
+        scripts=seen.scripts,
+        examples=seen.examples,
+    )
+
+
+def _rows(task: TokenizeTask, seen: _Counts) -> Iterator[tuple[str, int, int]]:
+    """(text, input of the shard, record) of the documents of the shard."""
+    first_input = 0
+    for piece, inputs in zip(task.plan.pieces, task.inputs, strict=True):
+        for text, number, record in _piece_rows(task, piece, seen):
+            yield text, first_input + number, record
+        first_input += len(inputs)
+
+
+def _piece_rows(task: TokenizeTask, piece: Piece, seen: _Counts) -> Iterator[tuple[str, int, int]]:
+    part = TextPart(task.directory, piece.part)
+    documents = part.documents[piece.begin : piece.end]
+    chosen = in_split(documents, task.plan.split, task.validation_share)
+    chosen &= read_fates(task.directory, piece.part)[piece.begin : piece.end] == 0
+    cut = _LineCutter(task.directory, piece, part.documents, seen)
+    for document, text, number, record in part.rows(piece.begin, chosen):
+        text = cut(document - piece.begin, text)
+        if text:
+            yield text, number, record
+
+
+class _LineCutter:
+    """Takes the recurring lines out of the documents of a piece."""
+
+    def __init__(self, directory: Path, piece: Piece, documents: np.ndarray, seen: _Counts) -> None:
+        counts = documents["lines"]
+        first = int(counts[: piece.begin].sum(dtype=np.int64))
+        self._ends = np.cumsum(counts[piece.begin : piece.end], dtype=np.int64)
+        last = first + (int(self._ends[-1]) if len(self._ends) else 0)
+        self._dropped = read_dropped(directory, piece.part, first, last)
+        self._any = bool(self._dropped.any())
+        self._seen = seen
+
+    def __call__(self, document: int, text: str) -> str:
+        if not self._any:
+            return text
+        begin = int(self._ends[document - 1]) if document else 0
+        flags = self._dropped[begin : int(self._ends[document])].tolist()
+        count = sum(flags)
+        if count == 0:
+            return text
+        lines = text.split("\n")
+        rule = "recurring lines dropped"
+        self._seen.counts[rule] += count
+        examples = self._seen.examples.setdefault(rule, [])
+        if len(examples) < EXAMPLES:
+            examples.append(lines[flags.index(True)][:EXCERPT])
+        kept = "\n".join(line for line, flag in zip(lines, flags, strict=True) if not flag).strip()
+        if not kept:
+            self._seen.counts["dropped: only recurring lines"] += 1
+        return kept
+
+
+def _by_characters(rows: Iterable[tuple[str, int, int]]) -> Iterator[Sequence[tuple[str, int, int]]]:
+    batch: list[tuple[str, int, int]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row[0])
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,58 @@
+"""The characters that a WordPiece vocabulary starts from, counted in the training text."""
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from brimful.text.code_points import SPACE, character_classes, code_points
+
+# The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
+ALPHABET_COVERAGE = 0.9998
+# What BertPreTokenizer sets apart, so that it never continues a word.
+_ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
+
+
+class Alphabet:
+    """Counts characters while texts pass through, and which ones ever follow another within a word."""
+
+    def __init__(self, normalizer: Any) -> None:
+        self._normalizer = normalizer
+        self._counts = np.zeros(0x110000, np.int64)
+        self._continues = np.zeros(0x110000, bool)
+
+    def read(self, texts: Iterable[str]) -> list[str]:
+        """Normalised texts, counted."""
+        normalised = [self._normalizer.normalize_str(text) for text in texts]
+        codes = code_points("\n".join(normalised))
+        if len(codes):
+            self._counts += np.bincount(codes, minlength=len(self._counts))
+            self._continues[codes[1:][character_classes()[codes[:-1]] != SPACE]] = True
+        return normalised
+
+    def choose(self, limit: int) -> tuple[list[str], list[str]]:
+        """The most frequent characters, at most `limit`, that cover the text; the others that occur twice."""
+        self._counts[character_classes() == SPACE] = 0
+        order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
+        covered = np.cumsum(self._counts[order])
+        enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if len(order) else 0
+        enough = min(enough, limit)
+        others = order[enough:][self._counts[order[enough:]] > 1]
+        return [chr(code) for code in order[:enough]], [chr(code) for code in others]
+
+    def continuations(self, characters: Iterable[str]) -> list[str]:
+        """`##c` for each of the characters that can stand within a word, sorted."""
+        return [f"##{character}" for character in sorted(characters) if self._continues_word(character)]
+
+    def _continues_word(self, character: str) -> bool:
+        return bool(self._continues[ord(character)]) and _can_continue(ord(character))
+
+
+def _can_continue(code: int) -> bool:
+    if any(first <= code <= last for first, last in _ISOLATED_HAN):
+        return False
+    character = chr(code)
+    if code < 128:
+        return character.isalnum()
+    return not unicodedata.category(character).startswith("P")

@@ -1,0 +1,189 @@
+"""Train a tokenizer: WordPiece, byte-level BPE or Unigram; equal texts give an equal one.
+
+The WordPiece trainer of `tokenizers` numbers the `##c` continuation characters in the order of a hash map,
+and every later tie depends on those numbers: three runs gave three vocabularies. Here the alphabet and the
+sorted continuation characters are given to it beforehand, and the model is rebuilt from its vocabulary. Its
+BPE trainer breaks ties by the pieces' ids and starts from the 256 bytes, so it is deterministic as it is. Its
+Unigram trainer is not: `unigram` takes its place.
+
+The order of the texts matters only where a sample is so large that it must be thinned to keep memory bounded,
+and where one text ends and the next begins only as far as words do.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, dropwhile
+from typing import TYPE_CHECKING, Literal
+
+from brimful.corpus.tokenize.alphabet import Alphabet
+from brimful.corpus.tokenize.pieces import train_pieces
+from brimful.corpus.tokenize.word_counts import WordCounts, thinned
+from brimful.errors import BrimfulError
+from brimful.text.tokenizer_pipelines import (
+    LONGEST_PIECE,
+    LONGEST_WORD,
+    SPECIAL_TOKENS,
+    Han,
+    bert,
+    bert_normalizer,
+    byte_level,
+    drop_long_words,
+    metaspace,
+    with_nfkc,
+    with_special_tokens,
+    without_long_words,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Model = Literal["wordpiece", "bpe", "unigram"]
+SMALLEST_VOCABULARY = 64
+# Of long Han runs hardly two are equal: the trainers' memory grows with the text, by about 30 and 100 bytes a
+# character.
+MOST_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
+BYTES = 256
+
+
+def smallest_vocabulary(model: Model) -> int:
+    """The fewest entries that a trained vocabulary may have."""
+    return SMALLEST_VOCABULARY + (BYTES if model == "bpe" else 0)
+
+
+def train(
+    texts: Iterable[str],
+    size: int,
+    *,
+    model: Model = "wordpiece",
+    lowercase: bool = True,
+    han: Han = "characters",
+    nfkc: bool = False,
+) -> "Tokenizer":
+    """Train a tokenizer of at most `size` entries. Ids 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK].
+
+    Give a sample: all hold the distinct words in memory, and WordPiece the normalised texts.
+    Words of more than 100 characters (bytes, for BPE) teach nothing. With han="pieces", WordPiece learns from
+    30 million characters at most and BPE from 10 million, texts taken evenly.
+
+    Args:
+        model: WordPiece as BERT has it, byte-level BPE as RoBERTa (no text is unknown), or Unigram as
+            SentencePiece.
+        lowercase: whether case and accents are ignored. Cased BPE keeps every byte of the text.
+        han: whether each Chinese character is set apart, as BERT has it, or pieces of up to four may form.
+        nfkc: whether the tokenizer normalises its input by NFKC before all else.
+
+    Raises:
+        BrimfulError: `size` is too small, or the texts hold no character.
+    """
+    smallest = smallest_vocabulary(model)
+    if size < smallest:
+        raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
+    if nfkc:
+        return with_nfkc(train(_nfkc(texts), size, model=model, lowercase=lowercase, han=han))
+    if han == "pieces" and model in MOST_CHARACTERS_IN_RUNS:
+        texts = thinned(texts, MOST_CHARACTERS_IN_RUNS[model])
+    if model == "bpe":
+        tokenizer = _bpe(texts, size, lowercase, han)
+    elif model == "unigram":
+        tokenizer = _unigram(texts, size, lowercase, han)
+    elif han == "pieces":
+        tokenizer = train_pieces(texts, size, lowercase=lowercase, special=SPECIAL_TOKENS)
+    else:
+        tokenizer = bert(_wordpiece(texts, size, lowercase), lowercase)
+    return with_special_tokens(tokenizer)
+
+
+def _nfkc(texts: Iterable[str]) -> Iterator[str]:
+    from tokenizers import normalizers
+
+    return map(normalizers.NFKC().normalize_str, texts)
+
+
+def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _empty() -> BrimfulError:
+    return BrimfulError("cannot train a tokenizer: the texts are empty")
+
+
+def _wordpiece(texts: Iterable[str], size: int, lowercase: bool) -> dict[str, int]:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    counter = Alphabet(bert_normalizer(lowercase))
+    cut = pre_tokenizers.BertPreTokenizer()
+    sample = [without_long_words(text, cut) for batch in _batches(texts) for text in counter.read(batch)]
+    alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
+    if not alphabet:
+        raise _empty()
+    continuations = counter.continuations(alphabet)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
+        special_tokens=[*SPECIAL_TOKENS, *continuations],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
+    scratch.pre_tokenizer = cut
+    scratch.train_from_iterator(_batches(sample), trainer)
+    vocabulary = scratch.get_vocab(with_added_tokens=False)
+    for piece in chain.from_iterable([other, *counter.continuations([other])] for other in others):
+        if len(vocabulary) >= size:
+            break
+        vocabulary[piece] = len(vocabulary)
+    return vocabulary
+
+
+def _bpe(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokenizer":
+    from tokenizers import models, pre_tokenizers, trainers
+
+    scratch = byte_level(models.BPE(), lowercase, han)
+    scratch.pre_tokenizer = pre_tokenizers.Sequence([scratch.pre_tokenizer, drop_long_words()])
+    trainer = trainers.BpeTrainer(
+        vocab_size=size if han == "characters" else 2 * size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        min_frequency=2,
+        show_progress=False,
+    )
+    visible = dropwhile(lambda text: not text.strip(), texts)
+    if (first := next(visible, None)) is None:
+        raise _empty()
+    scratch.train_from_iterator(_batches(chain([first], visible)), trainer)
+    trained = json.loads(scratch.to_str())["model"]
+    found = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
+    if han == "pieces":
+        found = [piece for piece in found if piece.isascii() or len(piece) <= 3 * LONGEST_PIECE][:size]
+    vocabulary = {piece: number for number, piece in enumerate(found)}
+    merges = [(left, right) for left, right in trained["merges"] if left + right in vocabulary]
+    return byte_level(models.BPE(vocabulary, merges), lowercase, han)
+
+
+def _unigram(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokenizer":
+    from tokenizers import models
+
+    from brimful.corpus.tokenize.unigram import train_unigram
+
+    scratch = metaspace(models.Unigram(), lowercase, han)
+    counter, words = Alphabet(scratch.normalizer), WordCounts(scratch.pre_tokenizer)
+    for batch in _batches(texts):
+        words.read(counter.read(batch))
+    room = size - len(SPECIAL_TOKENS)
+    alphabet, others = counter.choose(room * 3 // 4)
+    if not alphabet:
+        raise _empty()
+    pieces = train_unigram(words.counts(), ["▁", *alphabet], room, longest_han=LONGEST_PIECE)
+    lowest = pieces[-1][1]
+    pieces += [(character, lowest) for character in others[: room - len(pieces)]]
+    special = [(token, 0.0) for token in SPECIAL_TOKENS]
+    unknown = SPECIAL_TOKENS.index("[UNK]")
+    return metaspace(models.Unigram([*special, *pieces], unk_id=unknown), lowercase, han)

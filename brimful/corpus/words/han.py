@@ -1,0 +1,84 @@
+"""Words in runs of Han characters, by rjieba, or by jieba where that cannot be imported."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.text.cut_kinds import SEPARATOR, WORD, matrix_of_cuts
+
+if TYPE_CHECKING:
+    from brimful.corpus.words.memo import Values
+
+# What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
+_WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
+
+
+def cutter_name() -> str:
+    """The package that finds Chinese words here, rjieba or else jieba; it is not imported.
+
+    Raises:
+        BrimfulError: neither is installed.
+    """
+    for name in ("rjieba", "jieba"):
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise BrimfulError("neither rjieba nor jieba is installed to find Chinese words; pip install rjieba")
+
+
+def load_cutter() -> Callable[[str], list[str]]:
+    """Its function text -> words."""
+    module = importlib.import_module(cutter_name())
+    if module.__name__ == "rjieba":
+        return module.cut
+    module.setLogLevel("ERROR")
+    return module.lcut
+
+
+class HanSegmenter:
+    """Cuts runs of Han characters into words; runs seen before come from a memo.
+
+    Args:
+        han: which code points are Han, bool (0x110000,).
+
+    Raises:
+        BrimfulError: neither rjieba nor jieba is installed.
+    """
+
+    def __init__(self, han: np.ndarray) -> None:
+        from brimful.corpus.words.memo import Memo
+        from brimful.corpus.words.segments import Rules
+
+        self._cut = load_cutter()
+        kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
+        kinds[[ord(character) for character in _WITH_HAN]] = WORD
+        self._memo = Memo(
+            Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0), self._ask
+        )
+
+    def word_begins(self, codes: np.ndarray) -> np.ndarray:
+        """Where words begin, int64 (words,) in order; also words of the Latin letters and digits between Han.
+
+        Args:
+            codes: code points, uint32 (characters,).
+        """
+        _, begins, _ = self._memo(codes, np.zeros(1, np.int64), np.array([len(codes)]))
+        return begins
+
+    def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
+        from brimful.corpus.words.memo import Values
+
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        text_begins = np.cumsum(sizes + 1) - sizes - 1
+        words = self._cut("\n".join(texts))
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        begins = np.cumsum(lengths) - lengths
+        owners = np.searchsorted(text_begins, begins, side="right") - 1
+        places = begins - text_begins[owners]
+        inside = places < sizes[owners]  # the others are the line breaks
+        ends = np.cumsum(np.bincount(owners[inside], minlength=len(texts)))
+        places = places[inside].astype(np.int32)
+        return Values(places.view(np.uint32), places, np.concatenate([[0], ends]))

@@ -1,0 +1,111 @@
+"""Word spans of a text, and which tokens start a word: the unit of whole-word masking.
+
+One segmenter serves every tokenizer. Letters, digits and their marks form words; each punctuation
+mark is a word; runs of Han characters are cut by rjieba; the user's lexicon is laid over the result,
+so that 腾讯控股(00700) or Coca Cola is one word. Token ids come from the raw text alone: a token belongs
+to the word that holds its first character, whatever the tokenizer's own pre-tokens are.
+"""
+
+import importlib.metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.text.code_points import HAN, MARK, SINGLE, SPACE, character_classes, code_points
+
+if TYPE_CHECKING:
+    from brimful.corpus.words.han import HanSegmenter
+    from brimful.corpus.words.lexicon import Lexicon
+
+Language = Literal["auto", "zh", "en"]
+
+
+class Segmenter:
+    """Cuts a text into words.
+
+    Args:
+        language: `auto` cuts Han runs wherever there are any, `zh` always loads the Chinese segmenter,
+            `en` leaves Han runs whole.
+        lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
+            letters in two (`AI` is not found in `MAIN`); of those, the longest from the left.
+    """
+
+    def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
+        self._segment_han = language != "en"
+        self._han_segmenter = self._load_han_segmenter() if language == "zh" else None
+        self._lexicon = self._load_lexicon(lexicon) if lexicon else None
+
+    def spans(self, text: str) -> np.ndarray:
+        """The words of `text` in order: character begin and end, int64 (words, 2). Blanks are in no word."""
+        if not text:
+            return np.empty((0, 2), np.int64)
+        from brimful.corpus.words.boundaries import spans_from, word_starts_by_class
+
+        codes = code_points(text)
+        starts, classes, marks = word_starts_by_class(codes, character_classes(), SPACE, SINGLE, MARK)
+        inside, han = classes != SPACE, (classes == HAN) & ~marks
+        if self._segment_han and han.any():
+            self._han_segmenter = self._han_segmenter or self._load_han_segmenter()
+            begins = self._han_segmenter.word_begins(codes)
+            starts[begins[han[begins]]] = True
+        if self._lexicon:
+            self._lexicon.lay(codes, starts, inside, han)
+        return spans_from(starts, inside)
+
+    @staticmethod
+    def _load_han_segmenter() -> "HanSegmenter":
+        from brimful.corpus.words.han import HanSegmenter
+
+        return HanSegmenter(character_classes() == HAN)
+
+    @staticmethod
+    def _load_lexicon(entries: list[str]) -> "Lexicon":
+        from brimful.corpus.words.lexicon import Lexicon
+
+        return Lexicon(entries)
+
+
+def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Which tokens start a word (or a sentence, given sentence spans).
+
+    Args:
+        begins: each token's first character, int (tokens,), non-decreasing.
+        spans: character spans in order, int64 (words, 2). A blank counts as part of the span after it,
+            since byte-level and SentencePiece tokens carry the blank before their word.
+
+    Returns:
+        bool (tokens,): the token's span differs from that of the token before it.
+    """
+    from brimful.corpus.words.boundaries import changes_of_owner
+
+    return changes_of_owner(begins, spans)
+
+
+def segmenter_name() -> str:
+    """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    from brimful.corpus.words.han import cutter_name
+
+    name = cutter_name()
+    return f"{name} {importlib.metadata.version(name)}"
+
+
+def read_lexicon(path: str | Path) -> list[str]:
+    """The entries of a lexicon file, in order, without repeats.
+
+    Raises:
+        BrimfulError: the file cannot be read or holds no entry.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise BrimfulError(f"cannot read the lexicon {path}: {error.strerror}") from error
+    entries = list(dict.fromkeys(line.strip() for line in text.split("\n") if line.strip()))
+    if not entries:
+        raise BrimfulError(f"the lexicon {path} is empty; write one word a line, or leave it out")
+    return entries

@@ -1,0 +1,272 @@
+"""What the model sees in a row, token by token, what it must predict, and where the text was read."""
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.text import Text
+
+from brimful.console import counted, output_console, visible
+from brimful.data.batch import IGNORED
+from brimful.data.pairs import NO_PAIR
+from brimful.data.rows import Row, RowStream
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
+from brimful.text.code_points import WORD, character_classes, code_points
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KINDS = ("plain", "special", "masked", "random", "kept")
+"""What becomes of a token. The last three are predictions: shown as [MASK], as a random token, as it is."""
+_PLAIN, _SPECIAL, _MASKED, _RANDOM, _KEPT = range(len(KINDS))
+_STYLES = {"special": "magenta", "masked": "bold yellow", "random": "bold bright_red", "kept": "bold cyan"}
+_PAIRS = {0: "pair 0, the second segment follows", 1: "pair 1, the second segment does not follow"}
+
+
+class BatchView:
+    """Describes micro-batches of a stream in plain values.
+
+    Args:
+        most: the most tokens to show of a row.
+    """
+
+    def __init__(self, stream: RowStream, tokenizer: "Tokenizer", most: int) -> None:
+        self.stream = stream
+        self.tokenizer = tokenizer
+        self.most = most
+
+    def rows(self, parts: Sequence[Row], update: int) -> list[dict[str, Any]]:
+        """The rows of a micro-batch, exactly as the model sees them at this update (counted from 0).
+
+        Where updates are counted in sequences, rows that share a micro-batch are described as one.
+
+        Returns:
+            for each row `slots`, `tokens`, `filler`, `predictions`, and `sequences`, each with `source`,
+            `epoch`, `tokens`, `predictions`, `pair`, `places` where its segments were read, and `words`:
+            lists of runs of tokens of one `kind`, with `text`, `ids` and, for predictions, what the model
+            `sees` and its `sees_ids`. Sequences beyond the tokens to show have no `words`.
+        """
+        batch = self.stream.batch(parts, update)
+        assert batch.mlm_positions is not None
+        assert batch.mlm_labels is not None
+        sees = batch.tokens.numpy()
+        labels = batch.mlm_labels.numpy()
+        positions = batch.mlm_positions.numpy()[labels != IGNORED]
+        truth = sees.copy()
+        truth[positions] = labels[labels != IGNORED]
+        kinds = np.full(len(sees), _PLAIN)
+        kinds[positions] = np.where(sees[positions] == truth[positions], _KEPT, _RANDOM)
+        kinds[positions[sees[positions] == self.stream.reader.special.mask]] = _MASKED
+
+        shared = self.stream.phases[0].counted == "sequences"
+        groups = [parts] if shared else [[part] for part in parts]
+        rows, at = [], 0
+        for group in groups:
+            begin, left, sequences = at, self.most, []
+            for part in group:
+                for index in part.chosen.tolist():
+                    end = at + int(part.block.sequences.length[index])
+                    own = slice(at, end)
+                    sequences.append(self._sequence(part, index, truth[own], sees[own], kinds[own], left))
+                    left = max(0, left - (end - at))
+                    at = end
+            slots = len(sees) // len(groups)
+            rows.append(
+                {
+                    "slots": slots,
+                    "tokens": at - begin,
+                    "filler": slots - (at - begin),
+                    "predictions": int((kinds[begin:at] >= _MASKED).sum()),
+                    "sequences": sequences,
+                }
+            )
+        return rows
+
+    def _sequence(
+        self, part: Row, index: int, truth: np.ndarray, sees: np.ndarray, kinds: np.ndarray, most: int
+    ) -> dict[str, Any]:
+        source, sequences = self.stream.sources[part.source], part.block.sequences
+        shards = source.corpus.shards
+        starts = np.ones(len(truth), bool)
+        kinds[0] = _SPECIAL
+        places, at = [], 1
+        for number, begin, end in _segments(sequences, index):
+            shard = shards[number]
+            document = int(np.searchsorted(shard.offsets, begin, side="right")) - 1
+            first, last = (int(place) for place in shard.ends(np.array(document)))
+            read = shard.origin(document)
+            places.append(
+                {
+                    "path": read.path,
+                    "record": read.record,
+                    "after": read.begin,
+                    "shard": shard.name,
+                    "document": document,
+                    "begin": begin - first,
+                    "end": end - first,
+                    "document_tokens": last - first,
+                }
+            )
+            segment = slice(at + 1, at + end - begin)  # its first token starts a word anyway
+            starts[segment] = shard.word_starts(begin + 1, end)
+            at += end - begin
+            kinds[at] = _SPECIAL
+            at += 1
+        words = np.flatnonzero(starts[:most]).tolist()
+        pair = int(sequences.pair[index]) if len(sequences.pair) else NO_PAIR
+        return {
+            "source": source.name,
+            "epoch": part.epoch + 1,
+            "tokens": len(truth),
+            "predictions": int((kinds >= _MASKED).sum()),
+            "pair": None if pair == NO_PAIR else pair,
+            "places": places,
+            "words": [
+                self._word(truth[a:b].tolist(), sees[a:b].tolist(), kinds[a:b].tolist())
+                for a, b in pairwise([*words, min(most, len(truth))])
+            ],
+        }
+
+    def _word(self, truth: list[int], sees: list[int], kinds: list[int]) -> list[dict[str, Any]]:
+        """A word's runs of pieces that are of one kind."""
+        runs = [(kind, [i for i, _ in run]) for kind, run in groupby(enumerate(kinds), lambda pair: pair[1])]
+        texts = self._texts(truth, [pieces[-1] + 1 for _, pieces in runs])
+        word = []
+        for (kind, pieces), text in zip(runs, texts, strict=True):
+            run = {"text": text, "ids": [truth[i] for i in pieces], "kind": KINDS[kind]}
+            if kind >= _MASKED:
+                shown = [sees[i] for i in pieces]
+                run |= {"sees": [self._name(i) for i in shown], "sees_ids": shown}
+            word.append(run)
+        return word
+
+    def _texts(self, word: list[int], ends: list[int]) -> list[str]:
+        """The text of each run of a word's pieces; their names, if one is a blank or no whole character."""
+        wholes = ["", *(self._decode(word[:end]) for end in ends)]
+        texts = [b.removeprefix(a) for a, b in pairwise(wholes)]
+        if all(texts) and "".join(texts) == wholes[-1] and "\ufffd" not in "".join(wholes):
+            return texts
+        names = [str(self.tokenizer.id_to_token(i)) for i in word]
+        return [" ".join(names[a:b]) for a, b in pairwise([0, *ends])]
+
+    def _name(self, token: int) -> str:
+        text = self._decode([token])
+        return text if text and "\ufffd" not in text else str(self.tokenizer.id_to_token(token))
+
+    def _decode(self, ids: list[int]) -> str:
+        return _unspaced(self.tokenizer.decode(ids, skip_special_tokens=False).strip())
+
+
+def _unspaced(word: str) -> str:
+    """The word without the blanks that WordPiece's decoder puts between pieces; Coca Cola keeps its own."""
+    letters = character_classes()[code_points(word)] == WORD
+    return "".join(c for i, c in enumerate(word) if c != " " or (letters[i - 1] and letters[i + 1]))
+
+
+def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
+    """Shard, begin and end of a sequence's one or two segments."""
+    second = int(sequences.second_length[index]) if len(sequences.pair) else 0
+    first = int(sequences.length[index]) - (second + PAIR_SPECIAL_TOKENS if second else SPECIAL_TOKENS)
+    begin = int(sequences.begin[index])
+    segments = [(int(sequences.shard[index]), begin, begin + first)]
+    if second:
+        begin = int(sequences.second_begin[index])
+        segments.append((int(sequences.second_shard[index]), begin, begin + second))
+    return segments
+
+
+def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
+    """Print described rows; whatever colour says, characters say too. What was wrong comes first."""
+    console = output_console()
+    for spike in spikes:
+        console.print(Text(_spike(spike), style="bold bright_red"))
+    console.print(_legend())
+    for row in rows:
+        console.print(Text(f"\n{_title(row)}", style="bold"))
+        console.print(Text(_fill(row)))
+        shown = [sequence for sequence in row["sequences"] if sequence["words"]]
+        for number, sequence in enumerate(shown, start=1):
+            console.print(Text(f"╭ {number}: {_facts(sequence)}", style="green"))
+            for place in sequence["places"]:
+                console.print(Text.assemble(("│ ", "green"), (_place(sequence, place), "dim")))
+            for line in _text(sequence).wrap(console, max(20, console.width - 2)):
+                console.print(Text.assemble(("│ ", "green"), line))
+        left = row["sequences"][len(shown) :]
+        if left:
+            tokens = sum(sequence["tokens"] for sequence in left)
+            console.print(
+                Text(f"… and {counted(len(left), 'sequence')} of {counted(tokens, 'token')}", "dim")
+            )
+
+
+def _legend() -> Text:
+    legend = Text("‹what to predict→what the model sees›: ", style="dim")
+    for kind in KINDS[_MASKED:]:
+        legend.append(f"{kind} ", _STYLES[kind])
+    return legend.append("(kept is the same on both sides)", "dim")
+
+
+def _title(row: dict[str, Any]) -> str:
+    names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in row["sequences"]))
+    batch = f"micro-batch {row['micro_batch']} of {row['micro_batches']}"
+    return f"update {row['update']:,} · {batch} · row {row['row']} of {row['rows']} · {names}"
+
+
+def _spike(spike: dict[str, Any]) -> str:
+    return (
+        f"update {spike['update']:,} · loss {spike['loss']:.4g}, gradient {spike['norm']:.4g}; before it a"
+        f" loss of {spike['mean']:.4g}, deviation {spike['deviation']:.2g} · action: {spike['action']}"
+    )
+
+
+def _fill(row: dict[str, Any]) -> str:
+    return (
+        f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
+        f"{row['filler']:,} filler; {counted(len(row['sequences']), 'sequence')}, "
+        f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
+    )
+
+
+def _facts(sequence: dict[str, Any]) -> str:
+    facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
+    return ", ".join(facts + ([_PAIRS[sequence["pair"]]] if sequence["pair"] is not None else []))
+
+
+def _place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
+    after = f" after {place['after']:,}" if place["after"] else ""
+    return (
+        f"{visible(sequence['source'])}, epoch {sequence['epoch']}: {visible(place['path'])}, record "
+        f"{place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of "
+        f"{place['document_tokens']:,} ({place['shard']}, document {place['document']})"
+    )
+
+
+def _text(sequence: dict[str, Any]) -> Text:
+    text = Text()
+    for word in sequence["words"]:
+        for run in word:
+            _append(text, run)
+        text.append(" ")
+    shown = sum(len(run["ids"]) for word in sequence["words"] for run in word)
+    return text.append("…" if shown < sequence["tokens"] else "")
+
+
+def _append(text: Text, run: dict[str, Any]) -> None:
+    truth, kind = _joined(run["text"]), run["kind"]
+    if "sees" not in run:
+        text.append(truth, _STYLES.get(kind))
+        return
+    style = _STYLES[kind]
+    if kind == "masked":
+        times = len(run["sees"])
+        sees = run["sees"][0] + (f"×{times}" if times > 1 else "")
+    else:
+        sees = truth if kind == "kept" else " ".join(map(_joined, run["sees"]))
+    text.append("‹", "dim").append(truth, f"{style} underline").append("→", "dim")
+    text.append(sees, style).append("›", "dim")
+
+
+def _joined(text: str) -> str:
+    """Text for a terminal, with the blanks within a word visible."""
+    return visible(text).replace(" ", "␣")

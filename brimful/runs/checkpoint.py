@@ -1,0 +1,177 @@
+"""Checkpoints: full tensors as safetensors, the rest as JSON, each a directory that is whole or absent."""
+
+import os
+import re
+import shutil
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from brimful.console import warn
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_directory, commit, read_commit, temporary_path, write_tensors
+
+FORMAT = 1
+"""Of what is in a checkpoint; another number is refused."""
+WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
+"""Prefixes of the names of tensors."""
+_TENSORS = "tensors.safetensors"
+_RECORD = "checkpoint.json"
+
+
+def steps(directory: Path) -> list[int]:
+    """Of the checkpoints there, damaged ones too; ascending."""
+    found = (re.fullmatch(r"step-(\d+)", path.name) for path in directory.glob("step-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def save(
+    directory: Path,
+    step: int,
+    tensors: dict[str, torch.Tensor],
+    state: dict[str, Any],
+    keep: int,
+    spared: Collection[int] = (),
+) -> None:
+    """Write `directory/step-N`; of those up to it, keep the newest `keep` and the steps `spared`.
+
+    Later ones, if any, are what could not be read when the run went back to an earlier one.
+    """
+    with atomic_directory(directory / f"step-{step}") as temporary:
+        write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
+        commit(temporary / _RECORD, [temporary / _TENSORS], format=FORMAT, step=step, state=state)
+    rotated = [other for other in steps(directory) if other <= step][:-keep]
+    for old in {*rotated}.difference(spared):
+        with suppress(OSError):
+            aside = temporary_path(directory / f"step-{old}")
+            os.replace(directory / f"step-{old}", aside)  # who reads it sees all of it or nothing
+            shutil.rmtree(aside)
+
+
+class Writer:
+    """Writes checkpoints in a thread while training goes on, one at a time. A context that ends when all are
+    written.
+
+    The caller waits for a copy of the tensors in memory only, which is held until they are written.
+
+    Args:
+        directory, keep: as `save` takes them.
+    """
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        self.directory = directory
+        self.keep = keep
+        self._writing: Future[None] | None = None
+
+    def write(
+        self,
+        step: int,
+        tensors: dict[str, torch.Tensor],
+        state: dict[str, Any],
+        spared: Collection[int] = (),
+    ) -> None:
+        """Begin to write a checkpoint of the tensors as they are now.
+
+        Args:
+            step, tensors, state, spared: as `save` takes them.
+
+        Raises:
+            BrimfulError: the one before could not be written.
+        """
+        self.finish()
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing = thread.submit(save, self.directory, step, copies, state, self.keep, spared)
+        thread.shutdown(wait=False)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; do not wait for one that goes on."""
+        if self._writing is not None and self._writing.done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until all is written; raises what went wrong."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+
+def _record(path: Path, *, verify: bool) -> dict[str, Any]:
+    return read_commit(path / _RECORD, verify=verify, remedy="go on with the checkpoint before it")
+
+
+def _check_format(path: Path, record: dict[str, Any]) -> None:
+    if (found := record.get("format")) != FORMAT:
+        raise BrimfulError(
+            f"{path} was written by another version of Brimful (its format is {found or 'older'}, and"
+            f" this one reads {FORMAT}): go on with that version, or start a new run"
+        )
+
+
+def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+    """The newest undamaged checkpoint as (step, tensors on the CPU, state); None if there is none.
+
+    Raises:
+        BrimfulError: another version wrote it.
+    """
+    for step in reversed(steps(directory)):
+        path = directory / f"step-{step}"
+        try:
+            record = _record(path, verify=True)
+            tensors = load_file(path / _TENSORS)
+        except (BrimfulError, OSError) as error:
+            what, _, _ = str(error).partition(";")  # and not what to do, which is done here
+            warn(f"skipping a checkpoint: {what}")
+            continue
+        _check_format(path, record)
+        return step, tensors, record["state"]
+    return None
+
+
+def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The tensors, on the CPU, and the state of one checkpoint. Nothing is changed.
+
+    Raises:
+        BrimfulError: there is none, it is damaged, or another version wrote it; or it was removed meanwhile,
+            by the run that goes on.
+    """
+    path = directory / f"step-{step}"
+    if path.is_dir():
+        try:
+            record = _record(path, verify=True)
+            _check_format(path, record)
+            return load_file(path / _TENSORS), record["state"]
+        except (BrimfulError, OSError) as error:
+            if path.is_dir():
+                raise
+            raise BrimfulError(f"the run has removed {path} meanwhile: {_there(directory)}") from error
+    raise BrimfulError(f"there is no checkpoint {path}: {_there(directory)}")
+
+
+def _there(directory: Path) -> str:
+    return f"there are {', '.join(map(str, found))}" if (found := steps(directory)) else "there is none"
+
+
+def states(directory: Path) -> dict[int, dict[str, Any]]:
+    """The states of the checkpoints that this version wrote and that are there in full, by step.
+
+    Nothing is changed, no tensor read.
+    """
+    found = {}
+    for step in steps(directory):
+        with suppress(BrimfulError):  # damaged, or removed meanwhile
+            record = _record(path := directory / f"step-{step}", verify=False)
+            _check_format(path, record)
+            found[step] = record["state"]
+    return found

@@ -1,0 +1,181 @@
+"""A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from brimful.config import build, read_yaml, write_yaml
+from brimful.console import warn
+from brimful.corpus.shards import MANIFEST
+from brimful.distributed import World
+from brimful.errors import BrimfulError, UsageError
+from brimful.storage import crc32, read_json, sweep, write_json
+
+CONFIG = "config.yaml"
+SUMMARY = "summary.json"
+START = "start"
+"""Where a run of pretrain keeps the model it starts from until it is done: resuming it, or exporting one of
+its checkpoints, needs no other folder."""
+INPUTS = "inputs.json"
+"""CRCs of the files that a run reads, until it is done: going on needs the same."""
+_MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+
+
+class RunConfig(Protocol):
+    """What the configurations of verbs that train have in common."""
+
+    @property
+    def out(self) -> str | None: ...
+    @property
+    def resume(self) -> str | None: ...
+    @property
+    def dry_run(self) -> bool: ...
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[C, Path, bool]:
+    """The configuration to run, its directory, and whether it is an interrupted run that goes on.
+
+    Args:
+        config: of a new run, or one that holds nothing but `resume`.
+        verb: what a person would go on with.
+        needs: the options that a new run must have; "out" is one of them.
+
+    Raises:
+        UsageError: one of them is missing, or stands beside `resume`.
+        BrimfulError: there is something in the way of a new run; or there is no run to go on with.
+    """
+    if config.resume is None:
+        if not all(getattr(config, name) for name in needs):
+            options = [f"--{name}" for name in needs]
+            raise UsageError(f"{verb} needs {', '.join(options[:-1])} and {options[-1]}, or --resume RUN")
+        assert config.out is not None
+        out = Path(config.out)
+        if ranks.is_main:
+            check_new_run(out, f"go on with `brimful {verb} --resume {out}`, or ")
+        return config, out, False
+    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
+        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+    directory = Path(config.resume)
+    if directory.is_dir() and ranks.is_main:
+        sweep(directory)
+    if not (directory / CONFIG).is_file():
+        raise BrimfulError(
+            f"{directory} is not a run directory: it has no {CONFIG};"
+            " --resume takes the --out of an earlier run"
+        )
+    if (directory / SUMMARY).exists():
+        raise BrimfulError(f"{directory} is complete; there is nothing to resume")
+    values = read_yaml(directory / CONFIG)
+    try:
+        saved = build(type(config), values)
+        for name in needs:
+            if not getattr(saved, name):
+                raise BrimfulError(f"key {name} is required")
+    except BrimfulError as error:
+        raise BrimfulError(
+            f"{directory / CONFIG} is none that {verb} wrote: {error}; --resume takes the --out of an"
+            " earlier run, with its files as they were"
+        ) from error
+    return saved, directory, True
+
+
+def check_new_run(directory: Path, hint: str = "") -> None:
+    """Refuse a directory that holds something already.
+
+    Raises:
+        BrimfulError: it is a file, holds a run (finished or not), or anything else.
+    """
+    if directory.is_dir():
+        sweep(directory)
+    if directory.exists() and not directory.is_dir():
+        raise BrimfulError(f"{directory} is a file; choose another --out")
+    if (directory / SUMMARY).exists():
+        raise BrimfulError(f"{directory} holds a finished run; choose another --out or remove it")
+    if (directory / MANIFEST).exists():
+        raise BrimfulError(f"{directory} holds a prepared corpus; choose another --out")
+    if (directory / CONFIG).exists():
+        raise BrimfulError(f"{directory} holds an unfinished run; {hint}choose another --out or remove it")
+    if directory.exists() and any(directory.iterdir()):
+        raise BrimfulError(f"{directory} is not empty; choose another --out")
+
+
+def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:
+    """Create the directory and save the resolved configuration, which is itself a valid --config.
+
+    Args:
+        inputs: what `check_inputs` found.
+    """
+    write_yaml(directory / CONFIG, config)
+    if inputs is not None:
+        write_json(directory / INPUTS, inputs)
+
+
+def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
+    """The CRC of each file that a run reads, by what the run calls it.
+
+    Raises:
+        BrimfulError: the run in this directory has begun with another.
+    """
+    found = {name: crc32(path) for name, path in files.items()}
+    if (directory / INPUTS).exists():
+        known = read_json(directory / INPUTS)
+        for name in sorted(found.keys() | known.keys()):
+            if found.get(name) != known.get(name):
+                where = f" ({files[name]})" if name in files else ""
+                raise BrimfulError(
+                    f"{name}{where} is not what {directory} began with: put it back as it was, or start a new"
+                    " run"
+                )
+    return found
+
+
+def model_files(name: str, folder: Path) -> dict[str, Path]:
+    """The files of a model, as `check_inputs` takes them; `name` is what the run calls the model."""
+    return {f"{name}/{file}": folder / file for file in _MODEL_FILES if (folder / file).exists()}
+
+
+def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Write summary.json, which says that the run is complete."""
+    write_json(directory / SUMMARY, summary)
+    return summary
+
+
+def versions() -> dict[str, str]:
+    """What decides the bits of a run beside its configuration."""
+    packages = ("brimful", "torch", "numpy")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def warn_of_versions(before: Mapping[str, str]) -> None:
+    """Say which of `versions` are not what they were before."""
+    for name, now in versions().items():
+        if before.get(name) != now:
+            warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")
+
+
+def absolute(path: str) -> str:
+    """A path that a saved configuration can be read with from anywhere."""
+    return str(Path(path).absolute())
+
+
+def find_model(path: Path, kind: str) -> Path:
+    """The Hugging Face folder that `path` names: itself, or the one a run left in it.
+
+    Args:
+        kind: which folder of a run is wanted, "encoder" (pretraining) or "model" (a task model); the other
+            one is taken where there is only that.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    for candidate in (path, path / kind, path / "encoder", path / "model"):
+        if (candidate / "config.json").is_file():
+            return candidate
+    raise BrimfulError(
+        f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
+    )

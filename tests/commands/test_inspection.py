@@ -1,0 +1,398 @@
+"""`inspect` shows documents word by word, what was dropped or changed and why, and the batches of runs."""
+
+import json
+import re
+import shutil
+import unicodedata
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from brimful.cli import main
+from brimful.commands.inspect import inspect, show_findings
+from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_data import make_sources, make_stream
+from brimful.config import build, read_yaml, write_yaml
+from brimful.corpus.shards import Corpus
+from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.mixture import open_sources, parse_sources
+from brimful.data.reader import SequenceReader
+from brimful.data.rows import Cursor, RowStream
+from brimful.errors import BrimfulError
+
+ALL = 10**6
+"""Tokens to show: every one."""
+Updates = dict[int, list[PackedBatch]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("inspect")
+    lexicon = place / "lexicon.txt"
+    lexicon.write_text("无创dna\nCoca Cola\n", encoding="utf-8")
+    footer = "Copyright of this whole site by its owner."
+    texts = {
+        "a": "顺利的无创dna检测，我喝Coca Cola。",
+        "b": "checksum d41d8cd98f00b204e9800998ecf8427e of the file",
+        "c": "checksum d41d8cd98f00b204e9800998ecf8427e of the  file",
+        "d": "x",
+        "e": f"One story of a page.\n{footer}",
+        "f": f"Another story of a page.\n{footer}",
+    }
+    (place / "in").mkdir()
+    for name, text in texts.items():
+        (place / "in" / f"{name}.txt").write_text(text, encoding="utf-8")
+    prepare(
+        paths=[str(place / "in")],
+        out=str(place / "out"),
+        tokenizer="train:120",
+        validation_share=0.0,
+        dedup={"lines": 1},
+        lexicon=str(lexicon),
+    )
+    return place / "out"
+
+
+def test_documents_word_by_word(folder: Path) -> None:
+    found = inspect(directory=str(folder), documents=10)
+    by_file = {Path(document["source"].split(",")[0]).name: document for document in found["documents"]}
+    assert set(by_file) == {"a.txt", "b.txt", "e.txt", "f.txt"}
+    words = by_file["a.txt"]["words"]
+    assert "无创dna" in ["".join(word.split()) for word in words]
+    assert "coca cola" in words
+    assert "".join("".join(words).split()) == "顺利的无创dna检测,我喝cocacola。".replace(",", "，")
+    short = inspect(directory=str(folder), documents=1, tokens=3)["documents"]
+    assert len(short) == 1
+    assert short[0]["cut"]
+
+
+def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = inspect(directory=str(folder))
+    examples = found["examples"]
+    garbage = examples["garbage tokens"][0]
+    assert "d41d8cd98f00b204e9800998ecf8427e" in garbage["before"]
+    assert "d41d8" not in garbage["after"]
+    assert examples["dropped: too short"][0]["before"] == "x"
+    assert examples["dropped: duplicate"][0]["source"].endswith("c.txt, record 0")
+    assert examples["recurring lines dropped"][0]["before"].startswith("Copyright of this whole site")
+    assert found["counts"]["dropped: duplicate"] == 1
+    show_findings(found)
+    assert "dropped: duplicate: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("shards/*.src", b"\xff", "a source that is none of its inputs"),
+        ("shards/*.word.bits", b"\x00", "does not begin with a word"),
+        ("tokenizer.json", b"\x00", "tokenizer.json is not a tokenizer.json"),
+    ],
+)
+def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes, message: str) -> None:
+    shutil.copytree(folder, tmp_path / "out")
+    for path in (tmp_path / "out").glob(name):
+        path.write_bytes(damage * path.stat().st_size)
+    with pytest.raises(BrimfulError, match=message):
+        inspect(directory=str(tmp_path / "out"))
+
+
+def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"no finished corpus .* and no run"):
+        inspect(directory=str(tmp_path))
+    with pytest.raises(BrimfulError, match="is not a folder"):
+        inspect(directory=str(tmp_path / "nowhere"))
+    with pytest.raises(BrimfulError, match=r"no finished corpus .* make a corpus with"):
+        inspect(directory=str(tmp_path / "nowhere"), batches=1)
+    (tmp_path / "config.yaml").write_text((folder / "config.yaml").read_text(encoding="utf-8"))
+    for values in ({}, {"batches": 1}):
+        with pytest.raises(BrimfulError, match=r"no finished corpus .* and no pretraining run"):
+            inspect(directory=str(tmp_path), **values)
+
+
+@pytest.fixture(scope="module")
+def pairs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Updates]:
+    """A run of four updates with checkpoints after the second and the last, and the batches that it took."""
+    out = tmp_path_factory.mktemp("run") / "run"
+    taken: Updates = {}
+    take = RowStream.take
+
+    def recorded(self: RowStream, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
+        batches, following = take(self, cursor)
+        taken[cursor["update"] + 1] = batches
+        return batches, following
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowStream, "take", recorded)
+        pretrain(
+            data=str(corpus_dir),
+            out=str(out),
+            model="tiny",
+            architecture="bert",
+            seed=3,
+            rows_per_micro_batch=2,
+            validation_tokens=1,
+            sequences={"kind": "nsp"},
+            packing={"max_length": 48, "capacity": 192},
+            masking={"rate": 0.1, "final_rate": 0.4},
+            trainer={"steps": 4, "checkpoint_every": 2},
+        )
+    return out, taken
+
+
+def updates_of(run: Path, plans: Path, number: int) -> Updates:
+    """The first updates of a run that was not trained."""
+    config = build(PretrainConfig, read_yaml(run / "config.yaml"))
+    corpora = open_sources(parse_sources(config.data or ()), verify=False)
+    tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
+    sources = make_sources(config, corpora, plans, ahead=False)
+    stream = make_stream(config, sources, SequenceReader(tokenizer, config.masking))
+    cursor, updates = stream.start(), {}
+    for update in range(1, number + 1):
+        updates[update], cursor = stream.take(cursor)
+    return updates
+
+
+def check_rows(rows: list[dict[str, Any]], updates: Updates, mask: int | None) -> None:
+    """What is shown of these updates is what the model sees of them, neither more nor less."""
+    by_update = groupby(rows, lambda row: row["update"])
+    shown = {
+        update: [list(g) for _, g in groupby(some, lambda r: r["micro_batch"])] for update, some in by_update
+    }
+    assert shown.keys() == updates.keys()
+    for update, micro_batches in shown.items():
+        assert len(micro_batches) == len(updates[update]) == micro_batches[0][0]["micro_batches"]
+        for group, batch in zip(micro_batches, updates[update], strict=True):
+            assert batch.mlm_positions is not None
+            assert batch.mlm_labels is not None
+            sequences = [sequence for row in group for sequence in row["sequences"]]
+            runs = [run for sequence in sequences for word in sequence["words"] for run in word]
+            assert tuple(s["tokens"] for s in sequences) == batch.lengths[: batch.real_sequences]
+            sees = [token for run in runs for token in run.get("sees_ids", run["ids"])]
+            assert sees == batch.tokens[: batch.real_tokens].tolist()
+            truth = [(token, run["kind"]) for run in runs for token in run["ids"]]
+            used = batch.mlm_labels != IGNORED
+            predicted = [i for i, (_, kind) in enumerate(truth) if kind in ("masked", "random", "kept")]
+            assert predicted == batch.mlm_positions[used].tolist()
+            assert [truth[i][0] for i in predicted] == batch.mlm_labels[used].tolist()
+            for (token, kind), seen in zip(truth, sees, strict=True):
+                assert (kind == "masked") == (seen == mask)
+                assert (kind != "masked" and kind != "random") == (seen == token)
+            assert sum(row["predictions"] for row in group) == int(used.sum())
+            assert sum(row["tokens"] for row in group) == batch.real_tokens
+            assert sum(row["slots"] for row in group) == batch.tokens.numel()
+            assert all(row["filler"] == row["slots"] - row["tokens"] >= 0 for row in group)
+            if "pair" in batch.targets:
+                labels = batch.targets["pair"][: batch.real_sequences].tolist()
+                assert [s["pair"] for s in sequences] == [None if n == IGNORED else n for n in labels]
+            else:
+                assert {s["pair"] for s in sequences} == {None}
+
+
+def bare(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+def check_places(rows: list[dict[str, Any]], corpus: Corpus, texts: list[str]) -> None:
+    """Each segment's tokens are those of its place in the shards, and its text is in the record named."""
+    shards = {shard.name: shard for shard in corpus.shards}
+    checked = 0
+    for sequence in (sequence for row in rows for sequence in row["sequences"]):
+        segments: list[list[dict[str, Any]]] = []
+        for run in (run for word in sequence["words"] for run in word):
+            if run["kind"] == "special":
+                segments.append([])
+            else:
+                segments[-1].append(run)
+        assert sequence["words"][0][0]["text"] == "[CLS]"
+        assert sequence["words"][-1][0]["text"] == "[SEP]"
+        assert not segments.pop()
+        assert len(segments) == len(sequence["places"]) == (1 if sequence["pair"] is None else 2)
+        for runs, place in zip(segments, sequence["places"], strict=True):
+            shard = shards[place["shard"]]
+            begin = int(shard.offsets[place["document"]])
+            ids = [token for run in runs for token in run["ids"]]
+            assert ids == shard.tokens[begin + place["begin"] : begin + place["end"]].tolist()
+            text = bare("".join(run["text"] for run in runs))
+            if "[unk]" not in text:
+                assert text in bare(texts[place["record"]])
+                checked += 1
+    assert checked > 10
+
+
+def test_the_batches_of_a_run(
+    pairs: tuple[Path, Updates], corpus_dir: Path, raw_texts: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, taken = pairs
+    before = sorted(run.rglob("*"))
+    corpus = Corpus.open(corpus_dir)
+    mask = Tokenizer.from_file(str(corpus.tokenizer_path)).token_to_id("[MASK]")
+    rows = inspect(directory=str(run), batches=8, tokens=ALL)["rows"]
+    check_rows(rows, taken, mask)
+    check_places(rows, corpus, raw_texts.read_text(encoding="utf-8").splitlines())
+    assert {sequence["pair"] for row in rows for sequence in row["sequences"]} >= {0, 1}
+    kinds = {part["kind"] for r in rows for s in r["sequences"] for word in s["words"] for part in word}
+    assert kinds == {"plain", "special", "masked", "random", "kept"}
+    # No update beyond the run's last one.
+    assert inspect(directory=str(run), batches=100, tokens=ALL)["rows"] == rows
+    for update, begin in ((1, None), (2, "the start"), (3, None), (4, "update 3")):
+        capfd.readouterr()
+        found = inspect(directory=str(run), update=update, tokens=ALL)["rows"]
+        assert found == [row for row in rows if row["update"] == update]
+        err = capfd.readouterr().err
+        assert f"from {begin} to update {update}: " in err if begin else not err
+    some = inspect(directory=str(run), update=2, batches=3, tokens=ALL)["rows"]
+    assert [(r["update"], r["micro_batch"], r["row"]) for r in some] == [
+        *((2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)),
+        *((3, 1, 1), (3, 1, 2)),
+    ]
+    assert sorted(run.rglob("*")) == before
+
+
+def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None:
+    run, _ = pairs
+    with pytest.raises(BrimfulError, match="no update 5: the run has 4"):
+        inspect(directory=str(run), update=5)
+    for name in ("batches", "update"):
+        with pytest.raises(BrimfulError, match=f"{name} is 0"):
+            inspect(directory=str(run), **{name: 0})
+    # The same checkpoints beside another seed: as if the data had changed.
+    config = read_yaml(run / "config.yaml")
+    (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
+    write_yaml(tmp_path / "config.yaml", build(PretrainConfig, config | {"seed": 4}))
+    with pytest.raises(BrimfulError, match="made from other data"):
+        inspect(directory=str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def shards(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several shards, tokens of bytes."""
+    out = tmp_path_factory.mktemp("shards") / "data"
+    prepare(
+        paths=[str(raw_texts)],
+        out=str(out),
+        tokenizer="train:600",
+        model="bpe",
+        shard_tokens=5000,
+        workers=1,
+        read={"split": "line"},
+    )
+    return out
+
+
+def test_a_mixture_in_updates_of_sequences(shards: Path, raw_texts: Path, tmp_path: Path) -> None:
+    values = {
+        "data": [
+            {"path": str(shards), "name": name, "weight": n} for name, n in (("one", 3.0), ("two", 1.0))
+        ],
+        "sequences_per_update": 23,
+        "rows_per_micro_batch": 2,
+        "packing": {"max_length": 48, "capacity": 192},
+        "masking": {"unit": "spans", "together": True},  # a prediction is whole characters
+    }
+    write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
+    expected = updates_of(tmp_path, tmp_path / "plans", 3)
+    corpus = Corpus.open(shards)
+    mask = Tokenizer.from_file(str(corpus.tokenizer_path)).token_to_id("[MASK]")
+    rows = inspect(directory=str(tmp_path), update=3, tokens=ALL)["rows"]
+    check_rows(rows, {3: expected[3]}, mask)
+    check_places(rows, corpus, raw_texts.read_text(encoding="utf-8").splitlines())
+    assert len({p["shard"] for row in rows for s in row["sequences"] for p in s["places"]}) > 1
+    sources = [sequence["source"] for row in rows for sequence in row["sequences"]]
+    assert len(sources) == 23
+    assert sources.count("one") > sources.count("two") > 0
+
+
+def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
+    """Masked token by token, predictions may be parts of a character; what is shown is still all there is."""
+    values = {"data": str(shards), "masking": {"unit": "tokens", "rate": 0.4}}
+    write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
+    rows = inspect(directory=str(tmp_path), tokens=ALL)["rows"]
+    tokenizer = Tokenizer.from_file(str(shards / "tokenizer.json"))
+    runs = [run for row in rows for s in row["sequences"] for word in s["words"] for run in word]
+    named = 0
+    for run in runs:
+        text = tokenizer.decode(run["ids"], skip_special_tokens=False).strip()
+        if "\ufffd" in text:
+            assert run["text"] == " ".join(str(tokenizer.id_to_token(i)) for i in run["ids"])
+            named += 1
+        assert run["text"] if text else run["text"] == "Ġ"  # a blank
+        assert "\ufffd" not in run["text"] + "".join(run.get("sees", []))
+    assert named > 10
+
+
+def test_the_batches_of_a_prepared_folder(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(corpus_dir.rglob("*"))
+    found = inspect(directory=str(corpus_dir), batches=2, tokens=60)
+    assert sorted(corpus_dir.rglob("*")) == before
+    assert [
+        (r["update"], r["micro_batch"], r["micro_batches"], r["row"], r["rows"]) for r in found["rows"]
+    ] == [
+        (1, 1, 4, 1, 1),
+        (1, 2, 4, 1, 1),
+    ]
+    assert {row["slots"] for row in found["rows"]} == {1024}
+    assert inspect(directory=str(corpus_dir), batches=2, tokens=60, seed=1) != found
+    assert main(["inspect", str(corpus_dir), "--batches", "2", "--tokens", "60", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    for row in found["rows"]:
+        shown = [run["ids"] for s in row["sequences"] for word in s["words"] for run in word]
+        assert sum(map(len, shown)) == 60
+
+
+def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that is shown needs colour: it can be read from the characters."""
+    found = inspect(directory=str(pairs[0]), tokens=100)
+    show_findings(found)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    joined = re.sub("\n│ ", "", out)  # a prediction may be broken at a blank or between Chinese characters
+    for row in found["rows"]:
+        place = f"update 1 · micro-batch {row['micro_batch']} of 2 · row {row['row']} of 2 · data"
+        assert place in out
+        full = f"{row['tokens']} of 192 slots full"
+        sizes = f"{len(row['sequences'])} sequences, {row['predictions']} predictions"
+        assert re.search(f"{full}.* {row['filler']} filler; {sizes}", out)
+        for sequence in row["sequences"]:
+            if not sequence["words"]:
+                continue
+            for place in sequence["places"]:
+                assert f"{place['path']}, record {place['record']}, tokens {place['begin']:,} to" in out
+            for run in (run for word in sequence["words"] for run in word):
+                truth = run["text"].replace(" ", "␣")
+                if run["kind"] == "masked":
+                    times = f"×{len(run['ids'])}" if len(run["ids"]) > 1 else ""
+                    assert f"‹{truth}→[MASK]{times}›" in joined
+                elif run["kind"] == "kept":
+                    assert f"‹{truth}→{truth}›" in joined
+        left = [sequence["tokens"] for sequence in row["sequences"] if not sequence["words"]]
+        assert not left or f"… and {len(left)} sequence{'s' * (len(left) > 1)} of {sum(left)} tokens" in out
+    pairs_shown = [s["pair"] for row in found["rows"] for s in row["sequences"] if s["words"]]
+    assert out.count("the second segment follows") == pairs_shown.count(0)
+    assert out.count("the second segment does not follow") == pairs_shown.count(1)
+
+
+def test_text_cannot_act_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    name = "evil\x1b[31m\u202e[bold].txt"
+    (tmp_path / "in" / name).write_text("[bold red]one[/] [link=x]two 股票 three four.", encoding="utf-8")
+    (tmp_path / "in" / "x.txt").write_text("x", encoding="utf-8")
+    prepare(
+        paths=[str(tmp_path / "in")], out=str(tmp_path / "out"), tokenizer="train:120", validation_share=0.0
+    )
+    rows = inspect(directory=str(tmp_path / "out"), batches=1)
+    word = rows["rows"][0]["sequences"][0]["words"][1]
+    word[:] = [{"text": "[red]a\x1b]0;b\x07\u2066c d\x9b", "ids": [5], "kind": "plain"}]
+    for findings in (rows, inspect(directory=str(tmp_path / "out"))):
+        capsys.readouterr()
+        show_findings(findings)
+        out = capsys.readouterr().out
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", out)
+        assert r"evil\x1b[31m\u202e[bold].txt" in out
+    show_findings(rows)
+    out = capsys.readouterr().out
+    assert r"[red]a\x1b]0;b\x07\u2066c␣d\x9b" in out

@@ -1,0 +1,64 @@
+"""`verify`: a flipped bit anywhere below a folder is found and named."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from brimful.commands.verify import verify
+from brimful.errors import BrimfulError
+
+
+def _same_json(one: bytes, other: bytes) -> bool:
+    """Blanks between values mean nothing."""
+    try:
+        return json.loads(one) == json.loads(other)
+    except ValueError:
+        return False
+
+
+def test_a_flipped_bit_is_found_and_named(
+    corpus_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = verify(directory=str(corpus_dir))
+    assert whole["records"] >= 5
+    assert whole["files"] > 10
+    out = tmp_path / "copy"
+    shutil.copytree(corpus_dir, out)
+    draw = random.Random(5)
+    checked = [
+        path
+        for folder in ("text", "dedup", "shards")
+        for path in sorted((out / folder).iterdir())
+        if path.stat().st_size
+    ]
+    for path in [*checked, *(out / name for name in ("tokenizer.json", "MANIFEST.json", "plan.json"))]:
+        content = path.read_bytes()
+        for place in {0, draw.randrange(len(content)), draw.randrange(len(content))}:
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << draw.randrange(8)
+            if path.suffix == ".json" and _same_json(damaged, content):
+                continue
+            path.write_bytes(damaged)
+            capfd.readouterr()
+            with pytest.raises(BrimfulError, match=r"\d of \d+ commit records below .* do not hold"):
+                verify(directory=str(out))
+            assert path.name in capfd.readouterr().err
+        path.write_bytes(content)
+    assert verify(directory=str(out)) == whole
+    for missing in ("train-00000.tok", "train-00000.json"):
+        content = (out / "shards" / missing).read_bytes()
+        (out / "shards" / missing).unlink()
+        with pytest.raises(BrimfulError, match="do not hold"):
+            verify(directory=str(out))
+        (out / "shards" / missing).write_bytes(content)
+
+
+def test_what_cannot_be_verified(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match="is not a folder"):
+        verify(directory=str(tmp_path / "absent"))
+    (tmp_path / "other.json").write_text('{"files": 3}')
+    with pytest.raises(BrimfulError, match="nothing to verify"):
+        verify(directory=str(tmp_path))

@@ -1,0 +1,242 @@
+"""The shard format: round trip, the specification's reader, damage."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brimful.corpus.shards import MANIFEST, Corpus, Shard, TokenBatch, write_manifest, write_shard
+from brimful.errors import BrimfulError
+
+SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
+
+
+def batch_of(documents: list[list[tuple[int, bool, bool]]]) -> TokenBatch:
+    flat = np.array([token for document in documents for token in document], np.int64).reshape(-1, 3)
+    return TokenBatch(
+        tokens=flat[:, 0],
+        word_starts=flat[:, 1].astype(bool),
+        sentence_starts=flat[:, 2].astype(bool),
+        lengths=np.array([len(document) for document in documents], np.int64),
+        sources=np.array([(number % 2, number * 3) for number in range(len(documents))]).reshape(-1, 2),
+    )
+
+
+def write(
+    directory: Path, batches: list[TokenBatch], *, name: str = "part-00000", size: int = 100, **facts
+) -> None:
+    (directory / "tokenizer.json").write_text("{}")
+    facts = {"tokenizer_hash": "t", "config_hash": "c", "inputs": ["a.txt", "b.txt"], **facts}
+    write_shard(directory / "shards", name, batches, vocabulary_size=size, **facts)
+    write_manifest(directory, sorted(path.stem for path in (directory / "shards").glob("*.json")))
+
+
+tokens = st.tuples(st.integers(0, 65_535), st.booleans(), st.booleans())
+documents = st.lists(st.lists(tokens, min_size=1, max_size=20), max_size=6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(documents, max_size=3), st.sampled_from([65_536, 65_537]), st.data())
+def test_round_trip(batches: list, size: int, data: st.DataObject) -> None:
+    flat = [document for batch in batches for document in batch]
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), [batch_of(batch) for batch in batches], size=size)
+        shard = Shard(Path(name) / "shards", "part-00000", verify=True)
+        assert shard.documents == len(flat)
+        assert shard.tokens.dtype == (np.uint16 if size == 65_536 else np.uint32)
+        assert shard.offsets.tolist() == np.cumsum([0, *map(len, flat)]).tolist()
+        expected = [token for document in flat for token in document]
+        assert shard.tokens.tolist() == [token for token, _, _ in expected]
+        begin = data.draw(st.integers(0, len(expected)))
+        end = data.draw(st.integers(begin, len(expected)))
+        assert shard.word_starts(begin, end).tolist() == [word for _, word, _ in expected[begin:end]]
+        assert shard.sentence_starts(begin, end).tolist() == [
+            sentence for _, _, sentence in expected[begin:end]
+        ]
+        histogram = shard.record["length_histogram"]
+        pairs = zip(
+            map(int, histogram["lengths"].split()), map(int, histogram["counts"].split()), strict=True
+        )
+        assert sorted(length for length, count in pairs for _ in range(count)) == sorted(map(len, flat))
+
+
+def test_the_specified_reader_reads_a_shard(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", SPECIFICATION.read_text(encoding="utf-8"), re.S)
+    assert code is not None
+    namespace: dict = {}
+    exec(code[1], namespace)
+    stored = [[(1, True, True), (2, False, False), (3, True, False)], [(7, True, True)]]
+    write(tmp_path, [batch_of(stored)])
+    read = list(namespace["read_shard"](tmp_path / "shards", "part-00000"))
+    found = [list(zip(*(array.tolist() for array in arrays), strict=True)) for *arrays, _ in read]
+    assert found == stored
+    assert [source for *_, source in read] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
+    shard = Shard(tmp_path / "shards", "part-00000")
+    assert [shard.origin(0), shard.origin(1)] == [("a.txt", 0, 0), ("b.txt", 0, 3)]
+
+
+def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
+    stored = batch_of([[(1, True, True)], [(2, True, True), (3, True, False)]])
+    write(tmp_path, [stored])
+    corpus = Corpus.open(str(tmp_path))
+    assert (corpus.documents, corpus.tokens, corpus.vocabulary_size, len(corpus.shards)) == (2, 3, 100, 1)
+    assert corpus.tokenizer_path == tmp_path / "tokenizer.json"
+    before = corpus.fingerprint
+    assert Corpus.open(tmp_path).fingerprint == before
+    write(tmp_path, [stored], name="part-00001")
+    assert Corpus.open(tmp_path).fingerprint != before
+    write(tmp_path, [], name="part-00002")
+    assert Corpus.open(tmp_path).documents == 4
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"is not a folder; make one with: brimful prepare"):
+        Corpus.open(tmp_path / "absent")
+    with pytest.raises(BrimfulError, match=r"holds no finished corpus \(no MANIFEST.json\)"):
+        Corpus.open(tmp_path)
+    write(tmp_path, [])
+    with pytest.raises(BrimfulError, match="hold no document"):
+        Corpus.open(tmp_path)
+    write(tmp_path, [batch_of([[(1, True, True)]])], name="part-00001", tokenizer_hash="other")
+    with pytest.raises(BrimfulError, match="different tokenizers"):
+        Corpus.open(tmp_path)
+
+
+def test_a_shard_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    manifest = (tmp_path / MANIFEST).read_bytes()
+    write(tmp_path, [batch_of([[(2, True, True)]])], name="part-00001", split="validation")
+    (tmp_path / MANIFEST).write_bytes(manifest)
+    corpus = Corpus.open(tmp_path)
+    assert [shard.name for shard in corpus.shards] == ["part-00000"]
+    assert json.loads(manifest)["totals"]["tokens"] == corpus.tokens == 1
+
+
+def test_the_split_is_read_back(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    write(tmp_path, [batch_of([[(2, True, True)]])], name="part-00001", split="validation", begins=[7, 9])
+    corpus = Corpus.open(tmp_path)
+    assert [shard.split for shard in corpus.shards] == ["train", "validation"]
+    assert corpus.shards[1].origin(0) == ("a.txt", 7, 0)
+
+
+def test_parts(corpus_dir: Path) -> None:
+    corpus = Corpus.open(corpus_dir)
+    train, validation = corpus.part("train"), corpus.part("validation")
+    assert train is not None
+    assert validation is not None
+    for part, split in ((train, "train"), (validation, "validation")):
+        assert [shard.name for shard in part.shards] == [s.name for s in corpus.shards if s.split == split]
+        assert part.documents == sum(shard.documents for shard in part.shards)
+        assert part.tokens == sum(len(shard.tokens) for shard in part.shards)
+        assert (part.vocabulary_size, part.tokenizer_hash) == (corpus.vocabulary_size, corpus.tokenizer_hash)
+        assert part.tokenizer_path == corpus.tokenizer_path
+    assert train.documents + validation.documents == corpus.documents
+    assert len({corpus.fingerprint, train.fingerprint, validation.fingerprint}) == 3
+    assert 0 < validation.documents < 0.2 * corpus.documents
+
+
+def test_a_part_without_documents(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    write(tmp_path, [], name="part-00001", split="validation")
+    corpus = Corpus.open(tmp_path)
+    assert corpus.part("validation") is None
+    assert corpus.part("test") is None
+    part = corpus.part("train")
+    assert part is not None
+    assert part.documents == part.tokens == 1
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", [batch_of([[(1, True, True)] * 50])])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "b" / "shards" / "part-00000.tok"
+    data = bytearray(file.read_bytes())
+    data[7] ^= 1
+    file.write_bytes(data)
+    Corpus.open(tmp_path / "b")
+    with pytest.raises(BrimfulError, match="damaged"):
+        Corpus.open(tmp_path / "b", verify=True)
+    file.write_bytes(data[:-1])
+    with pytest.raises(BrimfulError, match="cut short"):
+        Corpus.open(tmp_path / "b")
+    record = tmp_path / "a" / "shards" / "part-00000.json"
+    facts = {**json.loads(record.read_text()), "format_version": 3}
+    record.write_text(json.dumps(facts))
+    with pytest.raises(BrimfulError, match=r"part-00000\.json is damaged"):
+        Corpus.open(tmp_path / "a")
+    del facts["crc32"]
+    crc32 = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+    record.write_text(json.dumps({**facts, "crc32": crc32}))
+    with pytest.raises(BrimfulError, match="has format 3, this Brimful reads 2"):
+        Corpus.open(tmp_path / "a")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BrimfulError, match="No space left on device"):
+        write(tmp_path, [batch_of([[(1, True, True)]])])
+    assert list((tmp_path / "shards").iterdir()) == []
+
+
+def overwrite(file: Path, index: int, value: int) -> None:
+    """Change one offset, and leave the file as long as it was."""
+    offsets = np.fromfile(file, "<u8")
+    offsets[index] = value
+    offsets.tofile(file)
+
+
+@pytest.mark.parametrize("value", [0, 4, 11, 1 << 40, (1 << 64) - 1])
+def test_damaged_offsets_lead_nowhere(tmp_path: Path, value: int) -> None:
+    """Nothing is read at such a place, though nobody has checked the bytes."""
+    write(tmp_path, [batch_of([[(1, True, True)] * n for n in (4, 3, 3)])])
+    overwrite(tmp_path / "shards" / "part-00000.idx", 2, value)
+    (shard,) = Corpus.open(tmp_path).shards
+    assert [place.tolist() for place in shard.ends(np.array([0]))] == [[0], [4]]
+    with pytest.raises(BrimfulError, match=r"part-00000 is damaged: .*run prepare again"):
+        shard.ends(np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize(("index", "value"), [(0, 1), (2, 9)])
+def test_offsets_that_miss_tokens(tmp_path: Path, index: int, value: int) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)] * n for n in (4, 4)])])
+    overwrite(tmp_path / "shards" / "part-00000.idx", index, value)
+    with pytest.raises(BrimfulError, match="part-00000 is damaged: its files do not belong together"):
+        Corpus.open(tmp_path)
+
+
+def open_with_limit(directory: Path, hard: int) -> subprocess.CompletedProcess[str]:
+    """Open a corpus in a process that may open 64 files, or `hard` if it asks."""
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))
+from brimful.corpus.shards import Corpus
+from brimful.errors import BrimfulError
+try:
+    print(Corpus.open({str(directory)!r}).tokens)
+except BrimfulError as error:
+    print(error)
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_many_shards_may_be_open(tmp_path: Path) -> None:
+    for number in range(20):
+        write(tmp_path, [batch_of([[(1, True, True)]])], name=f"part-{number:05}")
+    assert open_with_limit(tmp_path, 4096).stdout == "20\n"
+    message = open_with_limit(tmp_path, 128).stdout
+    assert "has 20 shards" in message
+    assert "this system allows 128: raise the limit" in message

@@ -1,0 +1,325 @@
+"""Word spans, word bits under three kinds of tokenizer, and sentences."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from brimful.corpus.tokenize.encode import TextEncoder
+from brimful.corpus.tokenize.training import train
+from brimful.corpus.words.han import HanSegmenter
+from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
+from brimful.corpus.words.sentences import sentence_spans
+from brimful.errors import BrimfulError
+from brimful.text.code_points import HAN, character_classes, code_points
+
+TEXTS = [
+    "顺利的无创dna检测crying了",
+    "中华人民共和国的江南style，iPhone15手机。",
+    "drink Coca Cola now, said the  AI in MAIN street!",
+    "腾讯控股(00700)今天上涨 3.14% http://www.example.com/a_b",
+    "naïve café 한국어 문장 らーめん คำภาษาไทย 😀👨‍👩‍👧",
+]
+LEXICON = ["无创dna", "Coca Cola", "腾讯控股(00700)", "AI"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def wordpiece() -> Tokenizer:
+    return train(TEXTS * 3, 400)
+
+
+def byte_bpe() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=350, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    return tokenizer
+
+
+TOKENIZERS = {"wordpiece": wordpiece(), "byte-level BPE": byte_bpe(), "Unigram": unigram()}
+
+
+SEGMENTER = HanSegmenter(character_classes() == HAN)
+
+
+def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto") -> list[str]:
+    spans = Segmenter(language, lexicon).spans(text)  # type: ignore[arg-type]
+    return [text[begin:end] for begin, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("顺利的无创dna检测crying了", ["顺利", "的", "无创dna", "检测", "crying", "了"]),
+        ("中华人民共和国", ["中华人民共和国"]),
+        ("江南style iPhone15手机", ["江南", "style", "iPhone15", "手机"]),
+        ("drink Coca Cola, please", ["drink", "Coca Cola", ",", "please"]),
+        ("腾讯控股(00700)涨了", ["腾讯控股(00700)", "涨", "了"]),
+        ("AI in MAIN, AIs", ["AI", "in", "MAIN", ",", "AIs"]),  # no lexicon word inside another word
+        ("cafe\u0301s 👨‍👩‍👧 ❤️", ["cafe\u0301s", "👨‍👩‍👧", "❤️"]),
+        ("a...b", ["a", ".", ".", ".", "b"]),
+        ("使用语言模型的probability。", ["使用", "语言", "模型", "的", "probability", "。"]),
+        ("http://a.b/c_d", ["http", ":", "/", "/", "a", ".", "b", "/", "c", "_", "d"]),
+        ("我爱C++和.NET", ["我", "爱", "C", "+", "+", "和", ".", "NET"]),
+        ("らーめんを食べる カタカナ", ["らーめんを", "食", "べる", "カタカナ"]),
+        ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        (" \n\t ", []),
+        ("", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert words_of(text, LEXICON) == expected
+
+
+def test_language_en_leaves_han_runs_whole() -> None:
+    assert words_of("我们使用语言模型now", language="en") == ["我们使用语言模型", "now"]
+    assert words_of("我们使用语言模型now", language="zh")[0] == "我们"
+
+
+def test_large_lexicon_and_characters_beyond_the_basic_plane() -> None:
+    lexicon = [f"药品{number}号" for number in range(50_000)]
+    assert words_of("😀𠀀药品49999号😀", lexicon) == ["😀", "𠀀", "药品49999号", "😀"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lexicon", "expected"),
+    [
+        # A longer or an earlier entry that would cut a word hides no other.
+        ("iPhone 15 Provider", ["iPhone 15", "iPhone 15 Pro"], ["iPhone 15", "Provider"]),
+        ("MAI chip maker", ["AI chip", "chip maker"], ["MAI", "chip maker"]),
+        ("a b c d", ["b c", "a b", "c d", "a b c"], ["a b c", "d"]),
+        ("Yahoo! Inc", ["yahoo! inc", "Ｙahoo! Inc"], ["Yahoo", "!", "Inc"]),  # case and width matter
+        ("国\u0301家", ["国"], ["国\u0301", "家"]),
+        ("的", ["的", "的确"], ["的"]),
+        ("a\0b", ["\0b"], ["a", "\0b"]),
+        ("ab", [""], ["ab"]),
+    ],
+)
+def test_lexicon_words_are_the_longest_that_cut_no_word(
+    text: str, lexicon: list[str], expected: list[str]
+) -> None:
+    assert words_of(text, lexicon) == expected
+
+
+NEAR_LEXICON = "ab .中国\u0301😀\0"
+
+
+def lay_plainly(text: str, lexicon: list[str]) -> list[list[int]]:
+    """The spans that a lexicon gives, by trying every entry at every place."""
+    spans = Segmenter().spans(text).tolist()
+    uncut = {place for begin, end in spans for place in range(begin + 1, end) if text[place] not in "中国"}
+    starts = {begin for begin, _ in spans}
+    inside = {place for begin, end in spans for place in range(begin, end)}
+    begin = 0
+    while begin < len(text):
+        ends = [begin + len(entry) for entry in lexicon if entry and text.startswith(entry, begin)]
+        end = max((end for end in ends if not {begin, end} & uncut), default=begin)
+        if end > begin:
+            starts = (starts - set(range(begin, end))) | {begin}
+            inside |= set(range(begin, end))
+            starts |= {end} & inside
+        begin = max(end, begin + 1)
+    laid = []
+    for begin in sorted(starts):
+        end = begin + 1
+        while end in inside - starts:
+            end += 1
+        laid.append([begin, end])
+    return laid
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.text(NEAR_LEXICON, max_size=16), max_size=12),
+    st.lists(st.text(NEAR_LEXICON, max_size=24), max_size=4),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=6),
+)
+def test_lexicon_words_are_those_of_a_plain_search(
+    lexicon: list[str], parts: list[str], places: list[tuple[int, int]]
+) -> None:
+    text = "".join([*parts, *lexicon, *parts])
+    lexicon += [text[begin : begin + length] for begin, length in places]
+    assert Segmenter("auto", lexicon).spans(text).tolist() == lay_plainly(text, lexicon)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lexicon_with_collisions(seed: int) -> None:
+    """Thousands of entries over few letters, so that slots, filter bits and prefixes are shared."""
+    generator = np.random.default_rng(seed)
+
+    def some(count: int, longest: int) -> list[str]:
+        return [
+            "".join(generator.choice(list("ab 中国"), generator.integers(1, longest))) for _ in range(count)
+        ]
+
+    lexicon, text = some(3000, 30), "".join(some(20, 200))
+    assert Segmenter("auto", lexicon).spans(text).tolist() == lay_plainly(text, lexicon)
+
+
+AROUND_HAN = "中国人民我爱北京天安门的服务态度々〇腾讯无创豈𠀀一a1Z+#&._%- \n\r。,é\u0301\u200dア😀"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.text(alphabet=AROUND_HAN, max_size=50), min_size=1, max_size=5))
+def test_remembered_runs_are_cut_as_rjieba_cuts_the_whole_text(texts: list[str]) -> None:
+    rjieba = pytest.importorskip("rjieba")
+    is_han = character_classes() == HAN
+    for text in [*texts, *texts, "".join(texts) * 8]:
+        cuts = np.cumsum([0, *map(len, rjieba.cut(text))])[:-1].tolist()
+        begins = SEGMENTER.word_begins(code_points(text)).tolist()
+        assert [b for b in begins if is_han[ord(text[b])]] == [c for c in cuts if is_han[ord(text[c])]]
+
+
+def test_jieba_serves_where_rjieba_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jieba")
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    assert segmenter_name().startswith("jieba ")
+    assert words_of("顺利的无创dna检测 江南style", LEXICON) == [
+        "顺利",
+        "的",
+        "无创dna",
+        "检测",
+        "江南",
+        "style",
+    ]
+
+
+def test_no_segmenter_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    assert words_of("plain English") == ["plain", "English"]
+    assert words_of("中国 now", language="en") == ["中国", "now"]
+    with pytest.raises(BrimfulError, match="neither rjieba nor jieba"):
+        words_of("中国 now")
+
+
+@given(st.text(alphabet="ab1 \n中国人民。,é\u0301😀\u200dあーア()Co", max_size=60))
+def test_spans_cover_everything_but_blanks_once(text: str) -> None:
+    spans = Segmenter("auto", ["中国 人", "Co b"]).spans(text)
+    assert (spans[:, 0] < spans[:, 1]).all()
+    assert (spans[1:, 0] >= spans[:-1, 1]).all()
+    covered = np.zeros(len(text), bool)
+    for begin, end in spans:
+        covered[begin:end] = True
+    assert all(covered[place] or character.isspace() for place, character in enumerate(text))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_bits_give_back_words(kind: str, text: str) -> None:
+    """Cutting the text where a token starts a word gives unions of words, and no word is cut."""
+    batch = TextEncoder(TOKENIZERS[kind], Segmenter("auto", LEXICON))([text]).batch
+    encoding = TOKENIZERS[kind].encode(text, add_special_tokens=False)
+    assert batch.tokens.tolist() == encoding.ids
+    spans = Segmenter("auto", LEXICON).spans(text)
+    for (begin, _), starts in zip(encoding.offsets, batch.word_starts, strict=True):
+        inside = [first for first, last in spans if first < begin < last]
+        # A token that begins inside a word starts one only if the word before it had no token of its own.
+        if starts and inside:
+            assert not any(inside[0] <= other < begin for other, _ in encoding.offsets)
+
+
+def test_bits_of_the_classic_cases() -> None:
+    tokenizer = TOKENIZERS["wordpiece"]
+    encoder = TextEncoder(tokenizer, Segmenter("auto", LEXICON))
+    for text, words in [
+        ("顺利的无创dna检测", 4),
+        ("中华人民共和国", 1),
+        ("Coca Cola", 1),
+        ("腾讯控股(00700)", 1),
+    ]:
+        batch = encoder([text]).batch
+        assert batch.word_starts.sum() == words, text
+        assert len(batch.tokens) > words
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(alphabet="ab1 .\n中国人民。é😀あ(", max_size=30), min_size=1, max_size=4))
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_bits_follow_the_rule(kind: str, texts: list[str]) -> None:
+    """A token belongs to the word that holds its first character; blanks to the word after them."""
+    segmenter = Segmenter()
+    batch = TextEncoder(TOKENIZERS[kind], segmenter)(texts).batch
+    expected: list[bool] = []
+    for text in texts:
+        owner_before = None
+        for begin, _ in TOKENIZERS[kind].encode(text, add_special_tokens=False).offsets:
+            owner = sum(1 for _, end in segmenter.spans(text) if end <= begin)
+            expected.append(owner != owner_before)
+            owner_before = owner
+    assert batch.word_starts.tolist() == expected
+    assert not (batch.sentence_starts & ~batch.word_starts).any()
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    assert batch.sentence_starts[starts[batch.lengths > 0]].all()
+
+
+def test_word_starts_of_nothing() -> None:
+    assert word_starts(np.empty(0, np.int64), np.empty((0, 2), np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "今天天气好。“我很好！”他说……然后走了；再见",
+            ["今天天气好。", "“我很好！”", "他说……", "然后走了；", "再见"],
+        ),
+        ("Dr. Smith paid $3.14. He left!", ["Dr. Smith paid $3.14.", "He left!"]),
+        ("See www.a.com/x.html?q=1 now. Yes.", ["See www.a.com/x.html?q=1 now.", "Yes."]),
+        ("The U.S. economy grew, e.g. by 2%. Good?", ["The U.S. economy grew, e.g. by 2%.", "Good?"]),
+        ('He said "Stop!" Then left.', ['He said "Stop!"', "Then left."]),
+        ("太好了!我喜欢.真的", ["太好了!", "我喜欢.", "真的"]),
+        ("1. First item\n2. Second", ["1. First item", "2. Second"]),
+        ("使用语言模型来预测下一个词的probability。OK", ["使用语言模型来预测下一个词的probability。", "OK"]),
+        ("no end", ["no end"]),
+        ("他说：“你好。”然后走了。", ["他说：“你好。”", "然后走了。"]),
+        ("He said “Stop.” Then he left.", ["He said “Stop.”", "Then he left."]),
+        (
+            "Look at https://example.com/a.b?c=d! Or mail a.b@c.org. Yes.",
+            ["Look at https://example.com/a.b?c=d!", "Or mail a.b@c.org.", "Yes."],
+        ),
+        (
+            "The U.S. Army won, e.g. this. J. R. Smith of Coca Ltd. came",
+            ["The U.S. Army won, e.g. this.", "J. R. Smith of Coca Ltd. came"],
+        ),
+        ("Wait... what? Well... Fine. 见……然后", ["Wait... what?", "Well...", "Fine.", "见……", "然后"]),
+        ("(a) One. 12. Two 1234. Three", ["(a) One.", "12. Two 1234.", "Three"]),
+        ("Really?! Yes! no. It costs 3.50. Good", ["Really?!", "Yes! no.", "It costs 3.50.", "Good"]),
+        ("He said no. But No. 5 is here", ["He said no.", "But No. 5 is here"]),
+        ("Is it v1.2? See Fig. 3.", ["Is it v1.2?", "See Fig. 3."]),
+        ("第3.我 好.我", ["第3.我 好.", "我"]),
+        (" \n ", []),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert [text[begin:end] for begin, end in sentence_spans(text)] == expected
+
+
+def test_lexicon_file(tmp_path) -> None:
+    file = tmp_path / "lexicon.txt"
+    file.write_bytes("\ufeff 无创dna \r\n\nCoca Cola\n无创dna\n".encode())
+    assert read_lexicon(file) == ["无创dna", "Coca Cola"]
+    file.write_text("\n")
+    with pytest.raises(BrimfulError, match="is empty"):
+        read_lexicon(file)
+    with pytest.raises(BrimfulError, match="cannot read the lexicon"):
+        read_lexicon(tmp_path / "absent")

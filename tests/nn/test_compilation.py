@@ -1,0 +1,369 @@
+"""A compiled step: one graph for a whole run, and the losses and gradients of the eager one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from brimful.commands.pretrain import MaskedLM
+from brimful.corpus.shards import Corpus
+from brimful.data.batch import PackedBatch, pack
+from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.examples import Examples, ExampleStream
+from brimful.data.masking import MaskingConfig
+from brimful.data.reader import SequenceReader
+from brimful.data.rows import Phase, RowStream
+from brimful.data.sequences import SequencesConfig
+from brimful.data.sources import Source
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.nn import linear_cross_entropy
+from brimful.nn.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerDistillation
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import autocast
+from brimful.tasks.classification import Classification
+from brimful.train.compilation import lacks, loss_function, resolve_compile
+from brimful.train.config import TrainerConfig
+from brimful.train.gradients import Gradients
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+
+ARCHITECTURES = ["modern", "bert", "prenorm"]
+CPU = torch.device("cpu")
+MAX_LENGTH = 48
+
+# What torch's own modules do when Inductor imports them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+
+needs_compiler = pytest.mark.skipif(lacks(CPU) is not None, reason=f"needs {lacks(CPU)}")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(seed: int) -> Iterator[None]:
+    torch.manual_seed(seed)
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
+    """Counts graphs. What Dynamo and AOTAutograd trace, eager kernels run: that takes seconds to compile."""
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    return counter
+
+
+def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Encoder:
+    """A small encoder with local and global layers."""
+    config = EncoderConfig(
+        architecture=architecture,
+        vocabulary_size=vocabulary,
+        hidden_size=32,
+        layers=3,
+        heads=heads,
+        intermediate_size=48,
+        max_length=MAX_LENGTH,
+        local_attention=16,
+        global_every=2,
+    )
+    return Encoder(config)
+
+
+def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:
+    """Two micro-batches of a row for each update; rows hold up to 5 sequences of 3 to 48 tokens."""
+    corpus = Corpus.open(corpus_dir).part("train")
+    packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, max_sequences=5)
+    blocks = Blocks(corpus, packing, SequencesConfig(), seed, directory)
+    reader = SequenceReader(Tokenizer.from_file(str(corpus.tokenizer_path)), MaskingConfig())
+    source = Source(0, "texts", 1.0, {MAX_LENGTH: blocks})
+    phase = Phase(100, packing, 2)
+    return RowStream(reader, [source], [phase], seed=seed, rows_per_micro_batch=1, fixed_shapes=True)
+
+
+def example_stream(seed: int, slots: int = 128) -> ExampleStream:
+    random = np.random.default_rng(seed)
+    tokens = [random.integers(0, 800, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(100)]
+    examples = Examples(
+        tokens=tokens,
+        segments=[random.integers(0, 2, len(ids)).astype(np.uint8) for ids in tokens],
+        targets={"label": random.integers(0, 3, len(tokens))},
+        max_length=MAX_LENGTH,
+        pad=0,
+    )
+    return ExampleStream(examples, sequences=8, tokens=slots, seed=seed, fixed_shapes=True)
+
+
+def one_epoch(stream: RowStream | ExampleStream) -> Iterator[PackedBatch]:
+    """Every micro-batch of an epoch, the update that reaches into the next included."""
+    cursor = stream.start()
+    while cursor.get("sources", {"texts": cursor})["texts"]["epoch"] == 0:
+        batches, cursor = stream.take(cursor)
+        yield from batches
+
+
+def losses_and_gradients(
+    loss: Callable[[PackedBatch], dict], encoder: Encoder, objective: Objective, batch: PackedBatch
+) -> list[torch.Tensor]:
+    """Mean loss, then the gradient of each parameter by it."""
+    modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
+    (term,) = objective.coefficients
+    weight = objective.weights(batch)[term]
+    mean = loss(batch)[term] / weight
+    return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
+
+
+def assert_close(ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float) -> None:
+    """The loss within `tolerance` relative, each gradient within that part of its norm (or of 1 % of the
+    largest one's)."""
+    assert float((ours[0] - theirs[0]).abs()) <= tolerance * float(theirs[0].abs())
+    largest = max(float(gradient.norm()) for gradient in theirs[1:])
+    for gradient, expected in zip(ours[1:], theirs[1:], strict=True):
+        bound = tolerance * max(float(expected.norm()), 0.01 * largest)
+        assert float((gradient - expected).norm()) <= bound
+
+
+def check(
+    objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
+) -> None:
+    """Compiled equals eager on every batch."""
+    compiled = loss_function(objective.loss, encoder, CPU, compiled=True)
+    eager = loss_function(objective.loss, encoder, CPU, compiled=False)
+    for batch in batches:
+        with autocast(precision, CPU):
+            results = [losses_and_gradients(f, encoder, objective, batch) for f in (compiled, eager)]
+        assert_close(*results, tolerance)
+
+
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "architecture", ["modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "prenorm"))]
+)
+def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch):
+    if not small:  # as with large vocabularies: the scores are never whole
+        monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
+    batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))
+    assert len(batches) > 40
+    for varies in ("real_sequences", "lengths"):  # and real_tokens in some corpora: rows are full in others
+        assert len({getattr(batch, varies) for batch in batches}) > 2, varies
+    encoder = encoder_of(architecture)
+    check(MaskedLM(MaskedLMHead(encoder), {}), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
+    batches = list(one_epoch(example_stream(seed)))
+    assert len({batch.real_sequences for batch in batches}) > 2
+    encoder = encoder_of(architecture)
+    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+def test_models_of_one_shape_share_a_graph(seed, counter):
+    """So trials of a fine-tuning, one for each learning rate and seed, are compiled once."""
+    batches = list(one_epoch(example_stream(seed)))[:2]
+    for _ in range(10):
+        encoder = encoder_of("bert")
+        check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    assert counter.frame_count == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+)
+def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corpus_dir, tmp_path, seed):
+    """float32 within 1e-5, the order of sums; bfloat16 within 2e-2: five roundings of 2^-8, of which compiled
+    code leaves out those between fused operations."""
+    batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))[:5]
+    encoder = encoder_of(architecture)
+    objective = MaskedLM(MaskedLMHead(encoder), {})
+    for precision, tolerance in (("fp32", 1e-5), ("bf16", 2e-2)):
+        check(objective, encoder, batches, precision, tolerance)
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_inductors_code_of_a_classifier(architecture, seed):
+    batches = list(one_epoch(example_stream(seed)))[:5]
+    encoder = encoder_of(architecture)
+    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_backward_computes_norms_and_activations_again_and_no_matrix_product(architecture, seed):
+    """As Inductor partitions the step. A matrix has two products in backward, for input and weights."""
+    found: dict[str, Counter] = {}
+
+    def count(name: str, graph: torch.fx.GraphModule, inputs: list) -> Callable:
+        targets = (
+            str(node.target).split(".")[1] for node in graph.graph.nodes if "aten." in str(node.target)
+        )
+        found[name] = Counter("mm" if target == "addmm" else target for target in targets)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(
+        fw_compiler=partial(count, "forward"),
+        bw_compiler=partial(count, "backward"),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    encoder = encoder_of(architecture)
+    (batch,) = some_rows(1, seed)
+    hidden = torch.compile(encoder, backend=backend, fullgraph=True, dynamic=False)
+    hidden(batch, encoder.prepare(batch)).sum().backward()
+    layers = encoder.config.layers
+    assert (found["forward"]["mm"], found["backward"]["mm"]) == (4 * layers, 2 * 4 * layers)
+    assert found["forward"]["gelu"] == found["backward"]["gelu"] == layers
+    assert found["backward"]["native_layer_norm"] >= layers
+
+
+# Attention backends of GPUs, as far as a CPU can tell
+
+
+def some_rows(count: int, seed: int) -> list[PackedBatch]:
+    random = np.random.default_rng(seed)
+
+    def some_row() -> PackedBatch:
+        lengths = random.integers(1, MAX_LENGTH + 1, random.integers(2, 6))
+        tokens = [random.integers(0, 800, length) for length in lengths]
+        row = pack(tokens, max_length=MAX_LENGTH, pad=0, slots=256, sequence_slots=12)
+        labels = torch.from_numpy(random.integers(0, 800, 16))
+        return replace(row, mlm_positions=torch.arange(16), mlm_labels=labels)
+
+    return [some_row() for _ in range(count)]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
+    """Forward only: FlexAttention has no backward pass on the CPU."""
+    encoder = encoder_of(architecture)
+    graph = torch.compile(encoder.forward, fullgraph=True, dynamic=False)
+    windows = {layer.window for layer in encoder.layers}
+    with torch.no_grad():
+        for batch in some_rows(5, seed):
+            ours = graph(batch, FlexLayout.prepare(batch, windows))
+            theirs = encoder(batch, SequenceLayout.prepare(batch))
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counter, monkeypatch):
+    """On the meta device, where operators have shapes and no values; 8 heads of 4 are padded."""
+    encoder = encoder_of(architecture, heads=heads).to("meta")
+    monkeypatch.setattr(encoder, "prepare", VarlenLayout.prepare)
+
+    def hidden_sum(encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
+        return {"sum": encoder(batch, layout).sum()}
+
+    loss = loss_function(hidden_sum, encoder, torch.device("meta"), compiled=True)
+    for batch in some_rows(3, seed):
+        sums = loss(batch.to("meta"))
+        gradients = torch.autograd.grad(sums["sum"], list(encoder.parameters()))
+        assert all(gradient.is_meta for gradient in gradients)
+    assert counter.frame_count == 1
+    traced = Counter(str(node.target) for node in counter.graphs[0].graph.nodes)
+    assert traced["torch_attn._varlen_attn"] == 3
+
+
+# The trainer
+
+
+def trainer_of(
+    directory: Path, seed: int, objective_of: Callable | None = None, slots: int = 128, **config
+) -> Trainer:
+    torch.manual_seed(seed)
+    encoder = encoder_of("bert")
+    objective = Classification(SequenceHead(encoder, 3), None)
+    return Trainer(
+        encoder,
+        objective_of(encoder) if objective_of else objective,
+        example_stream(seed, slots),
+        Runtime(World(0, 1, CPU), "fp32"),
+        directory,
+        config=TrainerConfig(steps=6, log_every=1, **config),
+        optimizer=OptimizerConfig(learning_rate=1e-3),
+        schedule=ScheduleConfig(),
+        seed=seed,
+    )
+
+
+def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
+    losses = {}
+    for compiles in (False, True):
+        trainer = trainer_of(tmp_path / str(compiles), seed, compile=compiles)
+        trainer.run("test")
+        losses[compiles] = [
+            line["loss.classification"] for line in read_metrics(trainer.journal.metrics.path)
+        ]
+        assert counter.frame_count == compiles
+    assert losses[True] == pytest.approx(losses[False], rel=1e-4)
+
+
+def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
+    """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
+    plain, keeping = (trainer_of(tmp_path / name, seed, slots=64) for name in ("plain", "keeping"))
+    keeping.learner.gradients = Gradients(list(keeping.learner.parameters.values()), keeping.world, keep=True)
+    kept = {name: p.grad for name, p in keeping.learner.parameters.items()}
+    cursor, counts = plain.cursor, []
+    for _ in range(plain.config.steps):
+        batches, cursor = plain.stream.take(cursor)
+        counts.append(len(batches))
+    assert max(counts) > 1
+    plain.run("test")
+    keeping.run("test")
+    for name, parameter in keeping.learner.parameters.items():
+        assert parameter.grad is kept[name]
+        torch.testing.assert_close(parameter, plain.learner.parameters[name], rtol=1e-5, atol=1e-6)
+
+
+def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):
+    cuda = torch.device("cuda")
+    assert not resolve_compile("auto", CPU)
+    monkeypatch.setattr("brimful.train.compilation.find_spec", lambda name: object())
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert resolve_compile("auto", cuda)
+    assert resolve_compile(True, CPU)
+    assert not resolve_compile(False, cuda)
+    assert not resolve_compile("auto", cuda, possible=False)
+    monkeypatch.setattr("brimful.train.compilation.find_spec", lambda name: None)
+    assert not resolve_compile("auto", cuda)
+    with pytest.raises(BrimfulError, match="needs Triton"):
+        resolve_compile(True, cuda)
+
+
+def test_compiling_without_a_compiler_says_what_is_missing(seed, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BrimfulError, match="no-such-compiler"):
+        trainer_of(tmp_path, seed, compile=True)
+
+
+def test_an_objective_of_changing_shapes_is_not_compiled(seed, tmp_path):
+    def distillation(encoder: Encoder) -> Objective:
+        return LayerDistillation(encoder_of("bert"), encoder)
+
+    trainer_of(tmp_path / "auto", seed, distillation).run("test")
+    with pytest.raises(BrimfulError, match="leave it at auto"):
+        trainer_of(tmp_path / "true", seed, distillation, compile=True)

@@ -1,0 +1,390 @@
+"""The contract of objectives: named sums, divided by weights that are known beforehand.
+
+So a packed batch, its sequences one by one, and any split into micro-batches are the same loss with the same
+gradients. In float64 they agree to 1e-10.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from brimful.commands.pretrain import pretrain
+from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.examples import Examples
+from brimful.distributed import World
+from brimful.nn.encoder import Capture, Encoder
+from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.tasks.classification import Classification
+from brimful.tasks.metrics import classification_figures, paired_bootstrap
+from brimful.train.objective import Objective, Runtime
+
+ARCHITECTURES = ["modern", "bert", "prenorm"]
+VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
+
+contract = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def _lengths(draw: st.DrawFn) -> list[int]:
+    """1 to 12 sequences of 1 to MAX_LENGTH tokens, often one of the shortest or the longest."""
+    length = st.one_of(st.sampled_from([1, 2, MAX_LENGTH]), st.integers(1, MAX_LENGTH))
+    return draw(st.lists(length, min_size=1, max_size=12))
+
+
+CASES = {
+    "architecture": st.sampled_from(ARCHITECTURES),
+    "lengths": _lengths(),
+    "rows": st.integers(1, 4),
+    "filler": st.integers(0, 40),
+    "seed": st.integers(0, 2**31),
+}
+
+
+def encoder_of(architecture: str, hidden: int = 16, layers: int = 2) -> Encoder:
+    """A small encoder in float64 with local and global layers, all its parameters random."""
+    config = EncoderConfig(
+        architecture=architecture,
+        vocabulary_size=VOCABULARY,
+        hidden_size=hidden,
+        layers=layers,
+        heads=2,
+        intermediate_size=20,
+        max_length=MAX_LENGTH,
+        local_attention=6,
+        global_every=2,
+    )
+    return randomise(Encoder(config))
+
+
+def randomise(module: torch.nn.Module) -> torch.nn.Module:
+    module.double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, mean=0.5 if parameter.ndim == 1 else 0, std=0.3)
+    return module
+
+
+def examples_of(lengths: list[int], random: np.random.Generator) -> Examples:
+    return Examples(
+        tokens=[random.integers(0, VOCABULARY, n, dtype=np.int32) for n in lengths],
+        segments=[random.integers(0, 2, n).astype(np.uint8) for n in lengths],
+        targets={"label": random.integers(0, CLASSES, len(lengths))},
+        max_length=MAX_LENGTH,
+        pad=0,
+    )
+
+
+def with_predictions(batch: PackedBatch, labels: list[np.ndarray], slots: int | None = None) -> PackedBatch:
+    """The batch with the labels of each of its sequences (IGNORED: no prediction), in M `slots`."""
+    flat = np.concatenate(labels)
+    chosen = np.flatnonzero(flat != IGNORED)
+    size = len(chosen) if slots is None else slots
+    positions, targets = np.zeros(size, np.int64), np.full(size, IGNORED, np.int64)
+    positions[: len(chosen)], targets[: len(chosen)] = chosen, flat[chosen]
+    return replace(batch, mlm_positions=torch.from_numpy(positions), mlm_labels=torch.from_numpy(targets))
+
+
+def spread(count: int, rows: int, random: np.random.Generator) -> list[np.ndarray]:
+    """The sequences 0 to count - 1, dealt to at most `rows` micro-batches at random."""
+    row = random.integers(0, rows, count)
+    return [np.flatnonzero(row == r) for r in range(rows) if (row == r).any()]
+
+
+def update(
+    objective: Objective, encoder: Encoder, batches: Iterable[PackedBatch]
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Means of the terms over the batches, and gradients of their weighted total, as an update takes them."""
+    batches = list(batches)
+    modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()})
+    modules.zero_grad(set_to_none=True)
+    weights = {
+        term: sum(objective.weights(batch)[term] for batch in batches) for term in objective.coefficients
+    }
+    means = dict.fromkeys(weights, torch.zeros((), dtype=torch.float64))
+    for batch in batches:
+        sums = objective.loss(encoder, batch)
+        assert sums.keys() == {*weights, *objective.watched} == objective.weights(batch).keys()
+        terms = {term: sums[term] / max(weights[term], 1e-30) for term in weights}
+        torch.stack([objective.coefficients[term] * value for term, value in terms.items()]).sum().backward()
+        means = {term: means[term] + terms[term].detach() for term in weights}
+    gradients = {
+        name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        for name, p in modules.named_parameters()
+    }
+    return means, gradients
+
+
+def check_contract(
+    objective: Objective,
+    encoder: Encoder,
+    batch_of: Callable[[np.ndarray, int | None], PackedBatch],
+    lengths: list[int],
+    rows: int,
+    filler: int,
+    seed: int,
+) -> None:
+    """One by one, all in one row with filler, and micro-batches of random rows with filler are equal."""
+    count = len(lengths)
+    alone = update(objective, encoder, [batch_of(np.array([index]), None) for index in range(count)])
+    packed = update(objective, encoder, [batch_of(np.arange(count), sum(lengths) + filler)])
+    random = np.random.default_rng(seed)
+    dealt = [
+        batch_of(chosen, sum(lengths[i] for i in chosen) + filler) for chosen in spread(count, rows, random)
+    ]
+    split = update(objective, encoder, dealt)
+    size = max(float(gradient.norm()) for gradient in alone[1].values())
+    for means, gradients in (packed, split):
+        for term, mean in means.items():
+            torch.testing.assert_close(mean, alone[0][term], rtol=1e-10, atol=1e-14)
+        for name, gradient in gradients.items():
+            bound = 1e-10 * max(float(alone[1][name].norm()), 1e-4 * size)
+            assert float((gradient - alone[1][name]).norm()) <= bound, name
+    assert size > 0 or not any(mean for mean in alone[0].values())
+
+
+@contract
+@given(loss_mean=st.sampled_from(["tokens", "sequences"]), pairs=st.booleans(), **CASES)
+def test_masked_lm_is_the_same_packed_split_and_alone(
+    architecture, lengths, rows, filler, seed, loss_mean, pairs
+):
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    encoder = encoder_of(architecture)
+    examples = examples_of(lengths, random)
+    labels = [np.where(random.random(n) < 0.4, random.integers(0, VOCABULARY, n), IGNORED) for n in lengths]
+    kind, head = (MaskedLMAndPairs, PretrainingHead) if pairs else (MaskedLM, MaskedLMHead)
+    objective = kind(randomise(head(encoder)), [], loss_mean)
+    relation = np.where(random.random(len(lengths)) < 0.7, random.integers(0, 2, len(lengths)), IGNORED)
+
+    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+        tokens, segments = ([column[i] for i in chosen] for column in (examples.tokens, examples.segments))
+        batch = pack(tokens, segments=segments, max_length=MAX_LENGTH, pad=0, slots=slots)
+        pair = torch.full((len(batch.offsets) - 1,), IGNORED)
+        pair[: len(chosen)] = torch.from_numpy(relation[chosen])
+        batch = replace(batch, targets={"pair": pair})
+        return with_predictions(batch, [labels[i] for i in chosen], slots)
+
+    check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+
+
+def examples_batches(examples: Examples) -> Callable[[np.ndarray, int | None], PackedBatch]:
+    """Batches of examples in which S is larger than needed where T is."""
+
+    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+        batch = pack(
+            [examples.tokens[i] for i in chosen],
+            segments=[examples.segments[i] for i in chosen],
+            max_length=MAX_LENGTH,
+            pad=0,
+            slots=slots,
+            sequence_slots=None if slots is None else slots + 1,
+        )
+        labels = np.full(len(batch.offsets) - 1, IGNORED, np.int64)
+        labels[: len(chosen)] = examples.targets["label"][chosen]
+        return replace(batch, targets={"label": torch.from_numpy(labels)})
+
+    return batch_of
+
+
+@contract
+@given(**CASES)
+def test_classification_is_the_same_packed_split_and_alone(architecture, lengths, rows, filler, seed):
+    torch.manual_seed(seed)
+    encoder = encoder_of(architecture)
+    examples = examples_of(lengths, np.random.default_rng(seed))
+    objective = Classification(randomise(SequenceHead(encoder, CLASSES)), None)
+    check_contract(objective, encoder, examples_batches(examples), lengths, rows, filler, seed)
+
+
+@contract
+@given(width=st.sampled_from([16, 12]), teacher_layers=st.sampled_from([2, 4]), **CASES)
+def test_layer_distillation_is_the_same_packed_split_and_alone(
+    architecture, lengths, rows, filler, seed, width, teacher_layers
+):
+    torch.manual_seed(seed)
+    teacher, student = encoder_of(architecture, layers=teacher_layers), encoder_of(architecture, width)
+    examples = examples_of(lengths, np.random.default_rng(seed))
+    objective = LayerDistillation(teacher, student)
+    randomise(objective.projection)
+    check_contract(objective, student, examples_batches(examples), lengths, rows, filler, seed)
+
+
+@contract
+@given(temperature=st.sampled_from([1.0, 2.5]), **CASES)
+def test_logit_distillation_is_the_same_packed_split_and_alone(
+    architecture, lengths, rows, filler, seed, temperature
+):
+    torch.manual_seed(seed)
+    teacher, student = encoder_of(architecture), encoder_of(architecture, 12)
+    heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
+    examples = examples_of(lengths, np.random.default_rng(seed))
+    objective = LogitDistillation(teacher, *heads, temperature, None)
+    check_contract(objective, student, examples_batches(examples), lengths, rows, filler, seed)
+
+
+# What the terms are, against their formulas
+
+
+@pytest.fixture
+def seed(seed: int) -> int:
+    torch.manual_seed(seed)
+    return seed
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_masked_lm_is_the_mean_cross_entropy_of_the_predictions(seed, architecture):
+    random = np.random.default_rng(seed)
+    encoder = encoder_of(architecture)
+    head = randomise(MaskedLMHead(encoder))
+    batch = pack([random.integers(0, VOCABULARY, 20, dtype=np.int32)], max_length=MAX_LENGTH, pad=0)
+    labels = np.full(20, IGNORED)
+    labels[[3, 9, 10]] = [5, 0, VOCABULARY - 1]
+    means, _ = update(MaskedLM(head, {}), encoder, [with_predictions(batch, [labels], 8)])
+    chances = head(encoder(batch)).log_softmax(-1)
+    expected = -(chances[3, 5] + chances[9, 0] + chances[10, VOCABULARY - 1]) / 3
+    torch.testing.assert_close(means["mlm"], expected.detach())
+
+
+@pytest.mark.parametrize("loss_mean", ["tokens", "sequences"])
+def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
+    """Over two batches of several slices: the same means as an update's, and shares of right answers."""
+    monkeypatch.setattr("brimful.objectives.masked_lm.EVALUATED", 3)
+    random = np.random.default_rng(seed)
+    encoder = encoder_of("bert")
+    head = randomise(PretrainingHead(encoder))
+    batches = []
+    for lengths in ([9, 1, 20], [24, 7]):
+        sequences = [random.integers(0, VOCABULARY, n, dtype=np.int32) for n in lengths]
+        labels = [
+            np.where(random.random(n) < 0.5, random.integers(0, VOCABULARY, n), IGNORED) for n in lengths
+        ]
+        labels[0][0] = 5
+        batch = pack(sequences, max_length=MAX_LENGTH, pad=0, slots=50)
+        pair = torch.full((len(batch.offsets) - 1,), IGNORED)
+        pair[: len(lengths) - 1] = torch.from_numpy(random.integers(0, 2, len(lengths) - 1))
+        batches.append(replace(with_predictions(batch, labels, 50), targets={"pair": pair}))
+    objective = MaskedLMAndPairs(head, {"a": batches[:1], "b": batches[1:]}, loss_mean)
+    with torch.no_grad():
+        figures = objective.evaluate(encoder, Runtime(World(0, 1, torch.device("cpu")), "fp32"))
+    means, _ = update(objective, encoder, batches)
+    assert figures["loss"] == pytest.approx(float(means["mlm"]), rel=1e-12)
+    for name, batch in zip("ab", batches, strict=True):
+        own, _ = update(objective, encoder, [batch])
+        assert figures[f"loss.{name}"] == pytest.approx(float(own["mlm"]), rel=1e-12)
+    assert figures["pair_loss"] == pytest.approx(float(means["pair"]), rel=1e-12)
+    by_token, _ = update(MaskedLM(head, {}), encoder, batches)
+    assert figures.get("token_loss", figures["loss"]) == pytest.approx(float(by_token["mlm"]), rel=1e-12)
+    assert ("token_loss" in figures) == (loss_mean == "sequences")
+    right, pairs_right = [], []
+    for batch in batches:
+        hidden = encoder(batch)
+        used = batch.mlm_labels != IGNORED
+        right += (head(hidden, batch.mlm_positions).argmax(-1) == batch.mlm_labels)[used].tolist()
+        known = batch.targets["pair"] != IGNORED
+        pairs_right += (head.pair(hidden, batch).argmax(-1) == batch.targets["pair"])[known].tolist()
+    assert figures["accuracy"] == pytest.approx(np.mean(right))
+    assert figures["pair_accuracy"] == pytest.approx(np.mean(pairs_right))
+
+
+def test_perplexity_is_of_predictions_whatever_the_loss_is_a_mean_over(corpus_dir, tmp_path):
+    summary = pretrain(
+        data=str(corpus_dir),
+        out=str(tmp_path / "run"),
+        model="tiny",
+        loss_mean="sequences",
+        packing={"max_length": 64},
+        trainer={"steps": 2},
+        validation_tokens=5000,
+    )
+    figures = summary["validation"]
+    assert figures["perplexity"] == pytest.approx(np.exp(figures["token_loss"]))
+    assert figures["loss"] != figures["token_loss"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("width", [16, 12])
+def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width):
+    """Against the formulas on one sequence: every second layer, hidden states, scores before softmax."""
+    teacher, student = encoder_of(architecture, layers=4), encoder_of(architecture, width)
+    objective = LayerDistillation(teacher, student)
+    randomise(objective.projection)
+    random = np.random.default_rng(seed)
+    batch = pack([random.integers(0, VOCABULARY, 11, dtype=np.int32)], max_length=MAX_LENGTH, pad=0)
+    theirs, ours = Capture(), Capture()
+    teacher(batch, capture=theirs)
+    student(batch, capture=ours)
+    means, _ = update(objective, student, [batch])
+    project = objective.projection
+
+    def scores(capture: Capture, layer: int) -> torch.Tensor:
+        q, k = capture.queries[layer], capture.keys[layer]
+        return torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5
+
+    hidden = [F.mse_loss(project(ours.hidden[m]), theirs.hidden[2 * m]) for m in (1, 2)]
+    attention = [F.mse_loss(scores(ours, m), scores(theirs, 2 * m + 1)) for m in (0, 1)]
+    expected = {
+        "embedding": F.mse_loss(project(ours.hidden[0]), theirs.hidden[0]),
+        "hidden": sum(hidden) / 2,
+        "attention": sum(attention) / 2,
+    }
+    torch.testing.assert_close(means, {name: value.detach() for name, value in expected.items()})
+
+
+def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
+    teacher = encoder_of("modern")
+    student = teacher.keep_layers([0, 1])
+    examples = examples_of([5, 9], np.random.default_rng(seed))
+    means, gradients = update(LayerDistillation(teacher, student), student, [examples.batch(np.arange(2))])
+    assert all(float(mean) < 1e-20 for mean in means.values())
+    assert all(float(gradient.abs().max()) < 1e-10 for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
+    teacher, student = encoder_of("modern"), encoder_of("modern", 12)
+    heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
+    batch = examples_of([5, 9, 1], np.random.default_rng(seed)).batch(np.arange(3))
+    means, _ = update(LogitDistillation(teacher, *heads, temperature, None), student, [batch])
+    target = (heads[0](teacher(batch), batch) / temperature).softmax(-1)
+    chances = (heads[1](student(batch), batch) / temperature).log_softmax(-1)
+    torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
+
+
+def test_the_teacher_gets_no_gradient(seed):
+    teacher, student = encoder_of("modern"), encoder_of("modern")
+    heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
+    batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
+    for objective in (LayerDistillation(teacher, student), LogitDistillation(teacher, *heads, 1.0, None)):
+        update(objective, student, [batch])
+        for module in objective.frozen().values():
+            assert all(parameter.grad is None for parameter in module.parameters())
+
+
+# Figures
+
+
+def test_classification_figures_by_hand():
+    predicted, labels = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 1, 0, 0])
+    figures = classification_figures(predicted, labels, 3)
+    assert figures["n"] == 6
+    assert figures["accuracy"] == pytest.approx(3 / 6)
+    # class 0: 1 hit, 1 false, 2 missed; class 1: 2 hits, 1 false, 1 missed; class 2: 1 false
+    assert figures["f1"] == pytest.approx((2 / 5 + 4 / 6 + 0) / 3)
+
+
+def test_paired_bootstrap_has_the_known_standard_error(seed):
+    random = np.random.default_rng(seed)
+    first, second = random.random(400) < 0.8, random.random(400) < 0.7
+    difference, error = paired_bootstrap(first, second)
+    exact = first.astype(float) - second
+    assert difference == pytest.approx(exact.mean())
+    assert error == pytest.approx(exact.std() / 20, rel=0.05)
+    assert paired_bootstrap(first, first) == (0.0, 0.0)

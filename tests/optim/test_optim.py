@@ -1,0 +1,300 @@
+"""Optimizers: against hand-written references, and what each parameter is given to."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead
+from brimful.nn.layers import EncoderConfig
+from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.ema import WeightAverage
+from brimful.optim.lamb import Lamb
+from brimful.optim.muon import Muon, orthogonalise
+
+
+@pytest.fixture
+def seed(seed: int) -> int:
+    torch.manual_seed(seed)
+    return seed
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 64), (3, 64, 16), (1, 10, 100), (2, 1, 30)])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_orthogonalise_brings_singular_values_near_one_and_keeps_directions(seed, shape, scale):
+    matrices = scale * torch.randn(shape, dtype=torch.float64)
+    made = orthogonalise(matrices)
+    assert made.shape == matrices.shape
+    u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
+    values = u.mT @ made @ vh.mT
+    diagonal = values.diagonal(dim1=-2, dim2=-1)
+    assert ((diagonal > 0.6) & (diagonal < 1.3)).all(), diagonal
+    torch.testing.assert_close(values, torch.diag_embed(diagonal), atol=1e-9, rtol=0)
+
+
+def test_orthogonalise_takes_each_matrix_alone_and_zeros_stay_zero(seed):
+    matrices = torch.randn(3, 8, 20)
+    matrices[1] = 0
+    together = orthogonalise(matrices)
+    assert (together[1] == 0).all()
+    for index in range(3):
+        torch.testing.assert_close(together[index], orthogonalise(matrices[index : index + 1])[0])
+
+
+def steps_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], gradients: list[list]) -> None:
+    for each in gradients:
+        for parameter, gradient in zip(parameters, each, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_a_fused_weight_is_as_many_matrices(seed, blocks):
+    weight = torch.randn(blocks * 12, 20)
+    gradients = [torch.randn_like(weight) for _ in range(4)]
+    fused = nn.Parameter(weight.clone())
+    parts = [nn.Parameter(part.clone()) for part in weight.chunk(blocks)]
+    settings = {"lr": 0.1, "weight_decay": 0.1}
+    steps_of(Muon([{"params": [fused], "blocks": blocks}], **settings), [fused], [[g] for g in gradients])
+    steps_of(Muon([{"params": [p]} for p in parts], **settings), parts, [g.chunk(blocks) for g in gradients])
+    torch.testing.assert_close(fused.data, torch.cat([p.data for p in parts]), atol=1e-6, rtol=1e-6)
+
+    whole = nn.Parameter(weight.clone())
+    steps_of(Muon([{"params": [whole]}], **settings), [whole], [[g] for g in gradients])
+    assert (whole - fused).abs().max() > 1e-3
+
+
+def test_muon_equals_torch_muon(seed):
+    """Ours in float32 for a single matrix against `torch.optim.Muon`, whose iteration is in bfloat16."""
+    weight, gradients = torch.randn(24, 16), [torch.randn(24, 16) for _ in range(3)]
+    ours, theirs = nn.Parameter(weight.clone()), nn.Parameter(weight.clone())
+    steps_of(Muon([{"params": [ours]}], lr=0.02, weight_decay=0.1), [ours], [[g] for g in gradients])
+    peer = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.1, momentum=0.95, nesterov=True)
+    steps_of(peer, [theirs], [[g] for g in gradients])
+    moved = (theirs - weight).norm()
+    assert (ours - theirs).norm() < 0.05 * moved
+
+
+def test_muon_leaves_parameters_without_gradient_alone():
+    weight = nn.Parameter(torch.ones(4, 4))
+    Muon([{"params": [weight]}], lr=1.0, weight_decay=0.5).step()
+    assert (weight == 1).all()
+
+
+def test_adamw_equals_the_formula(seed):
+    config = OptimizerConfig(learning_rate=0.03, weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
+    start = {"matrix": torch.randn(5, 3).double(), "vector": torch.randn(3).double()}
+    parameters = {name: nn.Parameter(value.clone()) for name, value in start.items()}
+    (optimizer,) = build_optimizers(config, parameters, {})
+    expected = {name: value.clone() for name, value in start.items()}
+    first = {name: torch.zeros_like(value) for name, value in start.items()}
+    second = {name: torch.zeros_like(value) for name, value in start.items()}
+    for step in range(1, 8):
+        gradients = {name: torch.randn_like(value) for name, value in start.items()}
+        steps_of(optimizer, list(parameters.values()), [list(gradients.values())])
+        for name, gradient in gradients.items():
+            first[name] = 0.8 * first[name] + 0.2 * gradient
+            second[name] = 0.95 * second[name] + 0.05 * gradient**2
+            unbiased = first[name] / (1 - 0.8**step), second[name] / (1 - 0.95**step)
+            decay = 0.1 if name == "matrix" else 0.0
+            expected[name] = expected[name] * (1 - 0.03 * decay)
+            expected[name] = expected[name] - 0.03 * unbiased[0] / (unbiased[1].sqrt() + 1e-6)
+            torch.testing.assert_close(parameters[name].data, expected[name], atol=1e-12, rtol=1e-12)
+
+
+def some_parameters(dtype: torch.dtype = torch.float32) -> tuple[dict[str, nn.Parameter], dict[str, int]]:
+    """Parameters of every kind that there is, and the fused blocks among them."""
+    shapes = {"qkv": (12, 5), "down": (6, 4), "embedding": (9, 4), "norm": (7,)}
+    parameters = {name: nn.Parameter(torch.randn(shape, dtype=dtype)) for name, shape in shapes.items()}
+    return parameters, {"qkv": 3, "down": 1}
+
+
+def random_gradients(parameters: dict[str, nn.Parameter]) -> None:
+    for parameter in parameters.values():
+        parameter.grad = torch.randn_like(parameter)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+def test_pull_equals_its_formula_after_the_optimizers_step(seed, name):
+    parameters, blocks = some_parameters(torch.float64)
+    twins = {key: nn.Parameter(p.detach().clone()) for key, p in parameters.items()}
+    start = {key: p.detach().clone() for key, p in parameters.items()}
+    settings = {"name": name, "weight_decay": 0.1, "learning_rate": 0.05}
+    pulled = build_optimizers(OptimizerConfig(**settings, pull=0.7), parameters, blocks)
+    plain = build_optimizers(OptimizerConfig(**settings), twins, blocks)
+    for rate in (0.5, 1.0, 0.25):
+        random_gradients(parameters)
+        for key, twin in twins.items():
+            twin.grad = parameters[key].grad.clone()
+        for optimizer, peer in zip(pulled, plain, strict=True):
+            for group, other in zip(optimizer.param_groups, peer.param_groups, strict=True):
+                group["lr"] = other["lr"] = group["peak"] * rate
+            optimizer.step()
+            peer.step()
+            with torch.no_grad():
+                for group in peer.param_groups:
+                    for key, twin in twins.items():
+                        if any(twin is p for p in group["params"]):
+                            twin -= group["lr"] * 0.7 * (twin - start[key])
+    for key, parameter in parameters.items():
+        # Muon's iteration ends in float32, whose rounding the two share.
+        torch.testing.assert_close(parameter.data, twins[key].data, atol=1e-12, rtol=1e-12)
+        assert (parameter - start[key]).abs().max() > 1e-3
+
+
+def test_pull_leaves_what_never_had_a_gradient_alone(seed):
+    parameters, blocks = some_parameters()
+    optimizers = build_optimizers(OptimizerConfig(pull=0.5), parameters, blocks)
+    was = {key: p.detach().clone() for key, p in parameters.items()}
+    parameters["norm"].grad = torch.ones(7)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert [key for key, p in parameters.items() if not p.equal(was[key])] == ["norm"]
+    random_gradients(parameters)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert not any(p.equal(was[key]) for key, p in parameters.items())
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+def test_tensors_by_parameter_are_all_that_a_resumed_run_needs(seed, name, pull):
+    """As a checkpoint holds them: what is resumed started from other weights, and has the same bits."""
+    config = OptimizerConfig(name=name, learning_rate=0.05, pull=pull)
+    runs, saved = [], {}
+    for resumed in (False, True):
+        parameters, blocks = some_parameters()
+        optimizers = build_optimizers(config, parameters, blocks)
+        owner = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
+        if resumed:
+            for key, parameter in parameters.items():
+                parameter.data.copy_(saved[key])
+                prefix = f"{key}."
+                owner[parameter].state[parameter] = {
+                    k.removeprefix(prefix): v.clone() for k, v in saved.items() if k.startswith(prefix)
+                }
+        for step in range(3 if resumed else 0, 6):
+            if step == 3 and not resumed:
+                for key, parameter in parameters.items():
+                    saved[key] = parameter.detach().clone()
+                    state = owner[parameter].state[parameter]
+                    saved |= {f"{key}.{k}": v.clone() for k, v in state.items()}
+            torch.manual_seed(seed + step)
+            random_gradients(parameters)
+            for optimizer in optimizers:
+                optimizer.step()
+        runs.append(parameters)
+    assert all(isinstance(value, torch.Tensor) for value in saved.values())
+    assert [key for key in runs[0] if not runs[0][key].equal(runs[1][key])] == []
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.99])
+def test_the_average_is_that_of_the_weights_after_each_update(seed, decay):
+    parameters, _ = some_parameters()
+    average = WeightAverage(parameters, decay)
+    seen = []
+    for step in range(1, 21):
+        with torch.no_grad():
+            for parameter in parameters.values():
+                parameter.add_(torch.randn_like(parameter))
+        average.update(step)
+        seen.append({key: p.detach().double() for key, p in parameters.items()})
+        shares = torch.tensor([decay ** (step - 1 - i) for i in range(step)], dtype=torch.float64)
+        shares /= shares.sum()
+        for key, found in average.state_dict().items():
+            expected = sum(share * weights[key] for share, weights in zip(shares, seen, strict=True))
+            assert found.dtype == torch.float32
+            torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)  # weights of some 5
+
+
+def test_the_average_is_used_in_place_and_the_weights_come_back(seed):
+    parameters, _ = some_parameters()
+    average = WeightAverage(parameters, 0.9)
+    for step in (1, 2):
+        with torch.no_grad():
+            for parameter in parameters.values():
+                parameter.mul_(3)
+        average.update(step)
+    weights = {key: p.detach().clone() for key, p in parameters.items()}
+    places = {key: p.data_ptr() for key, p in parameters.items()}
+    averages = {key: a.clone() for key, a in average.state_dict().items()}
+    with pytest.raises(KeyboardInterrupt), average.swapped():  # noqa: PT012 (the state within is the point)
+        assert all(p.equal(averages[key]) and not p.equal(weights[key]) for key, p in parameters.items())
+        raise KeyboardInterrupt
+    assert all(p.equal(weights[key]) and p.data_ptr() == places[key] for key, p in parameters.items())
+
+    other = WeightAverage(parameters, 0.9)
+    other.load_state_dict({key: a.clone() for key, a in average.state_dict().items()})
+    for each in (average, other):
+        each.update(3)
+    assert all(a.equal(other.state_dict()[key]) for key, a in average.state_dict().items())
+
+
+@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, name):
+    shape = {"vocabulary_size": 50, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 24}
+    encoder = Encoder(EncoderConfig(architecture=architecture, **shape))
+    modules = nn.ModuleDict({"encoder": encoder, "head": MaskedLMHead(encoder)})
+    parameters = dict(modules.named_parameters())
+    names = {parameter: key for key, parameter in parameters.items()}
+    blocks = {f"encoder.{key}": count for key, count in encoder.fused_blocks().items()}
+    assert blocks.keys() <= parameters.keys()
+    config = OptimizerConfig(name=name, learning_rate=0.01, weight_decay=0.1)
+    optimizers = build_optimizers(config, parameters, blocks)
+    on_muon = []
+    seen = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            assert group["peak"] > 0
+            for parameter in group["params"]:
+                seen.append(names[parameter])
+                assert group["weight_decay"] == (0.1 if parameter.ndim >= 2 else 0.0)
+                if isinstance(optimizer, Muon):
+                    on_muon.append(names[parameter])
+                    assert group["blocks"] == blocks[names[parameter]]
+                else:
+                    assert group["peak"] == 0.01
+                if isinstance(optimizer, Lamb):
+                    assert group["blocks"] == blocks.get(names[parameter], 1)
+    assert isinstance(optimizers[0], Lamb) == (name == "lamb")
+    assert sorted(seen) == sorted(parameters)
+    assert sorted(on_muon) == (sorted(blocks) if name == "muon" else [])
+    inside = {key for key, p in parameters.items() if p.ndim == 2 and key.startswith("encoder.layers")}
+    assert inside == blocks.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", -1.0),
+        ("weight_decay", float("nan")),
+        ("beta1", 1.0),
+        ("beta2", -0.1),
+        ("epsilon", -1.0),
+        ("epsilon", 0.0),
+        ("ema", 1.0),
+        ("pull", -0.1),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, value):
+    with pytest.raises(BrimfulError, match=rf"optimizer\.{name} is {value}"):
+        OptimizerConfig(**{name: value})
+
+
+def test_the_bench_of_optimizers_runs(tmp_path):
+    out = tmp_path / "optim.json"
+    command = [sys.executable, "-m", "bench.optim", "--quick", "--rounds", "2", "--out", str(out)]
+    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=600)
+    rows = {row["optimizer"]: row for row in json.loads(out.read_text())["rows"]}
+    # Two moments of 4 bytes, a start, an average; Muon has one moment of its matrices.
+    bytes_of = {name: round(rows[name]["state_bytes_per_parameter"]) for name in rows if "muon" not in name}
+    assert bytes_of == {"adamw": 8, "lamb": 8, "adamw, pull": 12, "average": 4}
+    assert 4 < rows["muon"]["state_bytes_per_parameter"] < 8
+    assert all(row["over_adamw"] > 0 and len(row["milliseconds"]) == 2 for row in rows.values())

@@ -1,0 +1,309 @@
+"""Learning-rate schedules: exact values, against transformers and NVIDIA's formula, and what always holds."""
+
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+import torch
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from transformers import get_scheduler
+
+from brimful.commands.pretrain_config import PretrainConfig, schedule_cycles
+from brimful.commands.pretrain_data import longest_sequence, run_phases
+from brimful.config import build
+from brimful.errors import BrimfulError
+from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+
+SHAPES = ("linear", "polynomial", "cosine", "constant", "wsd")
+
+
+def factors(steps: int, **values) -> list[float]:
+    schedule = Schedule(ScheduleConfig(**values), [Cycle(steps)])
+    return [schedule.rate(step) for step in range(steps)]
+
+
+def test_linear_rises_to_the_peak_and_falls_in_a_straight_line():
+    assert factors(10, shape="linear", warmup=0.2) == pytest.approx(
+        [1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
+    )
+
+
+def test_cosine_falls_by_half_a_cosine():
+    expected = [(1 + math.cos(math.pi * done / 8)) / 2 for done in range(8)]
+    assert factors(10, shape="cosine", warmup=0.2) == pytest.approx([1 / 2, 1, *expected])
+
+
+def test_polynomial_is_a_power_of_the_straight_line():
+    expected = [(left / 8) ** 0.5 for left in range(8, 0, -1)]
+    assert factors(10, shape="polynomial", warmup=0.2) == pytest.approx([1 / 2, 1, *expected])
+    squares = [(left / 8) ** 2 for left in range(8, 0, -1)]
+    assert factors(10, shape="polynomial", warmup=2.0, power=2.0) == pytest.approx([1 / 2, 1, *squares])
+
+
+def test_constant_stays():
+    assert factors(5, shape="constant", warmup=0.4) == [0.5, 1, 1, 1, 1]
+
+
+def test_wsd_stays_and_then_falls_by_1_minus_the_root():
+    last = [1 - math.sqrt(done / 4) for done in range(4)]
+    assert factors(10, shape="wsd", warmup=0.2, decay=0.4) == pytest.approx([0.5, 1, 1, 1, 1, 1, *last])
+    assert factors(4, shape="wsd", warmup=0.0, decay=1.0) == pytest.approx(last)
+
+
+def test_a_decay_from_the_start_drops_where_the_warmup_ends():
+    left = [1 - step / 10 for step in range(10)]
+    linear = {"shape": "linear", "warmup": 4.0, "decay_from": "start"}
+    assert factors(10, **linear) == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, *left[4:]])
+    polynomial = {"shape": "polynomial", "warmup": 4.0, "decay_from": "start"}
+    roots = [math.sqrt(share) for share in left]
+    assert factors(10, **polynomial) == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, *roots[4:]])
+
+
+def test_without_warmup_the_first_update_has_the_peak_rate():
+    assert factors(4, shape="linear", warmup=0.0) == [1, 3 / 4, 2 / 4, 1 / 4]
+
+
+def test_a_warmup_is_a_share_or_a_number_of_updates():
+    for shape in SHAPES:
+        assert factors(40, shape=shape, warmup=0.25) == factors(40, shape=shape, warmup=10.0)
+    assert factors(3, shape="constant", warmup=1.0) == [1, 1, 1]
+    assert factors(5, shape="constant", warmup=0.5) == [1 / 2.5, 2 / 2.5, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("linear", {"shape": "linear"}, {}),
+        ("cosine", {"shape": "cosine"}, {}),
+        ("polynomial", {"shape": "polynomial", "power": 1.7}, {"power": 1.7, "lr_end": 0.0}),
+        ("constant_with_warmup", {"shape": "constant"}, {}),
+        ("warmup_stable_decay", {"shape": "wsd"}, {"num_decay_steps": 30, "decay_type": "1-sqrt"}),
+    ],
+)
+def test_shapes_are_those_of_transformers(name, ours, theirs):
+    """Whose warm-up is one update behind: its first update has no rate."""
+    steps, warmup = 150, 24
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    settings = {"num_warmup_steps": warmup, "scheduler_specific_kwargs": theirs}
+    if name != "constant_with_warmup":
+        settings["num_training_steps"] = steps
+    scheduler = get_scheduler(name, optimizer, **settings)
+    expected = []
+    for _ in range(steps):
+        expected.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    values = factors(steps, warmup=float(warmup), **ours)
+    assert values[: warmup - 1] == pytest.approx(expected[1:warmup], rel=1e-12)
+    assert values[warmup:] == pytest.approx(expected[warmup:], rel=1e-12)
+
+
+# NVIDIA's recipe
+
+RECIPE = """
+architecture: bert
+sequences_per_update: 65536
+trainer: {steps: 8601}
+optimizer: {learning_rate: 6.0e-3}
+schedule: {shape: polynomial, power: 0.5, decay_from: start}
+packing: {capacity: 1024}
+phases:
+- {steps: 7038, max_length: 128, warmup: 0.2843}
+- {steps: 1563, max_length: 512, update_size: 32768, learning_rate: 4.0e-3, warmup: 0.128}
+"""
+
+
+def published_rate(update: int, updates: int, peak: float, warmup: float) -> tuple[float, float]:
+    """Both branches of NVIDIA's PolyWarmUpScheduler (DeepLearningExamples, PyTorch/LanguageModeling/BERT)."""
+    progress = update / updates
+    return peak * progress / warmup, peak * (1 - progress) ** 0.5
+
+
+def test_the_published_two_phase_recipe():
+    """Warm-up: NVIDIA's k-th of N updates has progress k / N, and so has ours. Decay: ours has (k - 1) / N,
+    so that the last update of a phase, to which NVIDIA gives the rate 0, counts too."""
+    config = build(PretrainConfig, yaml.safe_load(RECIPE))
+    schedule = Schedule(config.schedule, schedule_cycles(config))
+    rates = [config.optimizer.learning_rate * schedule.rate(step) for step in range(8601)]
+    for start, updates, peak, warmup in ((0, 7038, 6e-3, 0.2843), (7038, 1563, 4e-3, 0.128)):
+        for step in range(updates):
+            rising = published_rate(step + 1, updates, peak, warmup)[0]
+            falling = published_rate(step, updates, peak, warmup)[1]
+            expected = rising if (step + 1) / updates < warmup else falling
+            assert rates[start + step] == pytest.approx(expected, rel=1e-12), start + step
+    for step, expected in {
+        0: 6e-3 / 2000.9034,
+        1999: 6e-3 * 2000 / 2000.9034,
+        2000: 6e-3 * math.sqrt(5038 / 7038),
+        7037: 6e-3 * math.sqrt(1 / 7038),
+        7038: 4e-3 / 200.064,
+        7237: 4e-3 * 200 / 200.064,
+        7238: 4e-3 * math.sqrt(1363 / 1563),
+        8600: 4e-3 * math.sqrt(1 / 1563),
+    }.items():
+        assert rates[step] == pytest.approx(expected, rel=1e-12), step
+    sizes = [
+        (phase.steps, phase.size, phase.counted, phase.packing.max_length) for phase in run_phases(config)
+    ]
+    assert sizes == [(7038, 65536, "sequences", 128), (1563, 32768, "sequences", 512)]
+    assert longest_sequence(config) == 512
+
+
+# Cycles
+
+
+def test_phases_without_a_rate_of_their_own_share_a_schedule():
+    """A growing batch leaves the rate as it is; a phase with a rate or a warm-up starts anew."""
+    growing = [{"steps": 10, "update_size": size} for size in (2, 4, 8)]
+    whole = {"optimizer": {"learning_rate": 2e-3}, "schedule": {"shape": "cosine"}}
+    config = build(PretrainConfig, whole | {"phases": growing, "trainer": {"steps": 30}})
+    assert schedule_cycles(config) == [Cycle(30)]
+    assert [phase.size for phase in run_phases(config)] == [2, 4, 8]
+    two = [*growing, {"steps": 20, "learning_rate": 1e-3}, {"steps": 5, "max_length": 64}]
+    config = build(PretrainConfig, whole | {"phases": two, "trainer": {"steps": 55}})
+    schedule = Schedule(config.schedule, schedule_cycles(config))
+    expected = factors(30, shape="cosine") + [rate / 2 for rate in factors(25, shape="cosine")]
+    assert [schedule.rate(step) for step in range(55)] == pytest.approx(expected)
+    assert [schedule.over(step) for step in (0, 30, 54, 55)] == [False, False, False, True]
+
+
+def test_a_phase_with_a_warmup_alone_returns_to_the_peak():
+    phases = [{"steps": 10}, {"steps": 10, "warmup": 5.0}]
+    config = build(PretrainConfig, {"phases": phases, "trainer": {"steps": 20}})
+    schedule = Schedule(config.schedule, schedule_cycles(config))
+    expected = factors(10) + factors(10, warmup=5.0)
+    assert [schedule.rate(step) for step in range(20)] == expected
+
+
+# Errors
+
+
+@pytest.mark.parametrize("warmup", [-0.1, -2.0, 1.5, math.nan, math.inf])
+def test_a_warmup_that_is_no_share_and_no_number_is_refused(warmup):
+    with pytest.raises(BrimfulError, match=r"schedule\.warmup is .* a share.* or a whole number of updates"):
+        ScheduleConfig(warmup=warmup)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("power", 0.0), ("power", math.nan), ("power", math.inf), ("decay", 0.0), ("decay", 1.1)],
+)
+def test_powers_and_shares_out_of_range_are_refused(name, value):
+    with pytest.raises(BrimfulError, match=rf"schedule\.{name} is {value}"):
+        ScheduleConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "cycles", "hours", "message"),
+    [
+        ({"warmup": 30.0}, [Cycle(30)], 0.0, "the warm-up takes 30 updates, and there are 30"),
+        ({}, [Cycle(30), Cycle(4, warmup=5.0)], 0.0, "the warm-up takes 5 updates, and there are 4"),
+        ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
+        ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
+        ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours cannot be shared out among phases"),
+        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a share"),
+    ],
+)
+def test_schedules_that_cannot_be(values, cycles, hours, message):
+    with pytest.raises(BrimfulError, match=message):
+        Schedule(ScheduleConfig(**values), cycles, hours)
+
+
+# What holds for all
+
+configs = st.builds(
+    ScheduleConfig,
+    shape=st.sampled_from(SHAPES),
+    warmup=st.floats(0, 1, exclude_max=True) | st.integers(0, 100).map(float),
+    power=st.floats(0.1, 4),
+    decay=st.floats(0.01, 1),
+    decay_from=st.sampled_from(["warmup", "start"]),
+)
+
+
+def made(config: ScheduleConfig, cycles: list[Cycle], hours: float = 0.0) -> Schedule:
+    """The schedule, if there is such a one."""
+    try:
+        return Schedule(config, cycles, hours)
+    except BrimfulError:
+        assume(False)
+        raise
+
+
+def assert_rises_then_falls(values: list[float]) -> None:
+    """1e-12: sums of floats."""
+    assert all(0 < value <= 1 for value in values)
+    top = values.index(max(values))
+    assert all(b >= a - 1e-12 for a, b in pairwise(values[: top + 1]))
+    assert all(b <= a + 1e-12 for a, b in pairwise(values[top:]))
+
+
+@given(configs, st.integers(1, 500))
+def test_every_update_has_a_rate_and_none_exceeds_the_peak(config, steps):
+    schedule = made(config, [Cycle(steps)])
+    values = [schedule.rate(step) for step in range(steps)]
+    assert_rises_then_falls(values)
+    if config.decay_from == "warmup":
+        assert max(values) == pytest.approx(1)
+
+
+@given(
+    configs, st.lists(st.tuples(st.integers(1, 60), st.floats(0.01, 9)), min_size=1, max_size=4), st.data()
+)
+def test_a_cycle_knows_nothing_of_the_others(config, parts, data):
+    """So a run that goes on at any update has the rate of one that was not interrupted."""
+    schedule = made(config, [Cycle(steps, peak) for steps, peak in parts])
+    ends = [0, *accumulate(steps for steps, _ in parts)]
+    step = data.draw(st.integers(0, ends[-1] - 1))
+    number = max(n for n, end in enumerate(ends) if end <= step)
+    steps, peak = parts[number]
+    alone = Schedule(config, [Cycle(steps)])
+    assert schedule.rate(step) == peak * alone.rate(step - ends[number])
+    assert schedule.over(step) is False
+    assert schedule.over(ends[-1]) is True
+
+
+# Hours
+
+
+@given(
+    configs,
+    st.integers(1, 10_000),
+    st.lists(st.floats(0.5, 200), min_size=60, max_size=60),
+    st.floats(0.01, 0.5),
+)
+def test_a_run_of_so_many_hours_rises_falls_and_ends_whatever_its_speed(config, steps, speeds, hours):
+    schedule = made(config, [Cycle(steps)], hours)
+    values, step, seconds = [], 0, 0.0
+    while not schedule.over(step, seconds):
+        values.append(schedule.rate(step, seconds))
+        seconds += speeds[step % 60]
+        step += 1
+    assert step <= steps
+    assert step == steps or seconds >= 3600 * hours > seconds - speeds[(step - 1) % 60]
+    assert_rises_then_falls(values)
+
+
+@given(configs, st.floats(0.01, 1, exclude_max=True), st.integers(0, 99), st.integers(0, 99))
+def test_the_same_share_of_the_time_gives_the_same_rate_at_any_speed(config, share, one, other):
+    """As long as the share of the updates, which is at most a hundredth here, is the lesser."""
+    schedule = made(config, [Cycle(10_000)], 2.0)
+    rate = schedule.rate(one, share * 7200)
+    assert rate == schedule.rate(other, share * 7200)
+    assert rate == Schedule(config, [Cycle(10_000)], 4.0).rate(other, share * 14_400)
+
+
+def test_the_decay_ends_with_the_hours():
+    schedule = Schedule(ScheduleConfig(warmup=0.2), [Cycle(1_000_000)], 1.0)
+    rates = [schedule.rate(step, 360.0 * step) for step in range(10)]
+    assert rates == pytest.approx([1 / 200_000, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+    assert not schedule.over(9, 3599.9)
+    assert schedule.over(10, 3600.0)
+
+
+def test_a_fast_run_ends_with_its_updates():
+    schedule = Schedule(ScheduleConfig(warmup=0.2), [Cycle(10)], 24.0)
+    assert [schedule.rate(step, 0.1 * step) for step in range(10)] == factors(10, warmup=0.2)
+    assert schedule.over(10, 1.0)

@@ -1,0 +1,417 @@
+"""The report: self-contained, escaped, the same bytes each time, and content with whatever a run holds."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brimful.cli import main
+from brimful.commands.report import report
+from brimful.errors import BrimfulError, UsageError
+from brimful.reports.figures import duration, facts, percent, plain, plus_minus, points, short, tick
+from brimful.reports.load import load_run
+
+HOSTILE = "<script>alert(1)</script>"
+VOID = {"meta", "path", "use", "br", "link"}
+
+
+def write_run(
+    directory: Path,
+    summary: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    metrics: list[dict[str, Any]] | None = None,
+) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    if summary is not None:
+        (directory / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    if config is not None:
+        (directory / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+    if metrics is not None:
+        lines = "".join(json.dumps(line) + "\n" for line in metrics)
+        (directory / "metrics.jsonl").write_text(lines, encoding="utf-8")
+    return directory
+
+
+def curve(steps: int, *terms: str, validation: bool = True) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for step in range(10, steps + 1, 10):
+        line = {"step": step, "learning_rate": 1e-3 / step, "gradient_norm": 1.0, "tokens": 1000 * step}
+        losses = {f"loss.{term}": (place + 1) * 50 / step for place, term in enumerate(terms)}
+        lines.append(line | losses | {"tokens_per_second": 5000.0, "seconds": step / 5})
+        if validation and step % 100 == 0:
+            lines.append({"step": step, "validation.loss": 60 / step, "validation.accuracy": step / 1000})
+    return lines
+
+
+PRETRAIN = {
+    "kind": "pretrain",
+    "steps": 500,
+    "tokens": 500_000,
+    "tokens_per_second": 5000.0,
+    "seconds": 100.0,
+    "parameters": 5_243_392,
+    "precision": "fp32",
+    "validation": {"loss": 4.487, "accuracy": 0.309, "perplexity": 88.9},
+    "packing": {"efficiency": 0.9963, "padded_efficiency": 0.4127, "capacity": 1024, "max_length": 256},
+    "versions": {"torch": "2.13.0"},
+}
+FINETUNE = {
+    "kind": "finetune",
+    "test": {
+        "accuracy": 0.8121,
+        "f1": 0.8106,
+        "n": 3486,
+        "accuracy_std": 0.004,
+        "accuracy_runs": [0.81, 0.82],
+    },
+    "dev": {"accuracy": 0.815, "n": 400},
+    "learning_rate": 3e-4,
+    "trials": [
+        {"seed": 0, "learning_rate": 3e-4, "dev_accuracy": 0.815},
+        {"seed": 0, "learning_rate": 1e-3, "dev_accuracy": 0.79},
+    ],
+    "labels": ["好评", HOSTILE],
+    "parameters": 5_243_392,
+    "seconds": 70.5,
+    "leaked_test_texts": 3,
+}
+DEMO = {
+    "kind": "demo",
+    "accuracy": {
+        "pretrained": 0.812,
+        "random_init": 0.775,
+        "tfidf": 0.818,
+        "student": 0.8,
+        "student_undistilled": 0.774,
+        HOSTILE: 0.5,
+    },
+    "accuracy_standard_error": {"pretrained": 0.0066, "random_init": 0.0071, "student": 0.0068},
+    "comparisons": {
+        "pretrained_minus_random_init": {"difference": 0.037, "standard_error": 0.006},
+        "pretrained_minus_tfidf": {"difference": -0.006, "standard_error": 0.0066},
+    },
+    "test": {"n": 3486},
+    "data": {"reviews": 35_000, "unique": 17_369, "conflicting": 47},
+    "packing": {"efficiency": 0.9963, "padded_efficiency": 0.4127},
+    "models": {
+        "tfidf": {"parameters": 145_000, "size_mb": 2.3, "latency_ms": 0.41},
+        "teacher": {
+            "parameters": 5_242_880,
+            "size_mb": 21.0,
+            "latency_ms": 4.1,
+            "tokens_per_second": 16_200.0,
+        },
+        "student": {
+            "parameters": 3_145_728,
+            "size_mb": 12.6,
+            "latency_ms": 1.9,
+            "tokens_per_second": 33_100.0,
+        },
+    },
+    "export": {"max_abs_logit_difference": {"hf": 2.1e-6, "onnx": 3.4e-6}},
+    "seconds": {"prepare": 14.2, "pretrain": 589.0, "finetune": 213.0, "total": 958.3},
+}
+
+
+@pytest.fixture
+def pretrain_run(tmp_path: Path) -> Path:
+    config = {"data": "data", "masking": {"rate": 0.3}, "trainer": {"steps": 500}, "note": HOSTILE}
+    return write_run(tmp_path / "pretrain", PRETRAIN, config, curve(500, "mlm"))
+
+
+@pytest.fixture
+def finetune_run(tmp_path: Path) -> Path:
+    run = write_run(tmp_path / "finetune", FINETUNE, {"encoder": HOSTILE}, curve(300, "classification"))
+    for rate in ("0.0003", "0.001"):
+        write_run(run / "trials" / "seed-0" / f"rate-{rate}-试", metrics=curve(300, "classification"))
+    return run
+
+
+@pytest.fixture
+def demo_run(tmp_path: Path) -> Path:
+    demo = write_run(tmp_path / "demo", DEMO, {"out": "runs/demo"})
+    write_run(demo / "data", {"kind": "prepare", "documents": 17_369, "dropped": {"duplicate": 17_631}})
+    write_run(demo / "pretrain", PRETRAIN, {"masking": {}}, curve(200, "mlm"))
+    distil = {"kind": "distil", "teacher": {"accuracy": 0.81, "parameters": 5_000_000}, "test": {"n": 10}}
+    write_run(demo / "distil", distil | {"student": {"accuracy": 0.8, "parameters": 3_000_000}})
+    write_run(
+        demo / "distil" / "stages" / "layers", metrics=curve(200, "hidden", "attention", validation=False)
+    )
+    write_run(demo / "export", {"kind": "export", "format": ["hf", "onnx"], "checked": True})
+    return demo
+
+
+def page_of(tmp_path: Path, *runs: Path) -> str:
+    out = tmp_path / "report.html"
+    result = report(runs=[str(run) for run in runs], out=str(out))
+    text = out.read_text(encoding="utf-8")
+    assert result == {"out": str(out), "runs": len(runs), "bytes": len(text.encode())}
+    return text
+
+
+class _Page(HTMLParser):
+    """Checks that elements close in order; collects text, headings and the svg descriptions."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.charts: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "svg":
+            self.charts.append(dict(attrs)["aria-label"] or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_pretraining_shows_figures_curves_and_configuration(tmp_path: Path, pretrain_run: Path) -> None:
+    page = _Page(page_of(tmp_path, pretrain_run))
+    for text in (
+        "4.49",
+        "perplexity 88.9",
+        "99.63\u202f%",
+        "41.3\u202f% with padding",
+        "2.13.0",
+        "rate: 0.3",
+    ):
+        assert text in page.text
+    assert [chart.split(":")[0] for chart in page.charts] == [
+        "Loss over real tokens",
+        "Validation over real tokens",
+        "Learning rate over real tokens",
+        "Gradient norm over real tokens",
+        "Real tokens/s over real tokens",
+    ]
+    assert "training from 5 to" in page.charts[0]
+    assert "unfinished" not in page.text
+
+
+def test_finetuning_shows_metrics_trials_and_leaks(tmp_path: Path, finetune_run: Path) -> None:
+    page = _Page(page_of(tmp_path, finetune_run))
+    for text in (
+        "81.2\u202f±\u202f0.4\u202f%",
+        "mean ± deviation of 2 runs",
+        "3 test texts also stand",
+        "0.815",
+        "好评",
+    ):
+        assert text in page.text
+    assert any(chart.startswith("Trials: dev accuracy over updates: seed-0/rate-") for chart in page.charts)
+
+
+def test_demo_compares_the_models_and_shows_its_runs(tmp_path: Path, demo_run: Path) -> None:
+    page = _Page(page_of(tmp_path, demo_run))
+    for text in (
+        "80.0\u202f% of 3,486 test reviews right: 98.5\u202f% of its teacher’s accuracy at 2.2 times",
+        "3.7 points ahead of the same encoder from random weights and 0.6 points behind TF-IDF with",
+        "(which may be chance)",
+        "17,369",
+        "Encoder, pretrained \u2212 TF-IDF + logistic regression",
+        "33.1\u202fk",
+        "3.4e-6",
+    ):
+        assert text in page.text
+    assert page.charts[0].startswith("Accuracy on the test reviews: TF-IDF + logistic regression 81.8")
+    assert (
+        page.charts[1] == "Real tokens against padding: Packed rows 99.63\u202f%; One text a row 41.3\u202f%"
+    )
+    assert page.charts[2].startswith("Time of each stage: prepare 14\u202fs; pretrain 9\u202fmin 49\u202fs")
+    assert any(chart.startswith("layers: losses over updates: hidden from 5 to") for chart in page.charts)
+    names = [run.name for run in load_run(demo_run).children]
+    assert names == ["data", "pretrain", "distil", "export"]
+
+
+def test_every_text_from_outside_is_escaped(
+    tmp_path: Path, pretrain_run: Path, finetune_run: Path, demo_run: Path
+) -> None:
+    hostile = write_run(tmp_path / '"><img src=x>', {"kind": "run", HOSTILE: {"a": HOSTILE, "b": "\ud800"}})
+    write_run(hostile / "stages" / "<img src=x>", metrics=[{"step": 1, f"loss.{HOSTILE}": 1.0}])
+    text = page_of(tmp_path, pretrain_run, finetune_run, demo_run, hostile)
+    page = _Page(text)
+    assert HOSTILE in page.text  # as text
+    assert not page.tags & {"script", "img", "iframe", "object", "link"}
+    assert "<img" not in text
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path, pretrain_run: Path, demo_run: Path) -> None:
+    text = page_of(tmp_path, pretrain_run, demo_run)
+    assert not re.search(r"https?://|@import|<link|<script", text)
+    assert set(re.findall(r"url\((.)", text)) <= {"#"}
+    assert set(re.findall(r'(?:href|src)="(.)', text)) <= {"#"}
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path, demo_run: Path) -> None:
+    out = tmp_path / "other.html"
+    command = [sys.executable, "-m", "brimful", "report", str(demo_run), "--out", str(out)]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": "1"}, stdout=subprocess.DEVNULL)
+    assert out.read_text(encoding="utf-8") == page_of(tmp_path, demo_run)
+
+
+def test_an_unfinished_run_is_shown_as_such(tmp_path: Path) -> None:
+    config = {"masking": {}, "trainer": {"steps": 3000}}
+    page = _Page(page_of(tmp_path, write_run(tmp_path / "run", None, config, curve(120, "mlm"))))
+    assert "unfinished" in page.text
+    assert "logged 120 of 3,000 updates" in page.text
+    assert len(page.charts) == 4  # one evaluation makes no curve of its own
+    page = _Page(page_of(tmp_path, write_run(tmp_path / "begun", None, {"encoder": "e"})))
+    assert "not finished: it has no summary.json" in page.text
+
+
+def test_an_unfinished_demo_shows_the_runs_in_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "demo" / "pretrain", PRETRAIN)
+    run = load_run(tmp_path / "demo")
+    assert (run.kind, run.finished, run.children[0].kind) == ("demo", False, "pretrain")
+    assert "88.9" in page_of(tmp_path, tmp_path / "demo")
+
+
+@pytest.mark.parametrize(
+    "summary", [PRETRAIN, FINETUNE, DEMO, {"kind": "distil"}, {"kind": "new", "x": [{"y": 1}]}]
+)
+def test_any_figure_may_be_absent_or_of_another_kind(tmp_path: Path, summary: dict[str, Any]) -> None:
+    odd: list[Any] = [None, "text", float("nan"), [], [1], {}, {"accuracy": None, "a": {"b": {}}}]
+    keys = [key for key in summary if key != "kind"]
+    for key, value in zip(keys, itertools.cycle(odd)):
+        page_of(tmp_path, write_run(tmp_path / "run", summary | {key: value}))
+    page_of(tmp_path, write_run(tmp_path / "run", {"kind": summary["kind"]}))
+
+
+def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"step": 1, "loss.mlm": float("nan"), "learning_rate": None, "tokens": 5, "seconds": 0.0},
+        {"loss.mlm": 2.0},
+        {"step": 2, "loss.mlm": 0, "validation.loss": "x", "tokens": "y"},
+    ]
+    page = _Page(page_of(tmp_path, write_run(tmp_path / "run", {"kind": "pretrain"}, metrics=lines)))
+    assert page.charts == ["Loss over real tokens: training from 0 to 0"]
+
+
+def test_several_runs_begin_with_a_table_of_them(
+    tmp_path: Path, pretrain_run: Path, finetune_run: Path
+) -> None:
+    page = _Page(page_of(tmp_path, pretrain_run, finetune_run))
+    assert "2 runs" in page.text
+    assert "The runs side by side" in page.text
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda d: None, "does not exist"),
+        (lambda d: d.mkdir(), "any of config.yaml, metrics.jsonl, summary.json"),
+        (lambda d: d.write_text("x"), "is not a run directory"),
+        (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("{\n{}\n"), "line 1 is damaged"),
+        (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("[1]\n{}\n"), "line 1 is damaged"),
+        (
+            lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_bytes(b"\xff\n{}\n"),
+            "line 1 is damaged",
+        ),
+        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("{"), "is not valid JSON"),
+        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("[]"), "must hold a JSON object"),
+        (lambda d: write_run(d, {}).joinpath("config.yaml").write_text("a: ["), "is not valid YAML"),
+    ],
+)
+def test_a_run_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) -> None:
+    prepare(tmp_path / "run")
+    with pytest.raises(BrimfulError, match=message):
+        report(runs=[str(tmp_path / "run")], out=str(tmp_path / "report.html"))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_an_out_that_cannot_be_written(tmp_path: Path, pretrain_run: Path) -> None:
+    (tmp_path / "file").touch()
+    for out, message in (
+        (tmp_path, "is a directory"),
+        (pretrain_run / "summary.json", r"must end in \.html"),
+        (tmp_path / "file" / "report.html", "file is a file"),
+    ):
+        with pytest.raises(BrimfulError, match=message):
+            report(runs=[str(pretrain_run)], out=str(out))
+    with pytest.raises(UsageError, match="at least one run"):
+        report(runs=[], out="report.html")
+
+
+def test_dry_run_reads_everything_and_writes_nothing(tmp_path: Path, pretrain_run: Path) -> None:
+    out = tmp_path / "report.html"
+    assert report(runs=[str(pretrain_run)], out=str(out), dry_run=True) == {"dry_run": True, "runs": 1}
+    assert not out.exists()
+
+
+def test_command_line(tmp_path: Path, pretrain_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "report.html"
+    assert main(["report", str(pretrain_run), str(pretrain_run), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"out": str(out), "runs": 2, "bytes": out.stat().st_size}
+    assert main(["report", str(tmp_path / "absent"), "--out", str(out)]) == 1
+    assert "absent does not exist" in capsys.readouterr().err
+
+
+def test_matplotlib_and_torch_are_not_imported_before_they_are_needed() -> None:
+    code = "import sys, brimful.commands.report; print({'torch', 'matplotlib', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
+def test_figures_as_words() -> None:
+    words = [
+        percent(0.8213),
+        percent(0.99871),
+        plus_minus(0.8, 0.007),
+        points(-0.006),
+        short(4_212_345),
+        short(999),
+    ]
+    assert [word.replace("\u202f", " ") for word in words] == [
+        "82.1 %",
+        "99.87 %",
+        "80.0 ± 0.7 %",
+        "\u22120.6",
+        "4.21 M",
+        "999",
+    ]
+    assert [duration(s).replace("\u202f", " ") for s in (4.25, 42.3, 59.7, 582, 7500)] == [
+        "4.2 s",
+        "42 s",
+        "1 min 0 s",
+        "9 min 42 s",
+        "2 h 05 min",
+    ]
+    assert [tick(v) for v in (0, 2e-4, 0.5, 1500, 3e6, 999_999)] == ["0", "2e-4", "0.5", "1.5k", "3M", "1M"]
+    assert [plain(v) for v in (True, None, 12345, 3.4e-6, 0.81234, 12345.6, [1, "a"])] == [
+        "yes",
+        "none",
+        "12,345",
+        "3.4e-6",
+        "0.8123",
+        "12,346",
+        "1, a",
+    ]
+    assert plain("x" * 501) == "x" * 500 + " …"
+    assert plain(list(range(41))).endswith("39 … 41 in all")
+    deep: dict[str, Any] = {"a_b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}
+    assert [(fact.depth, fact.key, fact.value) for fact in facts(deep)][::4] == [
+        (0, "a b", ""),
+        (4, "f", "{'g': 1}"),
+    ]

@@ -1,0 +1,201 @@
+"""A pretraining run that broke off: the batch that broke it is shown, and its checkpoints are exported."""
+
+import json
+import random
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_inspection import ALL, check_rows
+from tokenizers import Tokenizer
+
+from brimful.cli import main
+from brimful.commands.export import export
+from brimful.commands.inspect import inspect
+from brimful.commands.pretrain import pretrain
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError
+from brimful.nn.interop import load_model
+from brimful.objectives.masked_lm import MaskedLM
+from brimful.runs import checkpoint
+from brimful.runs.snapshot import load_snapshot
+from brimful.train.metrics import read_metrics
+
+STEPS, MICRO_BATCHES = 14, 2
+SETTINGS: dict[str, Any] = {
+    "model": "tiny",
+    "rows_per_update": 4,
+    "rows_per_micro_batch": 4 // MICRO_BATCHES,
+    "packing": {"max_length": 32, "capacity": 64},
+    "validation_tokens": 300,
+}
+
+
+class Broken(NamedTuple):
+    """A run that an update stopped, and the micro-batches of that update."""
+
+    run: Path
+    update: int
+    batches: list[PackedBatch]
+    message: str
+
+
+@pytest.fixture(scope="module")
+def broken(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    """The loss of a random update is NaN."""
+    place = tmp_path_factory.mktemp("broken run")
+    number = random.SystemRandom().randint(8, STEPS)
+    loss, seen = MaskedLM.loss, []
+
+    def breaking(self: MaskedLM, encoder: Any, batch: PackedBatch, layout: Any = None) -> Any:
+        seen.append(batch)
+        broken = len(seen) > (number - 1) * MICRO_BATCHES
+        return {
+            name: value * (float("nan") if broken else 1)
+            for name, value in loss(self, encoder, batch).items()
+        }
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MaskedLM, "loss", breaking)
+        with pytest.raises(BrimfulError) as error:
+            pretrain(
+                data=str(corpus_dir),
+                out=str(place / "run"),
+                seed=number,
+                trainer={"steps": STEPS, "log_every": 1, "checkpoint_every": 2, "evaluate_every": 3},
+                **SETTINGS,
+            )
+    batches = seen[(number - 1) * MICRO_BATCHES : number * MICRO_BATCHES]
+    return Broken(place / "run", number, batches, str(error.value))
+
+
+def test_the_batch_of_a_spike_is_shown_by_the_command_that_is_named(
+    broken: Broken, corpus_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The tokens are those that the objective was given, found without choosing any other update's."""
+    command = shlex.split(broken.message.partition("brimful ")[2].removesuffix(")"))
+    assert command == ["inspect", str(broken.run), "--update", str(broken.update)]
+    assert main([*command, "--tokens", str(ALL), "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert not err, "nothing was walked over"
+    found = json.loads(out)
+    mask = Tokenizer.from_file(str(corpus_dir / "tokenizer.json")).token_to_id("[MASK]")
+    check_rows(found["rows"], {broken.update: broken.batches}, mask)
+    (spike,) = found["spikes"]
+    assert (spike["update"], spike["action"]) == (broken.update, "stop")
+    losses = [line["loss.mlm"] for line in read_metrics(broken.run / "metrics.jsonl") if "loss.mlm" in line]
+    assert len(losses) == broken.update - 1
+    assert spike["mean"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)  # summed in another order
+    assert main(["inspect", str(broken.run), "--batch", str(broken.update)]) == 0
+    first, *_ = capfd.readouterr().out.splitlines()
+    assert (
+        f"update {broken.update} · loss nan, gradient nan; before it a loss of {spike['mean']:.4g}" in first
+    )
+    assert "action: stop" in first
+    assert inspect(directory=str(broken.run), update=broken.update - 1)["spikes"] == []
+
+
+def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path: Path) -> None:
+    """From a copy of the run whose configuration names data that is not there."""
+    run, out = tmp_path / "run", str(tmp_path / "out")
+    shutil.copytree(broken.run, run)
+    (run / "config.yaml").write_text("data: gone\n")
+    there = checkpoint.steps(run / "checkpoints")
+    assert len(there) >= 2
+    with pytest.raises(
+        BrimfulError, match=f"not finished: give --step best, or one of {there[0]}, {there[1]}"
+    ):
+        export(run=str(run), out=out)
+    with pytest.raises(BrimfulError, match=rf"no checkpoint .*step-1: there are {there[0]}, {there[1]}"):
+        export(run=str(run), out=out, step=1)
+    losses = {
+        line["step"]: line["validation.loss"]
+        for line in read_metrics(run / "metrics.jsonl")
+        if "validation.loss" in line
+    }
+    best = min((step for step in losses if step < broken.update), key=losses.__getitem__)
+    for step, expected in ((there[-1], there[-1]), ("best", best)):
+        result = export(run=str(run), out=out, step=step)
+        assert (result["step"], result["averaged"]) == (expected, False)
+        assert result["max_abs_logit_difference"] < 1e-4
+        _check_weights(Path(out), run / "checkpoints" / f"step-{expected}", "weights.")
+    result = export(run=str(run), out=str(tmp_path / "onnx"), step=there[0], format="onnx")
+    assert result["max_abs_logit_difference"] < 1e-4
+    for left in there:
+        shutil.rmtree(run / "checkpoints" / f"step-{left}")
+    for step, message in ((None, "has no checkpoint yet"), (2, "there is none"), ("best", "an evaluation")):
+        with pytest.raises(BrimfulError, match=message):
+            export(run=str(run), out=out, step=step)
+    assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in broken.run.iterdir())
+
+
+def _check_weights(folder: Path, saved: Path, prefix: str) -> None:
+    encoder, head, _ = load_model(folder)
+    assert head is not None
+    tensors = load_file(saved / "tensors.safetensors")
+    named = [(f"encoder.{n}", p) for n, p in encoder.named_parameters()]
+    named += [(f"head.{n}", p) for n, p in head.named_parameters()]
+    for name, parameter in named:
+        if prefix + name in tensors:  # a tied one is there once
+            assert torch.equal(parameter, tensors[prefix + name]), name
+    assert sum(prefix + name in tensors for name, _ in named) == sum(n.startswith(prefix) for n in tensors)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sequences", "ema"),
+    [("modern", "plain", 0.0), ("bert", "nsp", 0.7), ("modern", "plain", 0.7)],
+)
+def test_the_last_checkpoint_has_the_bits_of_the_run(
+    corpus_dir: Path, tmp_path: Path, architecture: str, sequences: str, ema: float
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    kind = {"sequences": {"kind": sequences}} if sequences == "nsp" else {}
+    pretrain(
+        data=str(corpus_dir),
+        out=str(run),
+        architecture=architecture,
+        optimizer={"ema": ema},
+        trainer={"steps": 4, "checkpoint_every": 3},
+        **SETTINGS,
+        **kind,
+    )
+    result = export(run=str(run), out=str(out), step=4)
+    assert (result["step"], result["averaged"]) == (4, ema > 0)
+    for path in (run / "encoder").iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes(), path.name
+    export(run=str(run), out=str(out), step=3)
+    _check_weights(out, run / "checkpoints" / "step-3", "average." if ema else "weights.")
+    model = Path("model.safetensors")
+    assert (out / model).read_bytes() != (run / "encoder" / model).read_bytes()
+
+
+def test_a_checkpoint_that_goes_meanwhile_is_one_line(
+    broken: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that goes on removes it after its record was read, as rotation does."""
+    directory = broken.run / "checkpoints"
+    first, *_, last = checkpoint.steps(directory)
+    path, aside = directory / f"step-{first}", directory / "aside"
+    read = checkpoint.load_file
+
+    def late(file: Path) -> Any:
+        path.rename(aside)
+        return read(file)
+
+    monkeypatch.setattr(checkpoint, "load_file", late)
+    try:
+        with pytest.raises(BrimfulError, match=rf"removed .*step-{first} meanwhile: there are .*{last}"):
+            load_snapshot(broken.run, first)
+    finally:
+        aside.rename(path)
+
+
+def test_what_is_no_pretraining_run_has_no_steps(corpus_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    with pytest.raises(BrimfulError, match="--step is for runs of pretrain"):
+        export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), step="best")

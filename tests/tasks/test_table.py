@@ -1,0 +1,241 @@
+"""Tables as users have them: formats, byte order marks, quotes, and what is told of a wrong one."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from brimful.errors import BrimfulError
+from brimful.tasks.table import Table, encode, label_ids, label_names, read_table, read_texts
+from brimful.text.tokenizer import special_ids
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def refused(path: Path, *, labelled: bool = True) -> str:
+    with pytest.raises(BrimfulError) as error:
+        read_table(path, labelled=labelled)
+    text = str(error.value)
+    assert path.name in text
+    assert "\n" not in text
+    return text
+
+
+ROWS = [("好的 text", "1"), ('"quoted" text', "0"), ("a 'b' \\ c", "1")]
+FILES = {
+    "a.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS),
+    "b.csv": 'text,label\n好的 text,1\n"""quoted"" text",0\n"a \'b\' \\ c",1\n',
+    "c.jsonl": "".join(json.dumps({"label": int(label), "text": text}) + "\n" for text, label in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\n\n", b"\r\n\r\n"])
+def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> None:
+    data = mark + FILES[name].encode().replace(b"\n", line_end)
+    for whole in (data, data.rstrip(b"\r\n")):
+        table = read_table(write(tmp_path / name, whole), labelled=True)
+        assert table.texts == [text for text, _ in ROWS]
+        assert table.labels == [label for _, label in ROWS]
+        assert table.second is None
+        assert len(table) == 3
+
+
+cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+
+
+@given(st.lists(st.tuples(cells, cells, cells.filter(bool)), min_size=1, max_size=6))
+def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list) -> None:
+    directory = tmp_path_factory.mktemp("tables")
+    with open(directory / "a.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "text_b", "label"])
+        writer.writerows([(text + "\n2", *rest) for text, *rest in rows])
+    lines = [json.dumps({"text": f"{a}\n2", "text_b": b, "label": c}, ensure_ascii=False) for a, b, c in rows]
+    write(directory / "b.jsonl", "\n".join(lines))
+    for name in ("a.csv", "b.jsonl"):
+        table = read_table(directory / name, labelled=True)
+        assert table.texts == [f"{text}\n2" for text, _, _ in rows]
+        assert table.second == [second for _, second, _ in rows]
+        assert table.labels == [label for *_, label in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.tsv", "txt\tlabel\na\tb\n", "no column 'text' (line 2): did you mean 'txt'?"),
+        ("a.csv", "text,lable\na,b\n", "no column 'label' (line 2): did you mean 'lable'?"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "b", "Label": 1}\n',
+            "did you mean 'Label'?",
+        ),
+        ("a.tsv", "text\tlabel\na\t1\nb\t\n", "line 3: the label is empty"),
+        ("a.jsonl", '{"text": "a", "label": null}\n', "line 1: the label is empty"),
+        ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text is empty"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 fields, the header 2"),
+        ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
+        ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object"),
+        ("a.tsv", "", "no rows"),
+        ("a.csv", "text,label\n", "no rows"),
+        ("a.jsonl", "\n\n", "no rows"),
+        ("a.parquet", "", ".tsv, .csv, .jsonl"),
+        (
+            "a.jsonl",
+            '{"text": "a", "text_b": "b", "label": 1}\n{"text": "a", "label": 1}\n',
+            "only 1 of 2 rows",
+        ),
+    ],
+)
+def test_wrong_tables(name: str, data: str, message: str, tmp_path: Path) -> None:
+    assert message in refused(write(tmp_path / name, data))
+
+
+def test_unreadable_tables(tmp_path: Path) -> None:
+    assert "cannot read" in refused(tmp_path / "absent.tsv")
+    (tmp_path / "folder.csv").mkdir()
+    assert "cannot read" in refused(tmp_path / "folder.csv")
+    refused(write(tmp_path / "a.csv", b'text,label\n\x00\xff,1\na\rb,2\n"c,3'))
+
+
+def test_bad_bytes_are_replaced(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.tsv", b"text\tlabel\nab\xffc\t1\n"), labelled=True)
+    assert table.texts == ["ab\ufffdc"]
+
+
+def test_a_long_field_is_read(tmp_path: Path) -> None:
+    text = "很长" * 200_000
+    assert read_table(write(tmp_path / "a.csv", f"text,label\n{text},1\n"), labelled=True).texts == [text]
+
+
+def test_labels_are_optional_where_nobody_asks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tother\na\tb\n")
+    table = read_table(path, labelled=False)
+    assert (table.texts, table.second, table.labels) == (["a"], None, None)
+    path = write(tmp_path / "b.tsv", "text\tlabel\na\t\n")
+    assert read_table(path, labelled=False).texts == ["a"]
+    path = write(tmp_path / "c.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n')
+    assert read_table(path, labelled=False).texts == ["a", "b"]
+
+
+def table_of(labels: list[str]) -> Table:
+    return Table(Path("train.tsv"), [f"text {i}" for i in range(len(labels))], None, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["10", "9", "-1", "9"], ["-1", "9", "10"]),
+        (["pos", "neg", "10"], ["10", "neg", "pos"]),
+        (["10.0", "9.5", "-1"], ["-1", "9.5", "10.0"]),
+        (["1", "01", "2"], ["01", "1", "2"]),
+        (["--1", "2"], ["--1", "2"]),
+        (["²", "1"], ["1", "²"]),
+        (["-", "1"], ["-", "1"]),
+        (["True", "False"], ["False", "True"]),
+    ],
+)
+def test_label_names(labels: list[str], names: list[str]) -> None:
+    """Numbers by value, else by spelling; the same whatever the order of the rows."""
+    assert label_names(table_of(labels)) == names
+    assert label_names(table_of(labels[::-1])) == names
+
+
+@given(st.sets(st.integers(-1000, 1000), min_size=2))
+def test_numeric_labels_by_value(values: set[int]) -> None:
+    assert label_names(table_of([str(value) for value in values])) == [str(value) for value in sorted(values)]
+
+
+def test_a_single_label_is_refused() -> None:
+    with pytest.raises(BrimfulError, match="single label, 'a'"):
+        label_names(table_of(["a", "a"]))
+
+
+def test_label_ids() -> None:
+    names = ["bad", "good"]
+    ids = label_ids(table_of(["good", "bad", "good"]), names)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [1, 0, 1]
+    with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: unknown label 'goood'; did you mean 'good'"):
+        label_ids(table_of(["good", "goood"]), names)
+
+
+def test_take_and_keys() -> None:
+    table = Table(Path("a.tsv"), ["a", "b", "c"], ["x", "", "z"], ["0", "1", "2"])
+    taken = table.take(np.array([2, 0]))
+    assert (taken.texts, taken.second, taken.labels) == (["c", "a"], ["z", "x"], ["2", "0"])
+    assert table.keys() == [("a", "x"), ("b", ""), ("c", "z")]
+    assert table_of(["1", "2"]).keys() == [("text 0", ""), ("text 1", "")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus_dir: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
+
+
+def some_texts(corpus_dir: Path, raw_texts: Path) -> list[str]:
+    return [*raw_texts.read_text(encoding="utf-8").splitlines()[:30], "", "a"]
+
+
+@pytest.mark.parametrize("max_length", [3, 16, 128])
+def test_encoded_texts(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
+    special = special_ids(tokenizer)
+    texts = some_texts(corpus_dir, raw_texts)
+    examples = encode(Table(Path("a"), texts, None, None), tokenizer, max_length)
+    assert len(examples) == len(texts)
+    assert (examples.max_length, examples.pad) == (max_length, special.pad)
+    for text, ids, types in zip(texts, examples.tokens, examples.segments, strict=True):
+        whole = tokenizer.encode(text, add_special_tokens=False).ids
+        assert ids.tolist() == [special.cls, *whole[: max_length - 2], special.sep]
+        assert ids.dtype == np.int32
+        assert types.tolist() == [0] * len(ids)
+    assert len(tokenizer.encode("a " * 500).ids) > 400  # the tokenizer is left as it was
+
+
+@pytest.mark.parametrize("max_length", [5, 16, 128])
+def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
+    special = special_ids(tokenizer)
+    texts = some_texts(corpus_dir, raw_texts)
+    texts = [text[:200] for text in texts]
+    table = Table(Path("a"), texts, texts[::-1], None)
+    targets = {"label": np.arange(len(texts))}
+    examples = encode(table, tokenizer, max_length, targets)
+    assert examples.targets is targets
+    for first, second, ids, types in zip(
+        texts, texts[::-1], examples.tokens.copy(), examples.segments, strict=True
+    ):
+        parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in (first, second)]
+        separators = np.flatnonzero(ids == special.sep)
+        a, b = separators[0] - 1, separators[1] - separators[0] - 1
+        assert ids.tolist() == [special.cls, *parts[0][:a], special.sep, *parts[1][:b], special.sep]
+        assert types.tolist() == [0] * (a + 2) + [1] * (b + 1)
+        assert a + b == min(max_length - 3, sum(map(len, parts)))
+        # The longer of the two is cut first.
+        if a < len(parts[0]):
+            assert a >= b - 1
+        if b < len(parts[1]):
+            assert b >= a - 1
+
+
+def test_texts(tmp_path: Path) -> None:
+    table = read_texts(
+        write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\xff\n")
+    )
+    assert table.texts == ["one", "", "中\u2028 two\ufffd"]
+    table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
+    assert (table.texts, table.labels) == (["a", "b"], None)
+    for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
+        with pytest.raises(BrimfulError, match=name):
+            read_texts(write(tmp_path / name, data))
+    with pytest.raises(BrimfulError, match=r"absent\.txt"):
+        read_texts(tmp_path / "absent.txt")

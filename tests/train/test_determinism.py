@@ -1,0 +1,195 @@
+"""Deterministic runs: the same bits twice, and nothing of a step that torch calls nondeterministic."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.deterministic
+
+from brimful.commands.pretrain import MaskedLM
+from brimful.data.batch import PackedBatch, pack
+from brimful.nn import linear_cross_entropy
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.tasks.classification import Classification
+from brimful.train.determinism import deterministic
+from brimful.train.objective import Objective
+
+ROOT = Path(__file__).parents[2]
+OBJECTIVES = ["masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits"]
+
+
+def settings() -> tuple:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.benchmark,
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    )
+
+
+def fail_within() -> tuple:
+    """The settings within a deterministic block that an error ends."""
+    within: list[tuple] = []
+
+    def fail() -> None:
+        with deterministic():
+            within.append(settings())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    return within[0]
+
+
+@pytest.mark.parametrize("workspace", [None, ":16:8", ":4096:2"])
+@pytest.mark.parametrize("warns", [False, True])
+def test_what_was_set_before_is_set_after(monkeypatch, workspace, warns):
+    if workspace is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", workspace)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.use_deterministic_algorithms(warns, warn_only=warns)
+    try:
+        before = settings()
+        with deterministic(False):
+            assert settings() == before
+        within = fail_within()
+        assert settings() == before
+        fixed = ":16:8" if workspace == ":16:8" else ":4096:8"
+        assert within == (True, False, False, True, False, fixed)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def encoder_of(architecture: str, layers: int = 2) -> Encoder:
+    config = EncoderConfig(
+        architecture=architecture,
+        vocabulary_size=120,
+        hidden_size=32,
+        layers=layers,
+        heads=2,
+        intermediate_size=48,
+        max_length=40,
+        local_attention=8,
+        global_every=2,
+        dropout=0.1,
+    )
+    return Encoder(config)
+
+
+def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
+    encoder = encoder_of(architecture)
+    if name.startswith("masked_lm"):
+        return encoder, MaskedLM(MaskedLMHead(encoder), {})
+    if name == "classification":
+        return encoder, Classification(SequenceHead(encoder, 3), None)
+    teacher = encoder_of(architecture, layers=4)
+    if name == "layers":
+        return encoder, LayerDistillation(teacher, encoder)
+    heads = (SequenceHead(teacher, 3), SequenceHead(encoder, 3))
+    return encoder, LogitDistillation(teacher, *heads, 1.0, None)
+
+
+def batch_of(random: np.random.Generator) -> PackedBatch:
+    lengths = random.integers(1, 41, 6)
+    tokens = [random.integers(0, 120, length) for length in lengths]
+    batch = pack(tokens, max_length=40, pad=0, slots=256, sequence_slots=16)
+    positions = np.zeros(24, np.int64)
+    labels = np.full(24, -100)
+    positions[:5], labels[:5] = random.integers(0, lengths.sum(), 5), random.integers(0, 120, 5)
+    classes = np.full(16, -100)
+    classes[:6] = random.integers(0, 3, 6)
+    return PackedBatch(
+        **{**vars(batch), "mlm_positions": torch.from_numpy(positions)}
+        | {"mlm_labels": torch.from_numpy(labels), "targets": {"label": torch.from_numpy(classes)}}
+    )
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_step_reads_no_memory_that_nobody_wrote(name, architecture, precision, seed, monkeypatch):
+    """Nor asks for an algorithm that is not deterministic: in this mode torch raises where it has no other,
+    and `torch.empty` gives NaN."""
+    if "tiles" in name:
+        monkeypatch.setattr(linear_cross_entropy, "SMALL", 0)
+    torch.manual_seed(seed)
+    encoder, objective = objective_of(name, architecture)
+    batch = batch_of(np.random.default_rng(seed))
+    modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()})
+    with deterministic():
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        assert torch.empty(1).isnan()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+            sums = objective.loss(encoder, batch)
+        torch.stack(list(sums.values())).sum().backward()
+    assert all(value.isfinite() for value in sums.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in modules.parameters())
+
+
+TRAIN = """
+import hashlib, sys
+from pathlib import Path
+import numpy as np, torch
+from brimful.data.examples import Examples, ExampleStream
+from brimful.distributed import World
+from brimful.nn.encoder import Encoder, preset
+from brimful.nn.heads import SequenceHead
+from brimful.tasks.classification import Classification
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.train.objective import Runtime
+from brimful.train.config import TrainerConfig
+from brimful.train.trainer import Trainer
+
+precision, seed, folder, switch = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "on"
+torch.set_num_threads(2)
+torch.manual_seed(seed)
+random = np.random.default_rng(seed)
+tokens = [random.integers(0, 200, random.integers(2, 65), dtype=np.int32) for _ in range(60)]
+types = [np.zeros(len(ids), np.uint8) for ids in tokens]
+examples = Examples(tokens, types, {"label": random.integers(0, 2, 60)}, max_length=64, pad=0)
+encoder = Encoder(preset("tiny", "bert", vocabulary_size=200, max_length=64, dropout=0.2))
+trainer = Trainer(
+    encoder, Classification(SequenceHead(encoder, 2), None),
+    ExampleStream(examples, sequences=16, tokens=256, seed=seed),
+    Runtime(World(0, 1, torch.device("cpu")), precision), folder,
+    config=TrainerConfig(steps=6, deterministic=switch), optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(), seed=seed,
+)
+trainer.run("train")
+assert not torch.are_deterministic_algorithms_enabled()
+digest = hashlib.sha256()
+for parameter in trainer.learner.trained.parameters():
+    digest.update(parameter.detach().numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_processes_train_to_the_same_bits(precision, seed, tmp_path):
+    """With dropout and two threads; another seed gives others. On the CPU the switch changes nothing."""
+    runs = [(seed, "on"), (seed, "on"), (seed + 1, "on"), (seed, "off")]
+    processes = []
+    for number, (chosen, switch) in enumerate(runs):
+        line = [sys.executable, "-c", TRAIN, precision, str(chosen), str(tmp_path / str(number)), switch]
+        processes.append(
+            subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+    digests = []
+    for process in processes:
+        out, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+        digests.append(out.strip())
+    assert digests[0] == digests[1] == digests[3] != digests[2]

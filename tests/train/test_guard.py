@@ -1,0 +1,257 @@
+"""Losses that are no numbers and losses that leap: found, named, and dealt with as was asked."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_trainer import RUNTIME, assert_same_bits, examples_of, trainer_of, weights
+from two_ranks import on_two_ranks
+
+from brimful.errors import BrimfulError
+from brimful.optim.ema import WeightAverage
+from brimful.runs import checkpoint
+from brimful.tasks.classification import Classification
+from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
+from brimful.train.journal import SPIKES, Journal
+from brimful.train.metrics import Window, read_metrics
+from brimful.train.objective import better
+
+ROOT = Path(__file__).parents[2]
+
+
+class Broken(Classification):
+    """Multiplies the loss of some updates, known by the tokens of their batch, with a factor."""
+
+    factor = float("nan")
+    tokens: frozenset[bytes] = frozenset()
+
+    def loss(self, encoder, batch, layout=None):
+        sums = super().loss(encoder, batch, layout)
+        broken = batch.tokens.numpy().tobytes() in self.tokens
+        return sums | {"classification": sums["classification"] * (self.factor if broken else 1.0)}
+
+
+def breaking(directory, seed, updates, factor=float("nan"), **config):
+    """A trainer whose data is broken at these updates (from 0), however often they come."""
+
+    def objective(head):
+        made = Broken(head, None)
+        made.factor = factor
+        return made
+
+    settings = {"tokens": 4096, "steps": 40, "log_every": 7, "checkpoint_every": 5}
+    trainer = trainer_of(directory, seed, objective=objective, **settings | config)
+    cursor, seen = trainer.cursor, []
+    for _ in range(trainer.config.steps):
+        (batch,), cursor = trainer.stream.take(cursor)
+        seen.append(batch.tokens.numpy().tobytes())
+    assert len(set(seen)) == len(seen)
+    trainer.objective.tokens = frozenset(seen[update] for update in updates)
+    return trainer
+
+
+def spikes(directory):
+    return [json.loads(line) for line in (directory / SPIKES).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e12])
+def test_the_update_is_named_and_no_checkpoint_holds_it(seed, tmp_path, factor, capsys):
+    trainer = breaking(tmp_path, seed, [32], factor, spike=20.0)
+    with pytest.raises(BrimfulError, match=r"at step 33.*lower optimizer.learning_rate.*spikes.jsonl"):
+        trainer.run("test")
+    assert "at step 33" not in capsys.readouterr().err  # the error says it
+    (spike,) = spikes(tmp_path)
+    assert (spike["update"], spike["action"]) == (33, "stop")
+    (batch,), _ = trainer.stream.take(spike["cursor"])
+    assert batch.tokens.numpy().tobytes() in trainer.objective.tokens
+    assert max(checkpoint.states(tmp_path / "checkpoints")) <= 32
+    assert all(math.isfinite(v) for line in read_metrics(tmp_path / "metrics.jsonl") for v in line.values())
+
+
+@pytest.mark.parametrize("factor", [float("nan"), 1e12])
+@pytest.mark.parametrize("updates", [[32], [22, 33]])
+def test_skipping_and_rolling_back_give_the_run_without_these_updates(seed, tmp_path, factor, updates):
+    """Both give the same bits: as if the optimizer had never seen them."""
+    runs = {}
+    for policy in ("skip", "roll-back"):
+        trainer = breaking(tmp_path / policy, seed, updates, factor, spike=20.0, on_spike=policy)
+        trainer.run("test")
+        assert [spike["update"] - 1 for spike in spikes(tmp_path / policy)] == updates
+        assert trainer.step == 40
+        runs[policy] = weights(trainer)
+    without = breaking(tmp_path / "without", seed, [])
+    without.guard.left_out = list(updates)
+    without.run("test")
+    for policy in runs:
+        assert_same_bits(runs[policy], weights(without))
+    lines = read_metrics(tmp_path / "roll-back" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [7, 14, 21, 28, 35, 40]
+
+
+def test_a_run_that_rolled_back_is_resumed_without_the_update(seed, tmp_path):
+    whole = breaking(tmp_path / "whole", seed, [12], on_spike="roll-back")
+    whole.run("test")
+    # As after a kill at step 20 and at step 10: the second one meets the broken update again.
+    for step in (20, 10):
+        folder = tmp_path / str(step)
+        first = breaking(folder, seed, [12], on_spike="roll-back", keep_checkpoints=100)
+        first.run("test")
+        for later in checkpoint.states(folder / "checkpoints"):
+            if later > step:
+                (folder / "checkpoints" / f"step-{later}" / "checkpoint.json").unlink()
+        again = breaking(folder, seed, [12], on_spike="roll-back")
+        assert again.resume()
+        assert again.step == step
+        again.run("test")
+        assert_same_bits(weights(again), weights(whole))
+
+
+@pytest.mark.parametrize("policy", ["skip", "roll-back"])
+def test_what_does_not_end_stops_the_run(seed, tmp_path, policy):
+    trainer = breaking(tmp_path, seed, range(15, 40), on_spike=policy)
+    with pytest.raises(BrimfulError, match=rf"{PATIENCE} of the updates before it were left out"):
+        trainer.run("test")
+    assert [spike["action"] for spike in spikes(tmp_path)] == [policy] * PATIENCE + ["stop"]
+
+
+@pytest.mark.parametrize("factor", [float("nan"), 1e12])
+def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
+    """Evaluations that fall on no line and on no checkpoint of their own."""
+    settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
+    settings |= {"keep_checkpoints": 100}
+    trainer = breaking(tmp_path / "a", seed, [22], factor, on_spike="roll-back", **settings)
+    trainer.objective.held_out = examples_of(20, seed + 1)
+    trainer.run("test")
+    assert [spike["update"] for spike in spikes(tmp_path / "a")] == [23]
+    without = breaking(tmp_path / "b", seed, [], **settings)
+    without.guard.left_out = [22]
+    without.run("test")
+    assert_same_bits(weights(trainer), weights(without))
+    stopped = breaking(tmp_path / "c", seed, [22], factor, **settings)
+    stopped.objective.held_out = examples_of(20, seed + 1)
+    with pytest.raises(BrimfulError, match="at step 23"):
+        stopped.run("test")
+    assert max(checkpoint.states(tmp_path / "c" / "checkpoints")) == 20
+
+
+def test_a_figure_that_is_no_number_is_never_the_best():
+    assert better(("loss", "lowest"), {"loss": math.nan}, None) is None
+    assert better(("loss", "lowest"), {"loss": 2.0}, None) == 2.0
+    assert better(("loss", "lowest"), {"loss": 2.0}, 2.0) is None
+    assert better(("loss", "lowest"), {"loss": 1.0}, 2.0) == 1.0
+    assert better(("accuracy", "highest"), {"accuracy": 0.4}, 0.5) is None
+    assert better(("accuracy", "highest"), {"accuracy": 0.6}, 0.5) == 0.6
+    assert better(("accuracy", "highest"), {}, 0.5) is None
+    assert better(None, {}, None) is None
+
+
+def test_the_average_of_the_weights_begins_with_the_first_update_that_is_made(seed, tmp_path):
+    trainer = breaking(tmp_path, seed, [], steps=2, log_every=1, checkpoint_every=0)
+    trainer.learner.average = WeightAverage(trainer.learner.parameters, 0.9)
+    trainer.guard.left_out = [0]
+    first = weights(trainer)
+    trainer.run("test")
+    averaged = weights(trainer)
+    assert any(not torch.equal(averaged[name], first[name]) for name in first)
+    for name, average in trainer.learner.average.state_dict().items():
+        torch.testing.assert_close(average, averaged[name], rtol=0, atol=0)
+    assert trainer.guard.made(2) == 1
+
+
+def test_without_a_checkpoint_there_is_nothing_to_roll_back_to(seed, tmp_path):
+    with pytest.raises(BrimfulError, match="no checkpoint yet to roll back to"):
+        breaking(tmp_path / "a", seed, [2], on_spike="roll-back").run("test")
+    with pytest.raises(BrimfulError, match=r"set trainer\.checkpoint_every"):
+        breaking(tmp_path / "b", seed, [2], on_spike="roll-back", checkpoint_every=0)
+
+
+def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path):
+    """Against plain sums, in float64: 1e-9, as the two add up in another order."""
+    generator = np.random.default_rng(seed)
+    losses = generator.normal(5.0, 0.3, MEMORY)
+    threshold = 4.0
+
+    def judged(guard, first, values):
+        window = Window()
+        for step, value in enumerate(values, first):
+            window.add((step, {}), {}, torch.tensor(value, dtype=torch.float64), torch.tensor(1.0))
+        return guard.judge(window)
+
+    guard = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    early = float(losses.mean() + 100)
+    assert judged(guard, 0, losses[: FIRST_JUDGED - 1]) is None
+    assert judged(guard, FIRST_JUDGED - 1, losses[FIRST_JUDGED - 1 :]) is None
+    other = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    other.load_state_dict(json.loads(json.dumps(guard.state_dict())))
+    spike = judged(other, MEMORY, [early])
+    assert spike.update == MEMORY
+    assert spike.mean == pytest.approx(losses.mean(), rel=1e-9)
+    assert spike.deviation == pytest.approx(losses.std(), rel=1e-9)
+    just_below, just_above = (spike.mean + (threshold + x) * spike.deviation for x in (-1e-6, 1e-6))
+    assert judged(guard, MEMORY, [just_above]).loss == just_above
+    assert judged(guard, MEMORY, [just_below]) is None
+    fresh = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    assert judged(fresh, 0, [5.0, 5.1, 1e6]) is None  # too few to know
+
+
+def test_the_best_checkpoint_stays(seed, tmp_path, monkeypatch):
+    """Beside the newest ones, wherever it was."""
+    trainer = trainer_of(tmp_path, seed, steps=20, evaluate_every=2, checkpoint_every=4, keep_checkpoints=2)
+    accuracies = iter([0.5, 0.7, 0.9, 0.6, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
+    monkeypatch.setattr(trainer.objective, "evaluate", lambda *_: {"accuracy": next(accuracies)})
+    trainer.run("test")
+    states = checkpoint.states(tmp_path / "checkpoints")
+    assert sorted(states) == [6, 16, 20]
+    assert states[20]["best"] == [6, 0.9]
+    assert states[20]["versions"].keys() == {"python", "brimful", "torch", "numpy"}
+
+
+RANK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "tests")
+import test_guard as toy
+import test_trainer
+import torch
+from brimful.data.examples import ExampleStream
+from brimful.distributed import world
+
+torch.set_num_threads(1)
+directory, seed, policy = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+with world() as ranks:
+    trainer = toy.trainer_of(
+        directory, seed, objective=lambda head: toy.Broken(head, None), steps=30, log_every=7,
+        checkpoint_every=5, on_spike=policy, runtime=test_trainer.Runtime(ranks, "fp32"),
+    )
+    one = trainer.stream
+    trainer.stream = ExampleStream(
+        one.examples, sequences=one.sequences, tokens=one.tokens, seed=one.seed, rank=ranks.rank,
+        world=ranks.size,
+    )
+    cursor, seen = trainer.cursor, []
+    for _ in range(30):
+        batches, cursor = one.take(cursor)
+        seen.append([batch.tokens.numpy().tobytes() for batch in batches])
+    every = sum(seen, [])
+    # The second rank's; one that no other epoch has.
+    update = next(n for n in range(17, 30) if len(seen[n]) > 1 and every.count(seen[n][1]) == 1)
+    trainer.objective.tokens = {seen[update][1]}
+    trainer.run("test")
+    (directory / "update.txt").write_text(str(update + 1))
+    torch.save(toy.weights(trainer), directory / f"{ranks.rank}.pt")
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("policy", ["skip", pytest.param("roll-back", marks=pytest.mark.slow)])
+def test_what_one_rank_meets_all_leave_out(seed, tmp_path, policy):
+    on_two_ranks(RANK, tmp_path, seed, policy)
+    assert [(spike["update"], spike["action"]) for spike in spikes(tmp_path)] == [
+        (int((tmp_path / "update.txt").read_text()), policy)
+    ]
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert_same_bits(first, second)
+    assert all(value.isfinite().all() for value in first.values())

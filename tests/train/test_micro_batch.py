@@ -1,0 +1,332 @@
+"""Micro-batches that do not fit: halved once where their size was found automatically, an error elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
+from pathlib import Path
+
+import pytest
+import torch
+from toy_streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from two_ranks import on_two_ranks
+
+from brimful.corpus.shards import Corpus
+from brimful.data.blocks import PackingConfig
+from brimful.data.rows import Phase
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder, preset
+from brimful.nn.heads import MaskedLMHead
+from brimful.objectives.masked_lm import MaskedLM
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.runs import checkpoint
+from brimful.train.config import TrainerConfig
+from brimful.train.memory import available_memory
+from brimful.train.metrics import read_metrics
+from brimful.train.micro_batch import MicroBatches, valid_sizes
+from brimful.train.objective import Runtime
+from brimful.train.probe import Trial, auto_rows, choose_rows
+from brimful.train.trainer import Trainer
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
+PACKING = PackingConfig(max_length=32, capacity=64)
+ROWS = [Phase(4, PackingConfig(max_length=16, capacity=64), 16), Phase(4, PACKING, 24)]
+SEQUENCES = [Phase(8, PACKING, 30, "sequences")]
+
+
+class Narrow(MaskedLM):
+    """Runs out of memory from an update on, where a micro-batch has more than so many rows."""
+
+    rows = 1 << 30
+    begins = 0
+    made: list[int]
+
+    def loss(self, encoder, batch, layout=None):
+        found = super().loss(encoder, batch, layout)
+        rows = batch.tokens.numel() // PACKING.capacity
+        self.made.append(rows)
+        if rows > self.rows and len(self.made) > self.begins:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return found
+
+
+def trainer_of(
+    directory: Path,
+    seed: int,
+    micro: int,
+    *,
+    phases: Sequence[Phase] = ROWS,
+    rows: int = 1 << 30,
+    begins: int = 0,
+    auto: bool = True,
+    runtime: Runtime = RUNTIME,
+    **config: int,
+) -> Trainer:
+    """Of a small BERT without dropout; out of memory above `rows`, after `begins` micro-batches."""
+    torch.manual_seed(seed)
+    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
+    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
+    folder = directory / "corpus"
+    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
+    world = runtime.world
+    stream = toy_stream(
+        {"toy": (corpus, 1.0)},
+        phases,
+        directory / "blocks",
+        seed,
+        micro=micro,
+        rank=world.rank,
+        world=world.size,
+    )
+    objective = Narrow(MaskedLMHead(encoder), {})
+    objective.rows, objective.begins, objective.made = rows, begins, []
+    return Trainer(
+        encoder,
+        objective,
+        stream,
+        runtime,
+        directory,
+        config=TrainerConfig(**{"steps": 8, "log_every": 1} | config),  # type: ignore[arg-type]
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        schedule=ScheduleConfig(),
+        seed=seed,
+        micro_batches=MicroBatches(world, stream, auto=auto),
+    )
+
+
+def made(trainer: Trainer) -> list[int]:
+    assert isinstance(trainer.objective, Narrow)
+    return trainer.objective.made
+
+
+def losses(directory: Path) -> list[float]:
+    lines = [line for line in read_metrics(directory / "metrics.jsonl") if "loss.mlm" in line]
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    return [line["loss.mlm"] for line in lines]
+
+
+def assert_like_from_the_start(trainer: Trainer, directory: Path, seed: int, micro: int, **settings) -> None:
+    """A run that halved its micro-batches has the losses of one whose were so small from the start: 2e-5, as
+    fp32 sums of the same numbers in another order go through eight updates at a large rate."""
+    other = trainer_of(directory, seed, micro, auto=False, **settings)
+    other.run("test")
+    ours, theirs = losses(trainer.directory), losses(directory)
+    assert ours == pytest.approx(theirs, rel=2e-5)
+    assert trainer.totals.tokens == other.totals.tokens
+    assert trainer.totals.predictions == other.totals.predictions
+
+
+@pytest.mark.parametrize("phases", [ROWS, SEQUENCES], ids=["rows", "sequences"])
+@pytest.mark.parametrize("begins", [0, 3])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_it_halves_once_and_goes_on_with_the_same_updates(
+    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture, phases: list[Phase], begins: int, prefetch: int
+) -> None:
+    trainer = trainer_of(
+        tmp_path / "a", seed, 4, phases=phases, rows=2, begins=begins, prefetch=prefetch, checkpoint_every=4
+    )
+    trainer.run("test")
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 1
+    assert "rows_per_micro_batch 4: going on with 2" in warnings[0]
+    assert made(trainer)[: begins + 1] == [4] * (begins + 1)
+    assert set(made(trainer)[begins + 1 :]) == {2}
+    assert_like_from_the_start(trainer, tmp_path / "b", seed, 2, phases=phases)
+
+
+def test_the_second_time_it_stops_and_says_what_to_set(seed: int, tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, seed, 4, rows=1, begins=9)
+    with pytest.raises(
+        BrimfulError, match=r"step 3 with rows_per_micro_batch 2, which was halved.*set it to 1 "
+    ):
+        trainer.run("test")
+    assert trainer.step == 2
+
+
+def test_what_was_set_is_not_changed(seed: int, tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, seed, 4, rows=2, begins=5, auto=False)
+    with pytest.raises(
+        BrimfulError, match=r"out of memory at step 2 with rows_per_micro_batch 4: set it to 2 "
+    ):
+        trainer.run("test")
+
+
+def test_one_row_is_the_least(seed: int, tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"step 1 with rows_per_micro_batch 1: lower packing\.capacity"):
+        trainer_of(tmp_path, seed, 1, rows=0).run("test")
+
+
+def test_other_errors_stay_what_they_are(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(tmp_path, seed, 4)
+
+    def broken(*_):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(trainer.learner, "differentiate", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        trainer.run("test")
+
+
+def test_a_checkpoint_made_afterwards_goes_on_with_the_smaller_size(seed: int, tmp_path: Path) -> None:
+    """And does not halve it again; one made before goes on with the larger size, and may."""
+    settings = {"checkpoint_every": 1, "keep_checkpoints": 100}
+    whole = trainer_of(tmp_path, seed, 4, rows=2, begins=20, **settings)
+    whole.run("test")
+    folder = tmp_path / "checkpoints"
+    fell = {done: state["micro_batches"]["fell_to"] for done, state in checkpoint.states(folder).items()}
+    assert {fell[1], fell[2], fell[3], fell[4]} == {None}
+    assert {fell[5], fell[6], fell[7], fell[8]} == {2}
+    for last, at, smaller in ((6, 2, 2), (3, 4, None)):
+        for done in checkpoint.states(folder):
+            if done > last:
+                (folder / f"step-{done}" / "checkpoint.json").unlink()
+        again = trainer_of(tmp_path, seed, 4, auto=False)  # as its config.yaml, which has the number, says
+        assert again.resume()
+        assert (again.step, again.micro_batches.fell_to) == (last, smaller)
+        assert again.micro_batches.auto
+        again.run("test")
+        assert set(made(again)) == {at}
+        assert losses(tmp_path) == pytest.approx(losses(whole.directory), rel=2e-5)
+    smallest = trainer_of(tmp_path, seed, 1, auto=False, **settings)
+    assert smallest.resume()
+    assert smallest.stream.rows_per_micro_batch == 1  # type: ignore[attr-defined]
+
+
+RANK = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+sys.path.insert(0, "tests")
+import torch.distributed as dist
+import test_micro_batch as toy
+from brimful.distributed import world
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+with world() as ranks:
+    assert ranks.least(7 - ranks.rank) == 6
+    rows = 2 if ranks.rank == 1 else 1 << 30
+    runtime = toy.Runtime(ranks, "fp32")
+    trainer = toy.trainer_of(Path(sys.argv[1], str(ranks.rank)), 5, 4, rows=rows, begins=3, runtime=runtime)
+    trainer.run("test")
+    assert set(toy.made(trainer)[5:]) == {2}, toy.made(trainer)
+    assert toy.made(trainer)[:4] == [4] * 4
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.distributed
+def test_all_ranks_halve_where_one_must(tmp_path: Path) -> None:
+    said = on_two_ranks(RANK, tmp_path)
+    assert said.count("going on with 2") == 1
+    alone = trainer_of(tmp_path / "alone", 5, 2, auto=False)
+    alone.run("test")
+    assert losses(tmp_path / "0") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
+
+
+# Which size
+
+
+def test_valid_sizes_divide_the_updates_of_every_phase() -> None:
+    assert valid_sizes(ROWS, 100) == [1, 2, 4, 8] == [n for n in range(1, 25) if gcd(16, 24) % n == 0]
+    assert valid_sizes(ROWS, 7) == [1, 2, 4]
+    assert valid_sizes(SEQUENCES, 30) == [1, 2, 4, 8, 16]
+    assert valid_sizes(SEQUENCES, 0) == valid_sizes(ROWS, 0) == []
+
+
+def machine(*, fixed: int = 0, fast: int = 1 << 30, most: int = 1 << 30):
+    """Passes of 10 bytes a row and `fixed` beside; more than `fast` rows are no faster; `most` do not fit."""
+    tried = []
+
+    def attempt(rows: int) -> Trial | None:
+        tried.append(rows)
+        seconds = rows / min(rows, fast) + 0.01 * rows
+        return None if rows > most else Trial(rows, fixed + 10 * rows, seconds)
+
+    return attempt, tried
+
+
+@pytest.mark.parametrize(
+    ("settings", "gain", "expected", "why", "tried"),
+    [
+        ({}, 1.05, 32, "an update has no more", [1, 2, 4, 8, 16, 32]),
+        ({"fast": 4}, 1.05, 4, "16 have", [1, 2, 4, 8, 16]),
+        ({"fast": 4}, 0.0, 32, "an update has no more", [1, 2, 4, 8, 16, 32]),
+        ({"most": 8}, 0.0, 8, "16 do not fit", [1, 2, 4, 8, 16]),
+        ({"most": 0}, 0.0, 0, "", [1]),
+        ({"fixed": 600}, 0.0, 1, "2 are not expected to fit", [1]),
+    ],
+)
+def test_the_largest_that_fits_and_is_worth_it(settings, gain, expected, why, tried) -> None:
+    attempt, seen = machine(**settings)
+    rows, reason = choose_rows([1, 2, 3, 4, 6, 8, 12, 16, 24, 32], attempt, 1000, gain)
+    assert rows == expected
+    assert why in reason
+    assert seen == tried
+
+
+def test_no_size_is_tried_that_is_not_expected_to_fit() -> None:
+    attempt, tried = machine()
+    assert choose_rows([1, 2, 4, 8], attempt, 45, 0.0)[0] == 4
+    assert tried == [1, 2, 4]
+
+
+def auto(trainer: Trainer) -> int:
+    return auto_rows(
+        trainer.stream,  # type: ignore[arg-type]
+        trainer.encoder,
+        trainer.objective,
+        trainer.runtime,
+        OptimizerConfig(),
+    )
+
+
+def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """The trained bits are those of a run that was told the number."""
+    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
+    trainer = trainer_of(tmp_path / "a", seed, 1, rows=6)
+    assert auto(trainer) == trainer.stream.rows_per_micro_batch == 4  # type: ignore[attr-defined]
+    assert "rows_per_micro_batch 4: 8 do not fit" in capfd.readouterr().err
+    assert sorted(set(made(trainer))) == [1, 2, 4, 8]
+    trainer.run("test")
+    other = trainer_of(tmp_path / "b", seed, 4)
+    other.run("test")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
+
+    def with_free(free: int) -> int:
+        monkeypatch.setattr("brimful.train.probe.available_memory", lambda: free)
+        return auto(trainer_of(tmp_path, seed, 1, phases=SEQUENCES))
+
+    assert with_free(1 << 40) > with_free(8_000_000) >= 1
+    with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
+        with_free(0)
+
+
+def test_memory_that_is_left(tmp_path: Path) -> None:
+    """Of the machine, or of a control group and those around it; page cache counts as left."""
+
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    assert 0 < available_memory(tmp_path) < 1 << 50  # a machine that does not tell
+    write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1500 kB\nHugePages_Total: 0\n")
+    assert available_memory(tmp_path) == 1500 << 10
+    write("proc/self/cgroup", "0::/job/step\n")
+    for group, limit, used in (("job", "1000000", 600_000), ("job/step", "max", 0)):
+        write(f"sys/fs/cgroup/{group}/memory.max", f"{limit}\n")
+        write(f"sys/fs/cgroup/{group}/memory.current", f"{used}\n")
+        write(f"sys/fs/cgroup/{group}/memory.stat", "anon 5\ninactive_file 50000\nactive_file 40000\n")
+    assert available_memory(tmp_path) == 490_000
+    write("proc/self/cgroup", "4:cpu,cpuacct:/x\n3:memory:/slurm\n")
+    write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "800000\n")
+    write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "500000\n")
+    write("sys/fs/cgroup/memory/slurm/memory.stat", "inactive_file 0\nactive_file 7\n")
+    assert available_memory(tmp_path) == 300_007

@@ -1,0 +1,240 @@
+"""Training in phases and by the clock: the rates the optimizer gets, what it trains, and when it ends."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toy_streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from two_ranks import on_two_ranks
+
+from brimful.data import blocks as blocks_module
+from brimful.data.blocks import PackingConfig
+from brimful.data.loader import Update
+from brimful.data.rows import Phase
+from brimful.distributed import World
+from brimful.nn.encoder import Encoder, preset
+from brimful.nn.heads import MaskedLMHead
+from brimful.objectives.masked_lm import MaskedLM
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import Cycle, ScheduleConfig
+from brimful.storage import read_json
+from brimful.train import trainer as trainer_module
+from brimful.train.config import TrainerConfig
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Runtime
+from brimful.train.trainer import Trainer
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
+SHORT, LONG = PackingConfig(max_length=16, capacity=64), PackingConfig(max_length=32, capacity=64)
+PHASES = [Phase(6, SHORT, 3), Phase(6, LONG, 2)]
+CYCLES = [Cycle(6), Cycle(6, 0.5, 2.0)]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 3)
+
+
+def trainer_of(
+    directory: Path,
+    seed: int,
+    *,
+    weight_decay: float = 0.1,
+    schedule: ScheduleConfig | None = None,
+    cycles: list[Cycle] = CYCLES,
+    **config,
+) -> Trainer:
+    """A small BERT on a toy corpus in two phases, of sequences of at most 16 and 32 tokens."""
+    torch.manual_seed(seed)
+    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=LONG.max_length)
+    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16))
+    folder = directory / "corpus"
+    if not folder.exists():
+        toy_corpus(folder, [40] * 30, seed)
+    stream = toy_stream({"toy": (blocks_module.Corpus.open(folder), 1.0)}, PHASES, directory / "blocks", seed)
+    return Trainer(
+        encoder,
+        MaskedLM(MaskedLMHead(encoder), {}),
+        stream,
+        RUNTIME,
+        directory,
+        config=TrainerConfig(**{"steps": 12, "log_every": 1} | config),
+        optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
+        schedule=schedule or ScheduleConfig(shape="polynomial", warmup=0.4),
+        cycles=cycles,
+        seed=seed,
+    )
+
+
+def rates(directory: Path) -> list[float]:
+    return [line["learning_rate"] for line in read_metrics(directory / "metrics.jsonl") if "loss.mlm" in line]
+
+
+def watch(trainer: Trainer, look: Callable[[Update], None]) -> None:
+    """Have `look` called after each update."""
+    make = trainer._update
+
+    def and_look(update: Update, *arguments) -> bool:
+        asked = make(update, *arguments)
+        look(update)
+        return asked
+
+    trainer._update = and_look  # type: ignore[method-assign]
+
+
+def test_each_phase_has_its_own_peak_and_warmup(seed: int, tmp_path: Path) -> None:
+    trainer_of(tmp_path, seed).run("test")
+    first = [1 / 2.4, 2 / 2.4, 1, *((left / 3.6) ** 0.5 for left in (3, 2, 1))]
+    second = [1 / 2, 1, *((left / 4) ** 0.5 for left in (4, 3, 2, 1))]
+    expected = [1e-2 * rate for rate in first] + [5e-3 * rate for rate in second]
+    assert rates(tmp_path) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_positions_beyond_the_first_phase_are_trained_in_the_second(
+    seed: int, tmp_path: Path, weight_decay: float
+) -> None:
+    """They exist from the start. A row without gradient is not moved by AdamW but for weight decay, which
+    shrinks all rows of a matrix by the same factor: without it, the bits stay. 1e-5: twelve roundings."""
+    trainer = trainer_of(tmp_path, seed, weight_decay=weight_decay)
+    assert trainer.encoder.position is not None
+    positions = trainer.encoder.position.weight
+    before, seen = positions.detach().clone(), []
+    lengths = []
+
+    def look(update: Update) -> None:
+        seen.append(positions.detach().clone())
+        lengths.append(max(max(batch.lengths[: batch.real_sequences]) for batch in update.batches))
+
+    watch(trainer, look)
+    trainer.run("test")
+    shrunk = 1.0
+    for step, rate in enumerate(rates(tmp_path)[:6]):
+        shrunk *= 1 - rate * weight_decay
+        beyond = seen[step][16:]
+        if weight_decay:
+            torch.testing.assert_close(beyond.double(), before[16:].double() * shrunk, rtol=1e-5, atol=0.0)
+        else:
+            assert torch.equal(beyond, before[16:])
+    moved = (seen[5] - before).abs().amax(1)
+    assert (moved[: max(lengths[:6])] > 5e-4).all()
+    trained, longest = (seen[11] - seen[5]).abs().amax(1), max(lengths[6:])
+    assert max(lengths[:6]) <= 16 < 24 < longest
+    assert (trained[:longest] > 5e-4).all()
+    assert (trained[longest:] < 5e-4).all()
+
+
+# The clock
+
+
+class Clock:
+    """Seconds that pass at each look: a training update takes two looks, of which the second one counts."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self.now, self.looks, self.seconds = 0.0, 0, seconds
+
+    def perf_counter(self) -> float:
+        self.looks += 1
+        self.now += self.seconds[(self.looks // 2 - 1) % len(self.seconds)] if self.looks % 2 == 0 else 1e6
+        return self.now
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> None:
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(perf_counter=Clock(seconds).perf_counter))
+
+
+LINEAR = ScheduleConfig(warmup=0.2)
+
+
+def timed(directory: Path, seed: int, **config) -> Trainer:
+    """A trainer that has a minute for at most 10,000 updates."""
+    return trainer_of(directory, seed, schedule=LINEAR, cycles=[], hours=1 / 60, steps=10_000, **config)
+
+
+def test_a_run_of_so_many_hours_ends_by_the_clock(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 60 seconds; what passes between updates, a million seconds each time, does not count."""
+    set_clock(monkeypatch, [3.0, 9.0, 4.0, 8.0, 12.0, 10.0, 11.0, 5.0])
+    trainer = timed(tmp_path, seed, checkpoint_every=1000)
+    trainer.run("test")
+    begun = [0, 3, 12, 16, 24, 36, 46, 57]
+    expected = [1 / 2000, 3 / 12, 12 / 12, *((60 - seconds) / 48 for seconds in begun[3:])]
+    assert rates(tmp_path) == pytest.approx([1e-2 * rate for rate in expected])
+    assert trainer.step == 8
+    state = read_json(tmp_path / "checkpoints" / "step-8" / "checkpoint.json")["state"]
+    assert state["totals"]["seconds"] == pytest.approx(62)
+
+
+def test_its_rates_go_on_where_it_was_killed(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same speed gives the same bits; what was done after the checkpoint does not count twice."""
+
+    class KilledError(Exception):
+        pass
+
+    def weights(trainer: Trainer) -> list[torch.Tensor]:
+        return [parameter.detach() for parameter in trainer.learner.trained.parameters()]
+
+    set_clock(monkeypatch, [7.0])
+    whole = timed(tmp_path / "whole", seed)
+    whole.run("test")
+    stopped = timed(tmp_path / "killed", seed, checkpoint_every=2)
+
+    def kill(update: Update) -> None:
+        if stopped.step == 5:
+            raise KilledError
+
+    watch(stopped, kill)
+    set_clock(monkeypatch, [7.0])
+    with pytest.raises(KilledError):
+        stopped.run("test")
+    set_clock(monkeypatch, [7.0])
+    resumed = timed(tmp_path / "killed", seed, checkpoint_every=2)
+    assert resumed.resume()
+    assert (resumed.step, resumed.totals.seconds) == (4, 28)
+    resumed.run("test")
+    assert resumed.step == whole.step == 9
+    assert rates(tmp_path / "killed") == rates(tmp_path / "whole")
+    assert all(map(torch.equal, weights(resumed), weights(whole)))
+    again = timed(tmp_path / "killed", seed, checkpoint_every=2)
+    assert again.resume()
+    again.run("test")
+    assert again.step == 9
+
+
+RANK = """
+import os, sys, time
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, "tests")
+import torch.distributed as dist
+import test_phases as toy
+from brimful.distributed import world
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+with world() as ranks:
+    toy.RUNTIME = toy.Runtime(ranks, "fp32")
+    clock = toy.Clock([7.0] if ranks.is_main else [1.0])
+    toy.trainer_module.time = SimpleNamespace(perf_counter=clock.perf_counter)
+    trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
+    factors = []
+    toy.watch(trainer, lambda update: factors.append(trainer.learner.rate))
+    trainer.run("test")
+    Path(sys.argv[1], f"{ranks.rank}.txt").write_text(f"{trainer.step} {trainer.totals.seconds} {factors}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.distributed
+def test_all_ranks_go_by_the_clock_of_the_main_one(tmp_path: Path) -> None:
+    on_two_ranks(RANK, tmp_path)
+    first, second = ((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
+    assert first == second
+    assert first.startswith("9 63.0 ")

@@ -1,0 +1,508 @@
+"""The training loop: exact updates, what it measures, and going on where it was killed."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import Examples, ExampleStream
+from brimful.distributed import World
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerDistillation
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.tasks.classification import Classification, judge
+from brimful.train.config import TrainerConfig
+from brimful.train.metrics import MetricsLog, read_metrics
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+
+RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
+VOCABULARY, MAX_LENGTH = 60, 20
+
+
+@pytest.fixture
+def seed(seed: int) -> int:
+    torch.manual_seed(seed)
+    return seed
+
+
+def examples_of(count: int, seed: int) -> Examples:
+    """Random sequences of two classes: those of class 1 hold tokens from the upper half of the vocabulary."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, count)
+    half = VOCABULARY // 2
+    tokens = [
+        random.integers(0, half, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(count)
+    ]
+    return Examples(
+        tokens=[ids + half * int(label) for ids, label in zip(tokens, labels, strict=True)],
+        segments=[np.zeros(len(ids), np.uint8) for ids in tokens],
+        targets={"label": labels},
+        max_length=MAX_LENGTH,
+        pad=0,
+    )
+
+
+def encoder_of(dropout: float = 0.0, layers: int = 2) -> Encoder:
+    """A small encoder whose weights torch's generator decides."""
+    return Encoder(
+        EncoderConfig(
+            vocabulary_size=VOCABULARY,
+            hidden_size=32,
+            layers=layers,
+            heads=2,
+            intermediate_size=32,
+            max_length=MAX_LENGTH,
+            dropout=dropout,
+        )
+    )
+
+
+def trainer_of(
+    directory: Path,
+    seed: int,
+    *,
+    dropout: float = 0.0,
+    tokens: int = 64,
+    batch: int = 8,
+    optimizer: str = "adamw",
+    ema: float = 0.0,
+    objective: Callable[[SequenceHead], Objective] | None = None,
+    held_out: Examples | None = None,
+    trainer_seed: int = 1,
+    runtime: Runtime = RUNTIME,
+    rate: float = 3e-3,
+    **config,
+) -> Trainer:
+    """A trainer of a small classifier: its data and initial weights depend on `seed` alone."""
+    torch.manual_seed(seed)
+    encoder = encoder_of(dropout)
+    head = SequenceHead(encoder, 2)
+    stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
+    return Trainer(
+        encoder,
+        objective(head) if objective else Classification(head, held_out),
+        stream,
+        runtime,
+        directory,
+        config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
+        optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate, ema=ema),
+        schedule=ScheduleConfig(),
+        seed=trainer_seed,
+    )
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in trainer.learner.trained.named_parameters()}
+
+
+def assert_same_bits(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+
+
+class KilledError(Exception):
+    """The end of a trainer that `kill_at` has prepared."""
+
+
+def kill_at(step: int, trainer: Trainer) -> Trainer:
+    """Let it die where it would begin the update after so many."""
+    update = trainer._update
+
+    def until_killed(*arguments):
+        if trainer.step == step:
+            raise KilledError
+        return update(*arguments)
+
+    trainer._update = until_killed
+    return trainer
+
+
+def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
+    """A trainer that dies after 7 updates, and then, with other weights, goes on to the end."""
+    with pytest.raises(KilledError):
+        kill_at(7, make()).run("test")
+    resumed = make()
+    with torch.no_grad():
+        for parameter in resumed.learner.trained.parameters():
+            parameter.zero_()
+    assert resumed.resume()
+    resumed.run("test")
+    return resumed
+
+
+def gradient_descent(trainer: Trainer, rate: float) -> torch.optim.SGD:
+    group = {"params": [*trainer.learner.parameters.values()], "peak": rate}
+    return torch.optim.SGD([group], lr=rate)
+
+
+def descend(trainer: Trainer) -> Trainer:
+    """Plain gradient descent in place of the optimizer, so that an update shows its gradient."""
+    trainer.learner.optimizers = [gradient_descent(trainer, 0.5)]
+    return trainer
+
+
+def test_an_update_of_micro_batches_is_the_update_of_the_whole_batch(seed, tmp_path):
+    made = {}
+    for tokens in (MAX_LENGTH, 45, 4096):
+        trainer = descend(trainer_of(tmp_path / str(tokens), seed, tokens=tokens, steps=3, log_every=1))
+        batches, _ = trainer.stream.take(trainer.stream.start())
+        made[tokens] = len(batches)
+        trainer.run("test")
+        if tokens == MAX_LENGTH:
+            reference, losses = weights(trainer), read_metrics(trainer.journal.metrics.path)
+            continue
+        for name, value in weights(trainer).items():
+            torch.testing.assert_close(value, reference[name], atol=1e-5, rtol=1e-5)
+        for line, expected in zip(read_metrics(trainer.journal.metrics.path), losses, strict=True):
+            assert line["loss.classification"] == pytest.approx(expected["loss.classification"], rel=1e-5)
+            assert line["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=1e-4)
+            assert line["tokens"] == expected["tokens"]
+    assert made[MAX_LENGTH] > made[45] > made[4096] == 1
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_the_gradient_of_all_parameters_together_is_clipped(seed, tmp_path, clip):
+    trainer = descend(trainer_of(tmp_path, seed, steps=1, clip=clip, log_every=1))
+    before = weights(trainer)
+    trainer.run("test")
+    rate = trainer.learner.optimizers[0].param_groups[0]["lr"]
+    moved = (
+        torch.stack([(before[name] - value).norm() for name, value in weights(trainer).items()]).norm() / rate
+    )
+    (line,) = read_metrics(trainer.journal.metrics.path)
+    assert line["gradient_norm"] > 0.06
+    assert float(moved) == pytest.approx(clip or line["gradient_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_evaluation_logging_and_checkpoints_do_not_change_training(seed, tmp_path, dropout, optimizer):
+    settings = {"dropout": dropout, "optimizer": optimizer}
+    plain = trainer_of(tmp_path / "plain", seed, **settings)
+    plain.run("test")
+    watched = trainer_of(
+        tmp_path / "watched",
+        seed,
+        **settings,
+        held_out=examples_of(20, seed + 1),
+        log_every=1,
+        evaluate_every=2,
+        checkpoint_every=3,
+        keep_checkpoints=1,
+    )
+    watched.run("test")
+    assert_same_bits(weights(plain), weights(watched))
+
+
+def test_dropout_is_reproducible_and_its_own_seed_decides_it(seed, tmp_path):
+    runs = []
+    for index, trainer_seed in enumerate((5, 5, 6)):
+        trainer = trainer_of(tmp_path / str(index), seed, dropout=0.2, trainer_seed=trainer_seed)
+        torch.manual_seed(index)
+        trainer.run("test")
+        runs.append(weights(trainer))
+    assert_same_bits(runs[0], runs[1])
+    assert any(not torch.equal(runs[0][name], runs[2][name]) for name in runs[0])
+
+
+class _SameBatch:
+    """A stream whose every update is the same two equal micro-batches."""
+
+    def __init__(self, batch: PackedBatch) -> None:
+        self.batch = batch
+
+    def start(self) -> dict:
+        return {"update": 0}
+
+    def take(self, cursor: dict) -> tuple[list[PackedBatch], dict]:
+        return [self.batch, self.batch], {"update": cursor["update"] + 1}
+
+    def tokens_by_source(self, cursor: dict) -> dict[str, int]:
+        return {}
+
+
+def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path):
+    seen = []
+
+    class Recording(Classification):
+        def loss(self, encoder, batch, layout=None):
+            sums = super().loss(encoder, batch, layout)
+            seen.append(float(sums["classification"].detach()))
+            return sums
+
+    trainer = trainer_of(tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: Recording(head, None))
+    trainer.stream = _SameBatch(examples_of(8, seed).batch(np.arange(8)))
+    trainer.cursor = trainer.stream.start()
+    trainer.learner.optimizers = [gradient_descent(trainer, 0.0)]
+    trainer.run("test")
+    assert len(set(seen)) == len(seen) == 6
+
+
+def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_path):
+    modes = []
+
+    class Recording(Classification):
+        def loss(self, encoder, batch, layout=None):
+            modes.append(("loss", encoder.training, self.head.training))
+            return super().loss(encoder, batch, layout)
+
+        def evaluate(self, encoder, runtime):
+            modes.append(("evaluate", encoder.training, self.head.training))
+            return super().evaluate(encoder, runtime)
+
+    held_out = examples_of(10, seed)
+    trainer = trainer_of(
+        tmp_path,
+        seed,
+        dropout=0.2,
+        steps=2,
+        evaluate_every=1,
+        tokens=4096,
+        objective=lambda head: Recording(head, held_out),
+    )
+    figures = trainer.run("test")
+    assert modes == [("loss", True, True), ("evaluate", False, False)] * 2
+    assert figures == judge(trainer.encoder, trainer.objective.head, held_out, RUNTIME)[1]
+
+
+def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
+    teacher, student = encoder_of(0.3, layers=2), encoder_of(layers=1)
+    before = {name: p.clone() for name, p in teacher.named_parameters()}
+    objective = LayerDistillation(teacher, student)
+    trainer = Trainer(
+        student,
+        objective,
+        ExampleStream(examples_of(20, seed), sequences=8, tokens=64, seed=0),
+        RUNTIME,
+        tmp_path,
+        config=TrainerConfig(steps=60, log_every=5),
+        optimizer=OptimizerConfig(learning_rate=3e-3),
+        schedule=ScheduleConfig(),
+        seed=0,
+    )
+    trainer.run("test")
+    assert not teacher.training
+    assert_same_bits(before, {name: p.detach() for name, p in teacher.named_parameters()})
+    first, *_, last = read_metrics(trainer.journal.metrics.path)
+    for term in ("embedding", "hidden", "attention"):
+        assert last[f"loss.{term}"] < 0.8 * first[f"loss.{term}"], term
+
+
+# NaN
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("log_every", [1, 4])
+def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, tmp_path, log_every, broken):
+    class Breaking(Classification):
+        updates = 0
+
+        def loss(self, encoder, batch, layout=None):
+            self.updates += 1
+            factor = broken if self.updates == 6 else 1.0
+            sums = super().loss(encoder, batch, layout)
+            return sums | {"classification": sums["classification"] * factor}
+
+    trainer = trainer_of(
+        tmp_path,
+        seed,
+        tokens=4096,
+        log_every=log_every,
+        checkpoint_every=1,
+        objective=lambda head: Breaking(head, None),
+    )
+    with pytest.raises(BrimfulError, match=r"not a finite number at step \d"):
+        trainer.run("test")
+    trainer = trainer_of(tmp_path, seed)
+    assert trainer.resume()
+    assert trainer.step == 5
+    assert all(value.isfinite().all() for value in weights(trainer).values())
+
+
+# metrics.jsonl
+
+
+def test_metrics_have_the_documented_keys(seed, tmp_path):
+    held_out = examples_of(20, seed + 1)
+    trainer = trainer_of(tmp_path, seed, steps=10, log_every=4, evaluate_every=5, held_out=held_out)
+    figures = trainer.run("test")
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    training = [line for line in lines if "loss.classification" in line]
+    validation = [line for line in lines if "validation.loss" in line]
+    assert len(training) + len(validation) == len(lines)
+    assert [line["step"] for line in training] == [4, 8, 10]
+    assert [line["step"] for line in validation] == [5, 10]
+    assert [line["step"] for line in lines] == [4, 5, 8, 10, 10]
+    keys = {
+        "step",
+        "loss.classification",
+        "accuracy",
+        "learning_rate",
+        "gradient_norm",
+        "tokens",
+        "tokens_per_second",
+        "seconds",
+        "fill",
+        "data_wait",
+    }
+    for line in training:
+        assert 0 < line["fill"] <= 1
+        assert 0 <= line["data_wait"] <= 1
+        assert line.keys() == keys
+        assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["seconds"])
+    assert validation[-1] == {"step": 10} | {f"validation.{name}": value for name, value in figures.items()}
+    cursor, expected = trainer.stream.start(), 0
+    for _ in range(10):
+        batches, cursor = trainer.stream.take(cursor)
+        expected += sum(batch.real_tokens for batch in batches)
+    assert training[-1]["tokens"] == expected
+
+
+def test_a_line_holds_the_mean_since_the_line_before(seed, tmp_path):
+    losses = {}
+    for log_every in (1, 4):
+        trainer = trainer_of(tmp_path / str(log_every), seed, log_every=log_every, steps=8)
+        trainer.run("test")
+        losses[log_every] = [
+            line["loss.classification"] for line in read_metrics(trainer.journal.metrics.path)
+        ]
+    assert losses[4] == pytest.approx([sum(losses[1][:4]) / 4, sum(losses[1][4:]) / 4], rel=1e-6)
+
+
+def test_rewinding_drops_what_came_later_and_a_line_cut_short(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        '{}\n{"step": 2}\n{"step": null}\n{"step": 4, "validation.loss": 1.0}\n{"step": 5}\n{"step": 6, "lo'
+    )
+    log = MetricsLog(path)
+    log.rewind(4)
+    log.write(step=6)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [2, 4, 6]
+    log.rewind(0)
+    assert path.read_text() == ""
+
+
+def test_a_damaged_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for damaged in (b'{"st', b"\xff", b"[1]"):
+        path.write_bytes(b'{"step": 1}\n' + damaged + b'\n{"step": 3}\n')
+        with pytest.raises(BrimfulError, match=r"metrics\.jsonl, line 2"):
+            read_metrics(path)
+    with pytest.raises(BrimfulError, match="cannot read"):
+        read_metrics(tmp_path / "absent.jsonl")
+
+
+# Resuming
+
+TIMES = ("seconds", "tokens_per_second", "data_wait")
+
+
+def without_times(path: Path) -> list[dict]:
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
+
+
+@pytest.mark.parametrize(("optimizer", "ema"), [("adamw", 0.0), ("lamb", 0.0), ("muon", 0.0), ("adamw", 0.9)])
+def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed, tmp_path, optimizer, ema):
+    settings = {"dropout": 0.1, "optimizer": optimizer, "held_out": examples_of(9, seed + 1), "log_every": 2}
+    settings |= {"checkpoint_every": 4, "evaluate_every": 3, "ema": ema}
+    whole = trainer_of(tmp_path / "whole", seed, **settings)
+    whole.run("test")
+
+    stopped = kill_at(7, trainer_of(tmp_path / "stopped", seed, **settings))
+    with pytest.raises(KilledError):
+        stopped.run("test")
+    with open(tmp_path / "stopped" / "metrics.jsonl", "a") as file:
+        file.write('{"step": 8, "loss.cl')
+
+    resumed = trainer_of(tmp_path / "stopped", seed, **settings)
+    with torch.no_grad():
+        for parameter in resumed.learner.trained.parameters():
+            parameter.add_(1)
+    assert resumed.resume()
+    assert resumed.step in (4, 6)  # the latter if that evaluation was the best
+    figures = resumed.run("test")
+    assert_same_bits(weights(resumed), weights(whole))
+    assert without_times(tmp_path / "stopped" / "metrics.jsonl") == without_times(
+        tmp_path / "whole" / "metrics.jsonl"
+    )
+    assert figures == whole.evaluate()
+
+
+def test_the_average_of_the_weights_is_evaluated_and_left(seed, tmp_path):
+    """Against a run without it, whose weights after each update are averaged here, in float64."""
+    plain = trainer_of(tmp_path / "plain", seed)
+    update, seen = plain._update, []
+
+    def watched(*arguments):
+        asked = update(*arguments)
+        seen.append(weights(plain))
+        return asked
+
+    plain._update = watched
+    plain.run("test")
+    ages = 0.8 ** np.arange(12)[::-1]
+    held_out = examples_of(30, seed + 1)
+    averaged = trainer_of(tmp_path / "averaged", seed, ema=0.8, held_out=held_out)
+    figures = averaged.run("test")
+    for name, value in weights(averaged).items():
+        expected = sum(age * one[name].double() for age, one in zip(ages, seen, strict=True)) / ages.sum()
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6)
+    assert figures == averaged.evaluate()
+    averaged.learner.average = None
+    assert figures == averaged.evaluate()
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_run_killed_after_its_last_checkpoint_still_gives_its_figures(seed, tmp_path, ema):
+    settings = {"checkpoint_every": 5, "held_out": examples_of(9, seed + 1), "ema": ema}
+    whole = trainer_of(tmp_path, seed, **settings)
+    figures = whole.run("test")
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    again = trainer_of(tmp_path, seed, **settings)
+    assert again.resume()
+    assert again.step == 12
+    assert again.run("test") == figures
+    assert read_metrics(tmp_path / "metrics.jsonl") == lines
+    assert_same_bits(weights(again), weights(whole))
+
+
+def test_without_a_checkpoint_there_is_nothing_to_resume(seed, tmp_path):
+    assert not trainer_of(tmp_path, seed).resume()
+
+
+def test_checkpoints_are_rotated(seed, tmp_path):
+    trainer_of(tmp_path, seed, steps=7, checkpoint_every=2, keep_checkpoints=2).run("test")
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-6", "step-7"]
+
+
+@pytest.mark.parametrize("name", ["steps", "log_every", "keep_checkpoints"])
+def test_settings_that_cannot_be_are_refused(name):
+    with pytest.raises(BrimfulError, match=rf"trainer\.{name}"):
+        TrainerConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("name", ["clip", "evaluate_every", "checkpoint_every"])
+def test_negative_settings_are_refused(name):
+    with pytest.raises(BrimfulError, match=rf"trainer\.{name}"):
+        replace(TrainerConfig(), **{name: -1})
+    with pytest.raises(BrimfulError, match=r"trainer\.clip is nan"):
+        TrainerConfig(clip=float("nan"))
+
+
+# Learning
+
+
+def test_a_separable_set_is_learned(seed, tmp_path):
+    held_out = examples_of(200, seed + 1)
+    figures = trainer_of(tmp_path, seed, steps=60, batch=16, held_out=held_out).run("test")
+    assert figures["accuracy"] > 0.9
