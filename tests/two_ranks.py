@@ -21,7 +21,7 @@ def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
     (directory / "rank.py").write_text(script)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))
     done = subprocess.run(
         [str(part) for part in line],
         cwd=ROOT,

@@ -227,7 +227,7 @@ def script(command: list[str], text: str | None = None) -> "subprocess.Completed
 
 
 UNGUARDED = """
-from test_corpus_engines import *
+from test_engines import *
 print("started")
 with local() as engine:
     print(engine.run(square, tasks(Path(), 3), "square"))
@@ -243,7 +243,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
 
 def test_functions_of_the_script_itself_are_refused() -> None:
     code = (
-        "from test_corpus_engines import *\ndef own(task): pass\n"
+        "from test_engines import *\ndef own(task): pass\n"
         "try: local().run(own, [1], 'test')\nexcept BrimfulError as error: print(error)"
     )
     assert script(["-c", code]).stdout.startswith("own is defined in the script that was started")
@@ -257,7 +257,7 @@ def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 SLEEPER = """
 import sys
-from test_corpus_engines import *
+from test_engines import *
 try:
     with local() as engine:
         engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")

@@ -19,8 +19,7 @@ TEXTS = [
 ]
 PROGRAM = """
 import sys
-sys.path.insert(0, "tests")
-from test_corpus_pieces import TEXTS
+from test_pieces import TEXTS
 from brimful.text.tokenizer import tokenizer_hash, train
 print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
 """

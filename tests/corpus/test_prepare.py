@@ -17,7 +17,7 @@ import pytest
 
 from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
-from brimful.corpus.pipeline import cleaning, pipeline, plan
+from brimful.corpus.pipeline import cleaning, plan, stages
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.text import Row, TextWriter
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
@@ -401,7 +401,7 @@ def clean_badly(task: CleanTask) -> dict:
 def test_a_fault_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "in.txt"
     path.write_text("a text\nfail\nanother text\n")
-    monkeypatch.setattr(pipeline, "clean_part", clean_badly)
+    monkeypatch.setattr(stages, "clean_part", clean_badly)
     summary = run([str(path)], tmp_path / "out", validation_share=0.0)
     assert (summary["documents"]["kept"], summary["dropped"]) == (2, {"failed": 1})
     issue = "documents skipped on which cleaning failed (IndexError)"
@@ -439,7 +439,7 @@ def test_a_document_that_takes_too_long_is_skipped_and_reported(
     for path in paths:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
         Path(path).write_text("\n".join(["hang", *lines, "hang"]), encoding="utf-8")
-    monkeypatch.setattr(pipeline, "clean_part", clean_slowly)
+    monkeypatch.setattr(stages, "clean_part", clean_slowly)
     summary = run(paths, tmp_path / "out", document_seconds=0.5, workers=2)
     assert summary["dropped"]["hostile"] == 4
     issue = "documents skipped that took over 0.5 s to clean: 2"
@@ -559,7 +559,7 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(
 SCRIPT = """
 import sys
 from brimful.corpus.pipeline import cleaning
-from brimful.corpus.pipeline import pipeline
+from brimful.corpus.pipeline import stages
 from brimful.corpus.pipeline import plan
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.commands.prepare import prepare
@@ -601,10 +601,10 @@ def test_ranks_do_not_wait_for_one_that_failed(tmp_path: Path, monkeypatch: pyte
     out = tmp_path / "out"
     waiting = start_waiting_rank(tmp_path / "in", out)
 
-    def fail(preparation: pipeline.Preparation) -> None:
+    def fail(preparation: stages.Preparation) -> None:
         raise BrimfulError("the roof is on fire")
 
-    monkeypatch.setattr(pipeline.Preparation, "_decide", fail)
+    monkeypatch.setattr(stages.Preparation, "_decide", fail)
     with pytest.raises(BrimfulError, match="the roof"):
         run([str(tmp_path / "in")], out, rank=0, world=2)
     _, errors = waiting.communicate(timeout=60)

@@ -21,7 +21,7 @@ from brimful.storage import atomic_file
 Task = tuple[str, int, float]  # path of the output, documents, seconds
 RUN = """
 import sys
-from test_corpus_watchdog import *
+from test_watchdog import *
 print(watch((sys.argv[1], 6, float(sys.argv[2]))))
 """
 

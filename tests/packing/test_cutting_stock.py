@@ -206,7 +206,7 @@ def test_deep_rows_of_a_large_capacity() -> None:
 
 DIGEST = """
 import hashlib
-from test_packing_cutting_stock import HARD, cutting_stock, histogram
+from test_cutting_stock import HARD, cutting_stock, histogram
 plan = cutting_stock(histogram(512, HARD), 512, 3)
 print(hashlib.sha256(b"".join(a.tobytes() for a in (plan.lengths, plan.offsets, plan.repeats))).hexdigest())
 """

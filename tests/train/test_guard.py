@@ -212,7 +212,6 @@ def test_the_best_checkpoint_stays(seed, tmp_path, monkeypatch):
 RANK = """
 import sys
 from pathlib import Path
-sys.path.insert(0, "tests")
 import test_guard as toy
 import test_trainer
 import torch

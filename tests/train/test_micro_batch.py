@@ -198,7 +198,6 @@ RANK = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-sys.path.insert(0, "tests")
 import torch.distributed as dist
 import test_micro_batch as toy
 from brimful.distributed import world

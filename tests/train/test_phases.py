@@ -213,7 +213,6 @@ import os, sys, time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-sys.path.insert(0, "tests")
 import torch.distributed as dist
 import test_phases as toy
 from brimful.distributed import world
