@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ import brimful
 from brimful import packing
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
+OLD = Path(__file__).parents[1] / "data" / "old"
 WRITES = os.environ.get("BRIMFUL_WRITE_GOLDENS") == "1"
 SHARD_PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 BATCH_PARTS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
@@ -147,13 +149,12 @@ def watched() -> Iterator[Watched]:
 def exact_angles(encoder: brimful.Encoder) -> None:
     """Rotary tables as float64 has them: processors differ in float32's cosines."""
     shape = encoder.config
-    tables = [table for table in encoder.buffers() if table.shape == (shape.max_length, shape.head_dim // 2)]
-    frequency = shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
-    angles = torch.arange(shape.max_length)[:, None] * frequency
-    for table in tables:
-        exact = angles.cos() if table[0, 0] == 1 else angles.sin()
-        assert (table - exact).abs().max() < 1e-5
-        table.data = exact
+    positions, steps = torch.arange(shape.max_length), torch.arange(0, shape.head_dim, 2)
+    for table in encoder.buffers():
+        thetas = (shape.rope_theta, shape.rope_theta_local)
+        angles = [positions[:, None] * theta ** -(steps / shape.head_dim) for theta in thetas]
+        exact = [values for angle in angles for values in (angle.cos(), angle.sin())]
+        table.data = min(exact, key=lambda values: float((values - table).abs().max()))
 
 
 @pytest.fixture
@@ -326,7 +327,8 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Pretrain a tiny model; its batches, the plan of its first block, and its figures."""
-    values = {"rows_per_update": 4} if "sequences_per_update" not in options else {}
+    values: dict[str, Any] = {"rows_per_update": 4} if "sequences_per_update" not in options else {}
+    values |= {"model": "tiny"} if "start_from" not in options else {}
     trainer = {"steps": 20, "log_every": 1, "clip": 0.0} | options.get("trainer", {})
     plan: dict[str, str] = {}
 
@@ -340,7 +342,6 @@ def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]
         brimful.pretrain(
             data=str(corpus),
             out=str(out),
-            model="tiny",
             precision="fp32",
             seed=3,
             packing={"max_length": 48, "capacity": 128},
@@ -415,20 +416,62 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
     compare(f"tasks, {architecture}", found)
 
 
-def outputs_of(folder: str, scratch: Path) -> dict[str, Any]:
-    """Hidden states and logits of four texts: one number of each of the first tokens, and each logit."""
-    (scratch / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+def hidden_of(folder: str) -> list[float]:
+    """One number of each of the first tokens of four texts, from all its hidden states."""
     with watched() as models:
         brimful.Encoder.load(folder).embed(TEXTS)
     hidden = torch.cat(models.hidden)
+    assert hidden.dtype == torch.float64
+    return (hidden[:32] @ torch.linspace(-1, 1, hidden.shape[1])).tolist()
+
+
+def outputs_of(folder: str, scratch: Path) -> dict[str, Any]:
+    """Hidden states, logits and labels of four texts."""
+    (scratch / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     with watched() as models:
         brimful.predict(model=folder, input=str(scratch / "texts.txt"), output=str(scratch / "labels.jsonl"))
     assert models.last is not None
     lines = (scratch / "labels.jsonl").read_text(encoding="utf-8").splitlines()
     labels = [json.loads(line)["label"] for line in lines]
-    weights = torch.linspace(-1, 1, hidden.shape[1], dtype=hidden.dtype)
-    return {
-        "hidden": (hidden[:32] @ weights).tolist(),
-        "logits": models.last[: len(TEXTS)].tolist(),
-        "labels": labels,
+    logits = models.last[: len(TEXTS)].tolist()
+    return {"hidden": hidden_of(folder), "logits": logits, "labels": labels}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A copy of what an earlier commit wrote; see the README there."""
+    shutil.copytree(OLD, tmp_path / "old")
+    return tmp_path / "old"
+
+
+def test_old_folders_are_whole(old: Path) -> None:
+    assert brimful.verify(directory=str(old))["records"] >= 8
+
+
+@pytest.mark.usefixtures("float64")
+def test_an_old_corpus_trains_an_old_encoder(old: Path, tmp_path: Path) -> None:
+    options = {"start_from": str(old / "pretrain"), "trainer": {"steps": 4}}
+    compare("old corpus", pretrain(old / "corpus", tmp_path / "run", options))
+
+
+@pytest.mark.usefixtures("float64")
+def test_old_models_give_the_same_answers(old: Path, tmp_path: Path) -> None:
+    brimful.export(run=str(old / "pretrain"), out=str(tmp_path / "step"), step=10)
+    found = {
+        "export": outputs_of(str(old / "export"), tmp_path),
+        "finetune": outputs_of(str(old / "finetune" / "model"), tmp_path),
+        "encoder": hidden_of(str(old / "pretrain" / "encoder")),
+        "checkpoint": hidden_of(str(tmp_path / "step")),
     }
+    compare("old models", found)
+
+
+def test_old_runs_are_reported(old: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    runs = [str(old / name) for name in ("pretrain", "finetune")]
+    assert brimful.report(runs=runs, out=str(page))["runs"] == 2
+    text = page.read_text(encoding="utf-8")
+    for run in runs:
+        summary = json.loads(Path(run, "summary.json").read_text(encoding="utf-8"))
+        assert summary["kind"] in text
+    assert "learning_rate: 0.01" in text
