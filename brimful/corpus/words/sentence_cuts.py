@@ -8,8 +8,8 @@ import numpy as np
 from brimful.compiled import compiled
 
 # Traits of characters, as bits.
-TERMINATOR, FULL, CLOSER, BLANK, LOWER, UPPER, DIGIT, EAST_ASIAN, NO_WORD = (1 << bit for bit in range(9))
-_CASED_AND_BLANK = 0x20000
+TERMINATOR, FULL, CLOSER, SPACE, LOWER, UPPER, DIGIT, EAST_ASIAN, NO_WORD = (1 << bit for bit in range(9))
+_CASED_AND_SPACE = 0x20000
 _CHARACTERS = {
     TERMINATOR: ".!?。！？；…｡\n",
     FULL: "。！？；｡",
@@ -17,8 +17,6 @@ _CHARACTERS = {
     EAST_ASIAN: "“‘",
     NO_WORD: "([\"'“‘",
 }
-_EAST_ASIAN_BLOCKS = [(0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF)]
-_EAST_ASIAN_BLOCKS += [(0x20000, 0x3FFFD)]
 
 _LINE_BREAK, _FULL_STOP, _ELLIPSIS = ord("\n"), ord("."), ord("…")
 _EMPHATIC = ord("!"), ord("?")
@@ -31,10 +29,10 @@ _LOOK_BACK = 32
 def character_traits() -> np.ndarray:
     """The traits of every code point, uint16 (0x110000,)."""
     table = np.zeros(0x110000, np.uint16)
-    for code in range(_CASED_AND_BLANK):
+    for code in range(_CASED_AND_SPACE):
         character = chr(code)
         if character.isspace():
-            table[code] = BLANK | NO_WORD
+            table[code] = SPACE | NO_WORD
         elif character.islower():
             table[code] = LOWER
         elif character.isupper():
@@ -44,7 +42,7 @@ def character_traits() -> np.ndarray:
     for trait, characters in _CHARACTERS.items():
         for character in characters:
             table[ord(character)] |= trait
-    for first, last in _EAST_ASIAN_BLOCKS:
+    for first, last in characters.EAST_ASIAN:
         table[first : last + 1] |= EAST_ASIAN
     return table
 
@@ -82,9 +80,9 @@ def cut_sentences(
                     index = end
                     continue
         first, last = begin, end
-        while first < last and table[codes[first]] & BLANK:
+        while first < last and table[codes[first]] & SPACE:
             first += 1
-        while last > first and table[codes[last - 1]] & BLANK:
+        while last > first and table[codes[last - 1]] & SPACE:
             last -= 1
         if first < last:
             if count == room:
@@ -108,11 +106,11 @@ def _ends_sentence(
             return True
         ellipsis |= codes[index] == _ELLIPSIS
         emphatic |= codes[index] in _EMPHATIC
-    blank = table[codes[end]] & BLANK != 0
+    blank = table[codes[end]] & SPACE != 0
     if not blank and not table[codes[end]] & EAST_ASIAN:
         return ellipsis and not table[codes[end]] & LOWER  # elsewhere no blank follows: 3.14, a.b.com, x!=y
     following = end
-    while following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & BLANK:
+    while following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & SPACE:
         following += 1
     lower = following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & LOWER != 0
     if emphatic:
@@ -135,7 +133,7 @@ def _ends_sentence(
 @compiled
 def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) -> bool:
     """Is this all that stands before a full stop: up to three digits, or one letter, as in `12.` or `(a.`?"""
-    while begin < end and table[codes[begin]] & BLANK:
+    while begin < end and table[codes[begin]] & SPACE:
         begin += 1
     if begin < end and codes[begin] in _BRACKETS:
         begin += 1

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from brimful.text.code_points import code_points
+from brimful.text.characters import code_points
 
 # What a full stop may follow without ending a sentence, beside initials.
 _ABBREVIATIONS = (
