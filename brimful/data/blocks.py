@@ -29,9 +29,9 @@ from brimful.data.sequences import (
 from brimful.draws import shuffled_index
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
-from brimful.packing.rounding import cutting_stock
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_files, commit, find_commit
 

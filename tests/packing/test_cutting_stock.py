@@ -16,14 +16,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
-from brimful.packing import relaxation, units
 from brimful.packing.bounds import lower_bound
+from brimful.packing.cutting import plan as units
+from brimful.packing.cutting import program as relaxation
+from brimful.packing.cutting.knapsack import best_patterns, fill_rows
+from brimful.packing.cutting.plan import cutting_stock, improve_in_units
+from brimful.packing.cutting.rounding import fill_slots, unplaced
 from brimful.packing.histogram import Plan, count_lengths
-from brimful.packing.knapsack import best_patterns, fill_rows
 from brimful.packing.pack_first import best_fit
-from brimful.packing.rounding import cutting_stock
-from brimful.packing.slots import fill_slots, unplaced
-from brimful.packing.units import improve_in_units
 
 
 def histogram(capacity: int, counts: dict[int, int]) -> np.ndarray:

@@ -9,8 +9,7 @@ from scipy import optimize
 from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import Plan
-from brimful.packing.least_squares import nnlshp
-from brimful.packing.nnls import nnls
+from brimful.packing.least_squares import nnls, nnlshp
 
 variants = pytest.mark.parametrize("cover", [False, True])
 

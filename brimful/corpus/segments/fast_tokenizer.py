@@ -1,7 +1,7 @@
 """Token ids and offsets of texts, exactly those of a `tokenizers` tokenizer, mostly from memory.
 
 Texts are cut where the tokenizer provably looks neither left nor right (see `cuts`), segments seen before are
-looked up (see `segmentation.memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
+looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
 are not known gets its texts whole: slower, and equally exact.
 """
 
