@@ -43,7 +43,6 @@ from bench.loader_corpus import make_corpus
 from bench.memory import private_mb
 from bench.processes import machine_facts
 from bench.turns import Worker
-from brimful.compiled import HAVE_NUMBA
 
 KINDS = {"40": (38, 128), "250": (340, 512)}
 """By the mean length of a sequence, about: that of the documents, and the most of a sequence."""
@@ -323,7 +322,6 @@ def main(arguments: list[str] | None = None) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **machine_facts(),
         "numpy": np.__version__,
-        "compiled": HAVE_NUMBA,
         "rounds": options.rounds,
     }
     record = Record(facts, options.out)

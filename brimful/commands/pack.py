@@ -38,7 +38,7 @@ class PackConfig:
     """Plan rows, and say how close to the proven limit they are."""
 
     histogram: str | None = None
-    """JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
+    """wikipedia-512 (published), or a JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
     data: str | None = None
     """Folder made by `brimful prepare`."""
     lengths: str | None = None
@@ -101,7 +101,7 @@ def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
     most = config.max_length or min(LONGEST, config.capacity)
     if config.histogram is not None:
-        counts = histogram_counts(Path(config.histogram))
+        counts = histogram_counts(config.histogram)
     elif config.lengths is not None:
         counts = npy_counts(Path(config.lengths), config.capacity)
     elif config.data is not None:

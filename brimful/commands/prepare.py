@@ -56,7 +56,7 @@ class PrepareConfig:
     extend: int = 0
     """Add so many pieces that are frequent in the text to a given tokenizer; its own keep their ids."""
     model: Model = "wordpiece"
-    """Kind of the trained tokenizer: WordPiece (BERT), byte-level BPE, or Unigram (SentencePiece)."""
+    """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = True
     """Whether a trained tokenizer ignores case and accents."""
     han: Han = "characters"

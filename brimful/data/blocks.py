@@ -26,12 +26,13 @@ from brimful.data.sequences import (
     cut_documents,
     single_segments,
 )
+from brimful.draws import shuffled_index
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
-from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, permutation, shuffled_index
+from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000

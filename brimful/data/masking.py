@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.data.batch import IGNORED
-from brimful.data.draws import mix_word
+from brimful.draws import mix_word
 from brimful.errors import BrimfulError
 
 Unit = Literal["words", "tokens", "spans"]

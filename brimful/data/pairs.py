@@ -9,8 +9,8 @@ as a partner, always of a first segment from another document, and every token i
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.data.draws import mix_word
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences
+from brimful.draws import mix_word
 from brimful.randomness import hash_words
 
 NO_PAIR = -100

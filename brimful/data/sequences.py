@@ -13,7 +13,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.corpus.shards import Corpus
-from brimful.data.draws import mix_word
+from brimful.draws import mix_word
 from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
 

@@ -12,7 +12,7 @@ from brimful.data.batch import IGNORED
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
-from brimful.text.code_points import WORD, character_classes, code_points
+from brimful.text.characters import WORD, character_classes, code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

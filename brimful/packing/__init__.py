@@ -14,7 +14,7 @@ _HOME = {
     "Plan": "histogram",
     "count_lengths": "histogram",
     "lower_bound": "bounds",
-    "cutting_stock": "rounding",
+    "cutting_stock": "cutting.plan",
     "best_fit": "pack_first",
     "spfhp": "pack_first",
     "lpfhp": "pack_first",
@@ -49,13 +49,13 @@ __all__ = [  # noqa: RUF022 (in the order of use)
 if TYPE_CHECKING:
     from brimful.packing.assignment import assign
     from brimful.packing.bounds import lower_bound
+    from brimful.packing.cutting.plan import cutting_stock
     from brimful.packing.dealing import deal, imbalance, row_costs
     from brimful.packing.histogram import Plan, count_lengths
     from brimful.packing.hyperparameters import suggest
     from brimful.packing.least_squares import nnlshp
     from brimful.packing.online import OnlinePacker, pack_stream
     from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-    from brimful.packing.rounding import cutting_stock
 
 
 def __getattr__(name: str) -> Any:

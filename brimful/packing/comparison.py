@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from brimful.draws import shuffled_index
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, hash_words, permutation, shuffled_index
+from brimful.randomness import derive_key, hash_words, permutation
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""

@@ -6,8 +6,9 @@ of 512 tokens costs eight times one of eight sequences of 64. The update waits f
 
 import numpy as np
 
+from brimful.draws import shuffled_index
 from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation, shuffled_index
+from brimful.randomness import derive_key, permutation
 
 
 def row_costs(row_offsets: np.ndarray, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:

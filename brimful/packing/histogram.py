@@ -8,12 +8,15 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from brimful.errors import BrimfulError
 
+PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
+"""Histograms that come with this package, by name; each file says where its counts are from."""
 LARGEST_CAPACITY = 1 << 24
 _MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
 

@@ -1,22 +1,18 @@
 """Histograms, bounds, SPFHP and LPFHP: against packers of one sequence after the other, and known figures."""
 
-import json
-import os
 from bisect import bisect_left, insort
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
 
 
 @st.composite
@@ -159,9 +155,6 @@ def test_capacities_and_depths_below_one() -> None:
             spfhp(counts, 8)
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 @pytest.mark.parametrize(
     ("depth", "shortest_first", "longest_first"),
     [
@@ -174,7 +167,7 @@ def test_capacities_and_depths_below_one() -> None:
     ],
 )
 def test_rows_of_the_wikipedia(depth: int | None, shortest_first: int, longest_first: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     for algorithm, rows in ((spfhp, shortest_first), (lpfhp, longest_first)):
         plan = algorithm(counts, 512, depth)
         assert plan.rows == rows

@@ -8,14 +8,10 @@ not followed: their tags go, their text stays.
 Import this module inside functions: it needs numba.
 """
 
-from inspect import getsource
-from zlib import crc32
-
 import numpy as np
 from numba import njit
 
 from brimful.compiled import compiled
-from brimful.corpus.cleaning import markup_attributes, markup_breaks, markup_names, markup_unread
 from brimful.corpus.cleaning.markup_attributes import points_at_its_place, read_attributes
 from brimful.corpus.cleaning.markup_breaks import joins
 from brimful.corpus.cleaning.markup_names import (
@@ -291,8 +287,4 @@ def scan(data, out, counts, keep_all):
         height += 1
 
 
-# Code and constants of the other files are compiled in, but numba's cache on disk watches only this one:
-# a name that changes with them makes it compile again.
-_OTHERS = "".join(map(getsource, (markup_names, markup_attributes, markup_unread, markup_breaks)))
-scan.__qualname__ = f"scan_{crc32(_OTHERS.encode()):x}"
 scan = compiled(scan)

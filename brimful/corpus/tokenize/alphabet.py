@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from brimful.text.code_points import SPACE, character_classes, code_points
+from brimful.text.characters import BERT_HAN, SPACE, character_classes, code_points
 
 # The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
 ALPHABET_COVERAGE = 0.9998
-# What BertPreTokenizer sets apart, so that it never continues a word.
-_ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
 
 
 class Alphabet:
@@ -50,7 +48,7 @@ class Alphabet:
 
 
 def _can_continue(code: int) -> bool:
-    if any(first <= code <= last for first, last in _ISOLATED_HAN):
+    if any(first <= code <= last for first, last in BERT_HAN):
         return False
     character = chr(code)
     if code < 128:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from brimful.corpus.tokenize.encode import unknown_id
-from brimful.corpus.tokenize.word_counts import thinned
+from brimful.corpus.tokenize.training import thinned
 from brimful.errors import BrimfulError
+from brimful.text.characters import IDEOGRAPHS, one_of
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ MOST_CHARACTERS = 10_000_000
 LEAST_FREQUENCY = 4
 _FIRST = 0x10000
 """The character of piece 0; from here on no character is a blank."""
-_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_HAN = re.compile(one_of(IDEOGRAPHS))
 
 
 def require_extensible(tokenizer: "Tokenizer") -> None:

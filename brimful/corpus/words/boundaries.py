@@ -15,8 +15,8 @@ def word_starts_by_class(
 
     Args:
         codes: code points, uint32 (characters,).
-        table: `code_points.character_classes()`.
-        space, single, mark: classes in it, which `code_points` names.
+        table: `characters.character_classes()`.
+        space, single, mark: classes in it, which `characters` names.
 
     Returns:
         which characters start a word, bool (characters,); their classes, a mark having that of the character

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.corpus.segments.kinds import SEPARATOR, WORD, matrix_of_cuts
 from brimful.errors import BrimfulError
-from brimful.text.cut_kinds import SEPARATOR, WORD, matrix_of_cuts
 
 if TYPE_CHECKING:
-    from brimful.corpus.words.memo import Values
+    from brimful.corpus.segments.memo import Values
 
 # What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
@@ -49,8 +49,8 @@ class HanSegmenter:
     """
 
     def __init__(self, han: np.ndarray) -> None:
-        from brimful.corpus.words.memo import Memo
-        from brimful.corpus.words.segments import Rules
+        from brimful.corpus.segments.find import Rules
+        from brimful.corpus.segments.memo import Memo
 
         self._cut = load_cutter()
         kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
@@ -69,7 +69,7 @@ class HanSegmenter:
         return begins
 
     def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
-        from brimful.corpus.words.memo import Values
+        from brimful.corpus.segments.memo import Values
 
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1

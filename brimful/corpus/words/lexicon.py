@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.text.code_points import code_points
+from brimful.text.characters import code_points
 
 # So many first characters of an entry are looked for: the most that it has.
 _PREFIXES = (2, 4, 8, 12)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.text.code_points import HAN, MARK, SINGLE, SPACE, character_classes, code_points
+from brimful.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 
 if TYPE_CHECKING:
     from brimful.corpus.words.han import HanSegmenter

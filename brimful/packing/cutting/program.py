@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
-from brimful.packing.knapsack import best_patterns, count_steps
+from brimful.packing.cutting.knapsack import best_patterns, count_steps
 from brimful.randomness import derive_key, uniform
 
 _ONE = 1 << 40  # a row's worth in the integer duals

@@ -1,7 +1,7 @@
 """Token ids and offsets of texts, exactly those of a `tokenizers` tokenizer, mostly from memory.
 
 Texts are cut where the tokenizer provably looks neither left nor right (see `cuts`), segments seen before are
-looked up (see `segmentation.memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
+looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
 are not known gets its texts whole: slower, and equally exact.
 """
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.corpus.tokenize.cuts import Cuts, safe_cuts
-from brimful.text.code_points import code_points
-from brimful.text.cut_kinds import PLAIN_HAN
+from brimful.corpus.segments.cuts import Cuts, safe_cuts
+from brimful.corpus.segments.kinds import PLAIN_HAN
+from brimful.text.characters import code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.corpus.words.memo import Memo, Values
+    from brimful.corpus.segments.memo import Memo, Values
 
 ASKED_CHARACTERS = 1 << 15
 
@@ -59,8 +59,8 @@ class FastTokenizer:
         return self._memo(codes, begins, ends)
 
     def _make_memo(self, cuts: Cuts) -> "Memo":
-        from brimful.corpus.words.memo import Memo
-        from brimful.corpus.words.segments import INSIDE, Rules
+        from brimful.corpus.segments.find import INSIDE, Rules
+        from brimful.corpus.segments.memo import Memo
 
         def ask(texts: list[str], kinds: list[int]) -> "Values":
             contexts = [
@@ -75,7 +75,7 @@ class FastTokenizer:
 
     def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> "Values":
         """What the tokenizer says of texts that stand after some context, the context's tokens left out."""
-        from brimful.corpus.words.memo import Values
+        from brimful.corpus.segments.memo import Values
 
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))

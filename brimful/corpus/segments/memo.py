@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.corpus.words.segments import LONGEST_SEGMENT, PIECE, Rules, add, empty_table, find
-from brimful.text.code_points import code_points
+from brimful.corpus.segments.find import LONGEST_SEGMENT, PIECE, Rules, add, empty_table, find
+from brimful.text.characters import code_points
 
 # What is remembered, beside the pieces.
 SEGMENTS = 1 << 19

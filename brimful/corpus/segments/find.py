@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.text.cut_kinds import PLAIN_HAN, SEPARATOR
+from brimful.corpus.segments.kinds import PLAIN_HAN, SEPARATOR
 
 LONGEST_SEGMENT = 32
 
@@ -25,7 +25,7 @@ class Rules(NamedTuple):
 
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
-        matrix: `cut_kinds.matrix_of_cuts()`.
+        matrix: `kinds.matrix_of_cuts()`.
         positional: whether the segment that begins a text is another than the same inside.
         longest_run: a run of PLAIN_HAN is matched in parts of so many characters; 0: like the others.
         longest_piece: characters of the longest PIECE entry.

@@ -1,7 +1,7 @@
 """Where a text may be cut so that its parts, tokenized alone, give the tokens of the whole.
 
 Normalizers and pre-tokenizers look at a character and, at times, at its neighbours. For the pipelines known
-here, a table says of every character what it joins, and a matrix of these kinds (see `cut_kinds`) says
+here, a table says of every character what it joins, and a matrix of these kinds (see `kinds`) says
 between which neighbours neither side looks at the other. The table is filled by asking the tokenizer about
 each character that turns up, so that no difference between two Unicode versions can matter.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.text.cut_kinds import (
+from brimful.corpus.segments.kinds import (
     ALONE,
     BLANK,
     HAN,
