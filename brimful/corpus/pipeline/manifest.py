@@ -132,7 +132,7 @@ def show_warnings(warnings: Sequence[str], where: str) -> None:
 
 def show_summary(summary: dict[str, Any]) -> None:
     """Print the table at the end of `prepare`."""
-    if "documents" not in summary:  # a dry run, or a rank that is not the main one
+    if "documents" not in summary:  # a dry run
         for key, value in summary.items():
             if not isinstance(value, list):
                 print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")

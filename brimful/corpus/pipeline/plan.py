@@ -29,7 +29,7 @@ LARGEST_SHARD = 16_000_000
 SMALLEST_SHARD = 100_000
 PACKED = 4  # about how much more text a compressed file holds
 PLAN = "plan.json"
-FOLDERS = ("text", "dedup", "shards", "ranks")
+FOLDERS = ("text", "dedup", "shards")
 
 
 @dataclass(frozen=True)

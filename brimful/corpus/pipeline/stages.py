@@ -1,8 +1,7 @@
 """The stages of a preparation in order, each skipping what is done already.
 
-    clean (a task a text part) -> repetitions (the whole corpus) -> tokenizer -> tokenize (a task a shard)
+clean (a task a text part) -> repetitions (the whole corpus) -> tokenizer -> tokenize (a task a shard)
 
-With several ranks, rank 0 alone does the two in the middle; the others wait for its files.
 """
 
 import time
@@ -19,8 +18,7 @@ from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
 from brimful.corpus.pipeline.duplicates import decide, decided, read_fates
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
-from brimful.corpus.pipeline.plan import FOLDERS, PLAN, Generation, Plan, ShardPlan, Split, plan_shards
-from brimful.corpus.pipeline.ranks import Ranks
+from brimful.corpus.pipeline.plan import FOLDERS, Generation, Plan, ShardPlan, Split, plan_shards
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
@@ -61,31 +59,24 @@ class Settings:
 class Preparation:
     """One run of `prepare`."""
 
-    def __init__(self, settings: Settings, plan: Plan, ranks: Ranks, engine: Engine) -> None:
-        self.settings, self.plan, self.ranks, self.engine = settings, plan, ranks, engine
+    def __init__(self, settings: Settings, plan: Plan, engine: Engine) -> None:
+        self.settings, self.plan, self.engine = settings, plan, engine
         self.out = plan.directory
         self.generations: list[Generation] = []
         self.texts: list[Record] = []
         self.seconds: dict[str, float] = {}
 
     def run(self) -> Record:
-        """Do it; returns the summary (of a rank other than 0: its share of the work)."""
+        """Run all stages; returns the summary."""
         started = time.monotonic()
         self._begin()
         self._timed("clean", self._clean)
-        trained: Record = {}
-        if self.ranks.is_main:
-            self._timed("dedup", self._decide)
-            trained = self._timed("tokenizer", self._freeze)
-        else:
-            self._wait_for_main()
+        self._timed("dedup", self._decide)
+        trained = self._timed("tokenizer", self._freeze)
         tasks = self._plan_shards()
-        if self.ranks.is_main:
-            self._retire([task.name for task in tasks])
-            self.plan.close([entry for text in self.texts for entry in text["inputs"]])
-        done = self._timed("tokenize", self._tokenize, tasks)
-        if not self.ranks.is_main:
-            return {"rank": self.ranks.rank, "world": self.ranks.world, "shards": done}
+        self._retire([task.name for task in tasks])
+        self.plan.close([entry for text in self.texts for entry in text["inputs"]])
+        self._timed("tokenize", self._tokenize, tasks)
         summary = self._finish(tasks)
         self.seconds["total"] = round(time.monotonic() - started, 2)
         return {**summary, "tokenizer": trained, "seconds": self.seconds}
@@ -104,8 +95,6 @@ class Preparation:
         manifest = find_commit(self.out / MANIFEST)
         if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
-        if not self.ranks.is_main:
-            return
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
         self.plan.save()
@@ -141,9 +130,8 @@ class Preparation:
         self.generations = [generation for generation in limited if generation.parts]
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
-        todo = [task for task in self.ranks.own(tasks) if cleaned(task) is None]
+        todo = [task for task in tasks if cleaned(task) is None]
         self.engine.run(clean_part, todo, "clean", _describe, explained=lambda task: explained(task.watchdog))
-        self.ranks.wait(tasks, lambda task: cleaned(task) is not None, "text parts")
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
         """Clean part after part until enough documents are read."""
@@ -173,17 +161,6 @@ class Preparation:
             return {}
         require_some(self.texts)
         return freeze(self.plan, self.settings.tokenizer, self.settings.tokenizer_settings, self.texts)
-
-    def _wait_for_main(self) -> None:
-        numbers = range(len(self.generations))
-        self.ranks.wait(numbers, lambda number: self._fates(number) is not None, "decisions on repetitions")
-        self.ranks.wait([0], lambda _: self._known_tokenizer() is not None, "tokenizer")
-        self.plan.tokenizer = self._known_tokenizer()
-        require_unchanged(self.plan, self.settings.tokenizer_settings)
-
-    def _known_tokenizer(self) -> Record | None:
-        plan = find_commit(self.out / PLAN)
-        return plan and plan["tokenizer"]
 
     # Tokenize
 
@@ -241,13 +218,9 @@ class Preparation:
             depends=config_hash([made_of, [texts[part]["files"] for part in parts]]),
         )
 
-    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> int:
-        """Make this rank's shards; returns how many it made."""
-        todo = [task for task in self.ranks.own(tasks) if tokenized(task) is None]
+    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
+        todo = [task for task in tasks if tokenized(task) is None]
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.name)
-        if self.ranks.is_main:
-            self.ranks.wait(tasks, lambda task: tokenized(task) is not None, "shards")
-        return len(todo)
 
     def _retire(self, shards: Sequence[str]) -> None:
         """Remove what is no part of the plan any more, commit records first."""
