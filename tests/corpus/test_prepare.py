@@ -502,7 +502,7 @@ def test_where_the_output_cannot_be(tmp_path: Path) -> None:
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(BrimfulError, match="cannot write"):
             run(paths, out)
-    with pytest.raises(BrimfulError, match="holds other files"):
+    with pytest.raises(BrimfulError, match="is not a folder that prepare wrote"):
         run(paths, tmp_path / "other")
 
 

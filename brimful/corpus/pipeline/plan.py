@@ -17,7 +17,7 @@ from brimful.corpus.reading.inputs import Input, Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 from brimful.errors import BrimfulError
-from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, sweep
+from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
 
 Split = Literal["train", "validation"]
 
@@ -134,16 +134,11 @@ def open_plan(directory: Path, inputs: Sequence[Input]) -> Plan:
     Raises:
         BrimfulError: the folder holds something else, or inputs of shards that it has changed or are gone.
     """
+    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
     file = directory / PLAN
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if not file.exists():
-            sweep(directory)
-            names = (path.name for path in directory.iterdir())
-            if any(name not in FOLDERS and not name.startswith(TEMPORARY) for name in names):
-                raise BrimfulError(f"{directory} holds other files and no prepared corpus; use a new folder")
         for name in FOLDERS:
-            (directory / name).mkdir(exist_ok=True)
+            (directory / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(directory, error) from error
     plan = Plan(directory, [], {}, [], None)
@@ -156,6 +151,12 @@ def open_plan(directory: Path, inputs: Sequence[Input]) -> Plan:
             raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
     plan.added = _new_inputs(plan, inputs)
     return plan
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a preparation began here: its record, or nothing but its folders."""
+    names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
+    return PLAN in names or names <= {*FOLDERS, "ranks"}
 
 
 def _new_inputs(plan: Plan, inputs: Sequence[Input]) -> list[Input]:
