@@ -1,6 +1,6 @@
 """`prepare`: raw text files -> a folder of tokenized, word-bounded shards.
 
-    read + clean (per part) -> fates: repetitions (the whole corpus) -> tokenizer -> tokenize (per shard)
+    read, clean (per part) -> find duplicates (whole corpus) -> tokenizer -> tokenize (per shard)
 
 The output is a function of the inputs and the settings: not of the number of workers, the engine, the number
 of machines, nor of kills.
@@ -18,8 +18,8 @@ from brimful.console import say
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.pipeline.inventory import open_inventory
 from brimful.corpus.pipeline.manifest import show_summary
-from brimful.corpus.pipeline.plan import open_plan
 from brimful.corpus.pipeline.stages import Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
@@ -138,10 +138,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
-    plan = open_plan(Path(config.out), inputs)
+    inventory = open_inventory(Path(config.out), inputs)
     with Engine(config.engine_config) as engine:
-        summary = Preparation(settings, plan, engine).run()
-    write_yaml(plan.directory / "config.yaml", config)
+        summary = Preparation(settings, inventory, engine).run()
+    write_yaml(inventory.directory / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("workers")

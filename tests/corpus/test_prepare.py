@@ -16,7 +16,7 @@ import pytest
 
 from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
-from brimful.corpus.pipeline import cleaning, plan, stages
+from brimful.corpus.pipeline import cleaning, inventory, stages
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.text import Row, TextWriter
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
@@ -51,7 +51,7 @@ PHRASES = [
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "SMALLEST_PART", 2000)
+    monkeypatch.setattr(inventory, "SMALLEST_PART", 2000)
 
 
 def make_inputs(folder: Path, files: int = 6, lines: int = 40) -> list[str]:
