@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,16 @@ _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # Whether a process of another machine still lives cannot be seen; what it left is swept when it is so old.
 _STALE_SECONDS = 24 * 3600
+_UNFINISHED = "an unfinished run"
+# What the name of a file says about the folder that holds it; the first that is there decides.
+_CONTENTS = {
+    "summary.json": "a finished run",
+    "MANIFEST.json": "a prepared corpus",
+    "plan.json": "an unfinished corpus",
+    "config.yaml": _UNFINISHED,
+    "export.json": "an export",
+    "config.json": "a model",
+}
 
 
 def _sync(path: Path) -> None:
@@ -55,6 +65,57 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
 
 
+def require_file_place(path: Path) -> None:
+    """Refuse a path that no file can have.
+
+    Raises:
+        BrimfulError: `path` is a folder or a device, or a part of it is a file.
+    """
+    if path.exists() and not path.is_file():
+        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
+    _require_parents(path)
+
+
+def require_folder_place(
+    directory: Path,
+    *,
+    replaces: tuple[str, Callable[[Path], bool]] | None = None,
+    unfinished: str = "",
+    remedy: str = "choose another --out",
+) -> None:
+    """The one answer to "may I write this folder?": yes if nothing would be lost.
+
+    An absent folder is free, and so is an empty one, apart from what killed processes left in it.
+
+    Args:
+        replaces: a noun ("an earlier export") and a function that recognises such a folder, which may be
+            written over.
+        unfinished: what to do about an unfinished run, before `remedy`; ends with a comma and "or".
+        remedy: what to do instead.
+
+    Raises:
+        BrimfulError: `directory` or a part of its path is a file, or it holds anything else.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
+    _require_parents(directory)
+    if not directory.exists():
+        return
+    sweep(directory)
+    if not any(directory.iterdir()) or (replaces and replaces[1](directory)):
+        return
+    holds = next((what for name, what in _CONTENTS.items() if (directory / name).exists()), "")
+    said = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
+    said += f" and is not {replaces[0]}" if replaces else ""
+    raise BrimfulError(f"{said}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+
+
+def _require_parents(path: Path) -> None:
+    above = next((parent for parent in path.parents if parent.exists()), None)
+    if above is not None and not above.is_dir():
+        raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
+
+
 @contextmanager
 def atomic_file(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
@@ -63,8 +124,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         BrimfulError: the file cannot be written. `path` is then as it was before.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
+    require_file_place(path)
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from brimful.console import console, output_console, say
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import SHAPES
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, start_run
-from brimful.storage import read_json, temporary_path
+from brimful.storage import read_json, require_folder_place, temporary_path
 from brimful.tasks.metrics import paired_bootstrap
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
@@ -286,13 +286,12 @@ def show_result(summary: dict[str, Any]) -> None:
     console.print(f"Full report: {summary['report']}")
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a place that holds anything but an earlier demo."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        try:
-            build(DemoConfig, read_yaml(out / CONFIG))
-        except BrimfulError as error:
-            raise BrimfulError(f"{out} exists and is not an earlier demo; choose another --out") from error
+def _holds_demo(out: Path) -> bool:
+    try:
+        build(DemoConfig, read_yaml(out / CONFIG))
+    except BrimfulError:
+        return False
+    return True
 
 
 def _remove(out: Path) -> None:
@@ -318,7 +317,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         if importlib.util.find_spec(package) is None:
             raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
     out = Path(config.out)
-    _check_out(out)
+    require_folder_place(out, replaces=("an earlier demo", _holds_demo))
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
     facts = reviews.facts
     say(

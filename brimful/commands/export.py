@@ -27,7 +27,7 @@ from brimful.nn.interop import HEADS, save_model, text_length
 from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
-from brimful.storage import atomic_directory, commit
+from brimful.storage import atomic_directory, commit, require_folder_place
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
@@ -210,8 +210,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     """
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
-    if out.exists() and not (out / RECORD).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise BrimfulError(f"{out} exists and is not an earlier export; choose another --out")
+    require_folder_place(out, replaces=("an earlier export", lambda folder: (folder / RECORD).is_file()))
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     if encoder.tokenizer is None:

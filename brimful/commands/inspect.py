@@ -10,7 +10,7 @@ from rich.text import Text
 
 from brimful.config import require_positive, verb
 from brimful.console import output_console, visible
-from brimful.corpus.pipeline.duplicates import FATES, read_fates
+from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.errors import BrimfulError
@@ -174,8 +174,8 @@ def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict
                 found.setdefault(rule, []).append(
                     {"source": source, "before": example["before"], "after": example["after"]}
                 )
-        for fate, examples in _repetitions(directory, text, most).items():
-            found.setdefault(f"dropped: {fate}", []).extend(examples)
+        for reason, examples in _dropped_duplicates(directory, text, most).items():
+            found.setdefault(f"dropped: {reason}", []).extend(examples)
     for shard in corpus.shards:
         for rule, lines in shard.record["examples"].items():
             found.setdefault(rule, []).extend(
@@ -184,19 +184,19 @@ def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict
     return {rule: examples[:most] for rule, examples in sorted(found.items())}
 
 
-def _repetitions(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
-    """The first documents of a text part that were dropped as repetitions."""
+def _dropped_duplicates(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
+    """The first documents of a text part that were dropped as duplicates."""
     try:
-        part, fates = TextPart(directory, text["name"]), read_fates(directory, text["name"])
+        part, decisions = TextPart(directory, text["name"]), read_decisions(directory, text["name"])
     except FileNotFoundError:  # what lies between the stages may be deleted
         return {}
     found: dict[str, list[dict[str, str]]] = {}
-    for code, fate in enumerate(FATES[1:], start=1):
-        numbers = np.flatnonzero(fates == code)[:most]
+    for code, reason in enumerate(DECISIONS[1:], start=1):
+        numbers = np.flatnonzero(decisions == code)[:most]
         if len(numbers):
             chosen = np.zeros(int(numbers[-1]) + 1, bool)
             chosen[numbers] = True
-            found[fate] = [
+            found[reason] = [
                 {
                     "source": f"{text['inputs'][file]['path']}, record {record}",
                     "before": words[:EXCERPT],

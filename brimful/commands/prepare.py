@@ -1,6 +1,6 @@
 """`prepare`: raw text files -> a folder of tokenized, word-bounded shards.
 
-    read + clean (per part) -> fates: repetitions (the whole corpus) -> tokenizer -> tokenize (per shard)
+    read, clean (per part) -> find duplicates (whole corpus) -> tokenizer -> tokenize (per shard)
 
 The output is a function of the inputs and the settings: not of the number of workers, the engine, the number
 of machines, nor of kills.
@@ -18,9 +18,8 @@ from brimful.console import say
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.pipeline.inventory import open_inventory
 from brimful.corpus.pipeline.manifest import show_summary
-from brimful.corpus.pipeline.plan import open_plan
-from brimful.corpus.pipeline.ranks import Ranks
 from brimful.corpus.pipeline.stages import Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
@@ -78,9 +77,9 @@ class PrepareConfig:
     workers: int = 0
     """Tasks at once; 0 means one for each core (of the cluster, with Ray)."""
     rank: int = 0
-    """Which of `world` processes on a shared file system this is, as in a SLURM array."""
+    """Removed: several machines work as one Ray cluster, with --engine ray (docs/prepare.md)."""
     world: int = 1
-    """How many processes prepare this folder together; start each with its own rank."""
+    """Removed, as --rank. Both stay in the schema because the config.yaml of earlier corpora has them."""
     document_seconds: float = 30.0
     """Skip a document that takes more CPU seconds to clean, and report it."""
     max_documents: int | None = None
@@ -92,7 +91,11 @@ class PrepareConfig:
     dedup: DedupConfig = field(default_factory=DedupConfig)
 
     def __post_init__(self) -> None:
-        require_positive(self, "world")
+        if (self.rank, self.world) != (0, 1):
+            raise BrimfulError(
+                "--rank and --world are gone: start one Ray cluster on the machines and prepare once, with "
+                "--engine ray (docs/prepare.md has the SLURM script)"
+            )
         if self.extend < 0:
             raise BrimfulError(f"extend is {self.extend}: it must not be negative")
         if self.shard_tokens is not None:
@@ -104,14 +107,6 @@ class PrepareConfig:
         if not 0 <= self.validation_share < 1:
             raise BrimfulError(
                 f"validation_share is {self.validation_share}: it must be at least 0 and below 1"
-            )
-        if not 0 <= self.rank < self.world:
-            raise BrimfulError(
-                f"rank is {self.rank}: with world={self.world} it must be from 0 to {self.world - 1}"
-            )
-        if self.world > 1 and (self.retrain_tokenizer or self.max_documents is not None):
-            raise BrimfulError(
-                "retrain_tokenizer and max_documents are for one process alone: leave out rank and world"
             )
 
     @property
@@ -128,8 +123,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     another setting does again only what depends on it.
 
     Returns:
-        the figures of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
-        peak memory. A rank other than 0 returns its share of the work.
+        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
+        peak memory.
 
     Raises:
         BrimfulError: nothing to read, nothing left after cleaning, another tokenizer than the folder's,
@@ -143,15 +138,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
-    plan = open_plan(Path(config.out), inputs)
-    purpose = config_hash([settings.given, config.tokenizer, inputs])
-    with (
-        Ranks(plan.directory, config.rank, config.world, purpose) as ranks,
-        Engine(config.engine_config) as engine,
-    ):
-        summary = Preparation(settings, plan, ranks, engine).run()
-        if ranks.is_main:
-            write_yaml(plan.directory / "config.yaml", config)
+    inventory = open_inventory(Path(config.out), inputs)
+    with Engine(config.engine_config) as engine:
+        summary = Preparation(settings, inventory, engine).run()
+    write_yaml(inventory.directory / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("workers")

@@ -27,7 +27,7 @@ from brimful.nn.heads import (
 )
 from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
-from brimful.storage import atomic_directory, read_json, write_tensors
+from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
 from brimful.text.tokenizer import save as save_tokenizer
 
 HEADS: dict[type[Head], str] = {
@@ -172,8 +172,7 @@ def save_model(
         BrimfulError: the folder cannot be written, or something that is no model is there.
     """
     directory = Path(directory)
-    if directory.exists() and not _may_be_replaced(directory):
-        raise BrimfulError(f"{directory} is there and is not a model: choose another folder")
+    require_folder_place(directory, replaces=("a model", _holds_model), remedy="choose another folder")
     config = encoder.config
     family = family_of(config)
     values = write_config(config, encoder.tokenizer)
@@ -211,9 +210,8 @@ def save_model(
             )
 
 
-def _may_be_replaced(path: Path) -> bool:
-    """Whether what is there is a folder with a model, or an empty one."""
-    return path.is_dir() and ((path / "config.json").is_file() or not any(path.iterdir()))
+def _holds_model(directory: Path) -> bool:
+    return (directory / "config.json").is_file()
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

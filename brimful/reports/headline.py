@@ -3,20 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from brimful.reports.cards import Card, Headline, card, packing_card, time_card
-from brimful.reports.comparison import demo_headline
-from brimful.reports.figures import (
+from brimful.reports.content import (
+    Card,
+    Headline,
     branch,
+    card,
     duration,
-    figure,
     number,
+    packing_card,
     percent,
     plain,
     plus_minus,
     short,
+    time_card,
     title,
 )
+from brimful.reports.content import metric as figure
+from brimful.reports.demo import demo_headline
 from brimful.reports.load import Run
+from brimful.reports.prepared import prepared_headline
 
 SHARES = ("accuracy", "f1", "precision", "recall")
 """Metrics shown in percent."""
@@ -27,6 +32,8 @@ Summary = Mapping[str, Any]
 
 def headline(run: Run) -> Headline:
     """What came out of a run, as far as its summary says so."""
+    if not run.finished and run.kind == "prepare":
+        return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
     sentences, cards = _OF_KIND.get(run.kind, _anything)(run.summary)
@@ -117,6 +124,7 @@ def _anything(summary: Summary) -> Parts:
 
 
 _OF_KIND: dict[str, Callable[[Summary], Parts]] = {
+    "prepare": prepared_headline,
     "pretrain": _pretrain,
     "finetune": _finetune,
     "distil": _distil,

@@ -8,10 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from brimful.config import build, read_yaml, write_yaml
 from brimful.console import warn
-from brimful.corpus.shards import MANIFEST
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
-from brimful.storage import crc32, read_json, sweep, write_json
+from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
@@ -56,7 +55,7 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
         assert config.out is not None
         out = Path(config.out)
         if ranks.is_main:
-            check_new_run(out, f"go on with `brimful {verb} --resume {out}`, or ")
+            require_folder_place(out, unfinished=f"go on with `brimful {verb} --resume {out}`, or ")
         return config, out, False
     if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
         raise UsageError("--resume goes on with the run's own configuration and takes no other options")
@@ -82,26 +81,6 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
             " earlier run, with its files as they were"
         ) from error
     return saved, directory, True
-
-
-def check_new_run(directory: Path, hint: str = "") -> None:
-    """Refuse a directory that holds something already.
-
-    Raises:
-        BrimfulError: it is a file, holds a run (finished or not), or anything else.
-    """
-    if directory.is_dir():
-        sweep(directory)
-    if directory.exists() and not directory.is_dir():
-        raise BrimfulError(f"{directory} is a file; choose another --out")
-    if (directory / SUMMARY).exists():
-        raise BrimfulError(f"{directory} holds a finished run; choose another --out or remove it")
-    if (directory / MANIFEST).exists():
-        raise BrimfulError(f"{directory} holds a prepared corpus; choose another --out")
-    if (directory / CONFIG).exists():
-        raise BrimfulError(f"{directory} holds an unfinished run; {hint}choose another --out or remove it")
-    if directory.exists() and any(directory.iterdir()):
-        raise BrimfulError(f"{directory} is not empty; choose another --out")
 
 
 def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:

@@ -266,6 +266,6 @@ def test_saving_replaces_models_and_empty_folders_alone(tmp_path):
     others.mkdir()
     (others / "theses.txt").write_text("years of work")
     for place in (others, others / "theses.txt"):
-        with pytest.raises(BrimfulError, match="is not a model: choose another folder"):
+        with pytest.raises(BrimfulError, match="choose another folder"):
             encoder.save(place)
     assert (others / "theses.txt").read_text() == "years of work"

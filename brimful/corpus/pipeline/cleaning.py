@@ -10,7 +10,7 @@ from brimful.config import config_hash
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
-from brimful.corpus.pipeline.plan import Part, span_crc32
+from brimful.corpus.pipeline.inventory import Part, span_crc32
 from brimful.corpus.pipeline.text import Row, TextWriter, text_path
 from brimful.corpus.reading.inputs import Input, format_of
 from brimful.corpus.reading.read import ReadConfig, read_documents

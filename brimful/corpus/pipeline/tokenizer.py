@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from brimful.console import say
-from brimful.corpus.pipeline.duplicates import read_fates
-from brimful.corpus.pipeline.plan import Plan
+from brimful.corpus.pipeline.duplicates import read_decisions
+from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
@@ -95,46 +95,46 @@ class TokenizerChoice:
         return made
 
 
-def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
+def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
     """A folder keeps its tokenizer, on which every model trained from it depends.
 
     Raises:
         BrimfulError: its tokenizer was made with other settings, is gone, or is another one now.
     """
-    if plan.tokenizer is None:
+    if inventory.tokenizer is None:
         return
-    known = plan.tokenizer["settings"]
+    known = inventory.tokenizer["settings"]
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
     if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
-        raise BrimfulError(f"the tokenizer of {plan.directory} is frozen, and is another one; {remedy}")
+        raise BrimfulError(f"the tokenizer of {inventory.directory} is frozen, and is another one; {remedy}")
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {plan.directory} is frozen: it was made with {key}={known.get(key)!r}, "
+                f"the tokenizer of {inventory.directory} is frozen: it was made with {key}={known.get(key)!r}, "
                 f"not {settings.get(key)!r}; {remedy}"
             )
-    file = plan.directory / "tokenizer.json"
+    file = inventory.directory / "tokenizer.json"
     if not file.is_file():
         raise BrimfulError(f"{file} is missing; put it back (models made from it have it too), or {remedy}")
-    if tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
+    if tokenizer_hash(load(file)) != inventory.tokenizer["hash"]:
         raise BrimfulError(
             f"{file} is not the tokenizer that the shards were made with; put that back, or {remedy}"
         )
 
 
 def freeze(
-    plan: Plan,
+    inventory: Inventory,
     choice: TokenizerChoice,
     settings: dict[str, Any],
     texts: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Make the tokenizer, save it, and note it in the plan.
+    """Make the tokenizer, save it, and note it in the inventory.
 
     Args:
         texts: the commit records of the text parts.
 
     Returns:
-        what training or extending took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and
+        what training or extending took; empty for a given tokenizer. `inventory.tokenizer` gets `settings` and
         `hash`.
     """
     started = time.monotonic()
@@ -145,10 +145,10 @@ def freeze(
     if reads:
         how = "training" if choice.trained else "extending"
         say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
-    tokenizer = choice.make(_sample(plan.directory, names, characters, wanted))
-    save(tokenizer, plan.directory)
-    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
-    plan.save()
+    tokenizer = choice.make(_sample(inventory.directory, names, characters, wanted))
+    save(tokenizer, inventory.directory)
+    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
+    inventory.save()
     if not reads:
         return {}
     return {
@@ -163,7 +163,7 @@ def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int)
     bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
     for name in names:
         part = TextPart(directory, name)
-        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_fates(directory, name) == 0)
+        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, name) == 0)
         for _, text, _, _ in part.rows(0, chosen):
             yield text
 

@@ -1,8 +1,8 @@
-"""What a corpus folder is made of: generations of inputs, their text parts, and the shards cut from them.
+"""What a corpus folder is made of: generations of inputs, their text parts, and the documents of each shard.
 
-A generation is the inputs that were added together. It is open until its first shard is about to be made;
-from then on its inputs are fixed, and files that come later make a new generation. So additions never
-change a finished shard. Parts and shards follow from the inputs and the settings; they are never stored.
+A generation is the inputs that were added together. It is open until its first shard is about to be made.
+From then on its inputs are fixed, and files that are added later form a new generation, so additions never
+change a finished shard. Parts and shards are computed from the inputs and the settings and are never stored.
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from brimful.corpus.reading.inputs import Input, Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 from brimful.errors import BrimfulError
-from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, sweep
+from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
 
 Split = Literal["train", "validation"]
 
-# A generation is divided into so many tasks, that many workers have something to do, within these bounds.
+# A generation is divided into about this many tasks, within the bounds below, to keep many workers busy.
 TASKS = 32
 LARGEST_PART = 32 << 20
 SMALLEST_PART = 1 << 20
 LARGEST_SHARD = 16_000_000
 SMALLEST_SHARD = 100_000
-PACKED = 4  # about how much more text a compressed file holds
+PACKED = 4  # about how many bytes of text a byte of a compressed file holds
 PLAN = "plan.json"
-FOLDERS = ("text", "dedup", "shards", "ranks")
+FOLDERS = ("text", "dedup", "shards")
 
 
 @dataclass(frozen=True)
 class Part:
-    """The unit of cleaning: spans of at most about 32 MB of text together."""
+    """The unit of cleaning: spans of input files with about 32 MB of text at most."""
 
     name: str
     spans: tuple[Span, ...]
@@ -51,14 +51,14 @@ class Generation:
 
 
 @dataclass
-class Plan:
+class Inventory:
     """The state of a corpus folder, plan.json.
 
     Attributes:
-        closed: inputs of the generations that have shards.
-        checksums: begin, end and CRC-32 of the spans of their files, by path.
-        added: inputs of the open generation.
-        tokenizer: the settings and the hash of the tokenizer, once there is one.
+        closed: the inputs of each generation that has shards.
+        checksums: begin, end and CRC-32 of each span of their files, by path.
+        added: the inputs of the open generation.
+        tokenizer: the settings and the hash of the tokenizer; None before it is made.
     """
 
     directory: Path
@@ -68,7 +68,7 @@ class Plan:
     tokenizer: dict[str, Any] | None
 
     def generations(self, read: ReadConfig) -> list[Generation]:
-        """All generations with their parts, which are numbered through."""
+        """All generations with their parts; the numbers of parts go on from one generation to the next."""
         made: list[Generation] = []
         count = 0
         for number, inputs in enumerate([*self.closed, self.added]):
@@ -80,10 +80,10 @@ class Plan:
         return made
 
     def close(self, read: Sequence[dict[str, Any]]) -> None:
-        """Fix the inputs of the open generation: shards are about to be made of it.
+        """Fix the inputs of the open generation, because its shards are about to be made.
 
         Args:
-            read: path, begin, end and crc32 of each span of all inputs.
+            read: path, begin, end and crc32 of each span of each input.
         """
         if self.added:
             added = {item.path for item in self.added}
@@ -108,7 +108,7 @@ class Plan:
 
 
 def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
-    """Group inputs, in order, into parts of about equally much text; large files are divided if they can be.
+    """Group inputs, in order, into parts with about the same amount of text; large files are divided.
 
     Returns:
         the spans of each part, and the file of each span.
@@ -128,53 +128,54 @@ def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, .
     return [(tuple(span for span, _ in part), tuple(item for _, item in part)) for part in parts]
 
 
-def open_plan(directory: Path, inputs: Sequence[Input]) -> Plan:
-    """The plan of the corpus at `directory`, with new inputs in the open generation.
+def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
+    """The inventory of the corpus at `directory`, with new inputs in the open generation.
 
     Raises:
-        BrimfulError: the folder holds something else, or inputs of shards that it has changed or are gone.
+        BrimfulError: the folder holds something else, or an input of its shards has changed or is missing.
     """
+    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
     file = directory / PLAN
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if not file.exists():
-            sweep(directory)
-            names = (path.name for path in directory.iterdir())
-            if any(name not in FOLDERS and not name.startswith(TEMPORARY) for name in names):
-                raise BrimfulError(f"{directory} holds other files and no prepared corpus; use a new folder")
         for name in FOLDERS:
-            (directory / name).mkdir(exist_ok=True)
+            (directory / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(directory, error) from error
-    plan = Plan(directory, [], {}, [], None)
+    inventory = Inventory(directory, [], {}, [], None)
     if file.exists():
         known = read_commit(file, verify=True)
         try:
-            plan.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
-            plan.checksums, plan.tokenizer = known["checksums"], known["tokenizer"]
+            inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
+            inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
         except (KeyError, TypeError) as error:
             raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
-    plan.added = _new_inputs(plan, inputs)
-    return plan
+    inventory.added = _new_inputs(inventory, inputs)
+    return inventory
 
 
-def _new_inputs(plan: Plan, inputs: Sequence[Input]) -> list[Input]:
+def _is_ours(directory: Path) -> bool:
+    """Whether a preparation began here: it holds plan.json, or nothing but the folders that come first."""
+    names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
+    return PLAN in names or names <= {*FOLDERS, "ranks"}
+
+
+def _new_inputs(inventory: Inventory, inputs: Sequence[Input]) -> list[Input]:
     present = {item.path: item for item in inputs}
-    known = [item for generation in plan.closed for item in generation]
+    known = [item for generation in inventory.closed for item in generation]
     for item in known:
         now = present.pop(item.path, None)
         if now is None:
             raise BrimfulError(
-                f"{plan.directory} contains {item.path}, which is not among the inputs now; "
+                f"{inventory.directory} contains {item.path}, which is not among the inputs now; "
                 "name all earlier inputs again (new ones may join them), or prepare into a new folder"
             )
-        if now != item and not (now.bytes == item.bytes and _same_content(plan.checksums, item)):
+        if now != item and not (now.bytes == item.bytes and _same_content(inventory.checksums, item)):
             raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
     return list(present.values())
 
 
 def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
-    """Is a file that was touched what it was?"""
+    """Whether a file with a new modification time still has its old content."""
     return all(
         span_crc32(Span(path=item.path, begin=begin, end=end)) == known
         for begin, end, known in checksums.get(item.path, [[0, None, -1]])
@@ -182,9 +183,10 @@ def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
 
 
 def span_crc32(span: Span) -> int | None:
-    """CRC-32 of a span's bytes; of the whole file for the first span of a table, whose others have none.
+    """CRC-32 of the bytes of a span.
 
-    None also if the file cannot be read.
+    The first span of a compressed file or a table has the CRC of the whole file, its other spans have None.
+    A file that cannot be read has None too.
     """
     in_bytes = not is_packed(span.path)
     if not in_bytes and span.begin:
@@ -196,8 +198,8 @@ def span_crc32(span: Span) -> int | None:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Documents `begin` to `end` of a text part."""
+class DocumentRange:
+    """Documents `begin` to `end` of the text part named `part`."""
 
     part: str
     begin: int
@@ -205,29 +207,29 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class ShardPlan:
-    """A shard to be: the kept documents of one side of the split among consecutive documents."""
+class ShardDocuments:
+    """The documents of one shard: those of `ranges` that are kept and belong to `split`."""
 
     name: str
     split: Split
-    pieces: tuple[Piece, ...]
+    ranges: tuple[DocumentRange, ...]
 
 
-def plan_shards(
+def cut_shards(
     names: Sequence[str],
     tokens: Sequence[np.ndarray],
     split: Split,
     first: int,
     tokens_a_shard: float | None = None,
-) -> list[ShardPlan]:
-    """Cut the documents of a generation into shards of about equally many tokens.
+) -> list[ShardDocuments]:
+    """Divide the documents of a generation among shards with about the same number of tokens.
 
     Args:
         names: the generation's text parts.
-        tokens: the tokens expected of each of their documents, 0 for those that are not in this split,
-            integer (documents,) each.
+        tokens: for each part the expected tokens of its documents, 0 for a document that is not in this
+            split, integer (documents,).
         first: the number of the first shard.
-        tokens_a_shard: what a shard should hold, in that unit; by default a 32nd of the generation.
+        tokens_a_shard: the expected tokens of a shard; by default a 32nd of the generation's.
     """
     ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *tokens]), dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
@@ -239,13 +241,13 @@ def plan_shards(
     cuts = np.searchsorted(ends, np.arange(1, count) * (total / count))
     bounds = [0, *(cuts + 1).tolist(), len(ends)]
     offsets = np.cumsum([0, *map(len, tokens)]).tolist()
-    shards: list[ShardPlan] = []
+    shards: list[ShardDocuments] = []
     for low, high in pairwise(bounds):
-        pieces = [
-            Piece(name, max(low, begin) - begin, min(high, end) - begin)
+        ranges = [
+            DocumentRange(name, max(low, begin) - begin, min(high, end) - begin)
             for name, (begin, end) in zip(names, pairwise(offsets), strict=True)
             if max(low, begin) < min(high, end)
         ]
-        if pieces:
-            shards.append(ShardPlan(f"{split}-{first + len(shards):05d}", split, tuple(pieces)))
+        if ranges:
+            shards.append(ShardDocuments(f"{split}-{first + len(shards):05d}", split, tuple(ranges)))
     return shards

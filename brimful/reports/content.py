@@ -1,7 +1,7 @@
-"""Figures out of nested values, where any key may be absent, and figures as a person reads them."""
+"""The words of a page: metrics out of nested values, numbers as a person reads them, cards, tables, facts."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ def number(value: Any) -> float | None:
     return None
 
 
-def figure(tree: Any, path: str) -> float | None:
-    """The number at a dotted path (`student.accuracy`), or None if there is none."""
+def metric(tree: Any, path: str) -> float | None:
+    """The number at a dotted path (`student.accuracy`), or None where there is no finite number."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return number(tree)
@@ -37,7 +37,7 @@ def title(key: str) -> str:
 
 
 def percent(share: float) -> str:
-    """0.8213 -> 82.1 %; closer to the brim, one digit more: 0.9987 -> 99.87 %."""
+    """0.8213 -> 82.1 %; between 99 % and 100 % one digit more: 0.9987 -> 99.87 %."""
     return f"{100 * share:.{2 if 0.99 < share < 1 else 1}f}{SPACE}%"
 
 
@@ -89,7 +89,7 @@ def duration(seconds: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """Any JSON value on one line, cut where it gets long."""
+    """Any JSON value on one line; a long one is cut."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
@@ -103,6 +103,50 @@ def plain(value: Any) -> str:
         value = ", ".join(map(plain, value[:SHOWN_ITEMS])) + more
     text = str(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One metric in large digits."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What came out of a run: sentences, and its main metrics."""
+
+    sentences: list[str]
+    cards: list[Card]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of words and numbers; the first column names the row."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def card(label: str, value: float | None, show: Callable[[float], str], note: str = "") -> Card | None:
+    """A card for a metric, or None for an absent one."""
+    return None if value is None else Card(label, show(value), note)
+
+
+def packing_card(summary: Mapping[str, Any]) -> Card | None:
+    """How full the rows are, and how full padding would have left them."""
+    padded = metric(summary, "packing.padded_efficiency")
+    note = f"{percent(padded)} with padding" if padded is not None else ""
+    return card("Real tokens in a row", metric(summary, "packing.efficiency"), percent, note)
+
+
+def time_card(summary: Mapping[str, Any]) -> Card | None:
+    """How long the run took."""
+    return card("Time", metric(summary, "seconds"), duration)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,18 @@
-"""The demo's verdict: its models side by side on the same test reviews, packing, and the time it took."""
+"""What the demo shows: its models side by side on the same test reviews, packing, and the time it took."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from brimful.reports.cards import Card, card, packing_card
 from brimful.reports.charts import Bar, Chart, bar_chart, error_chart
-from brimful.reports.figures import (
+from brimful.reports.content import (
+    Card,
+    Table,
     branch,
+    card,
     duration,
-    figure,
+    metric,
     number,
+    packing_card,
     percent,
     plain,
     plus_minus,
@@ -35,27 +37,17 @@ COLUMNS = {
     "tokens_per_second": ("Tokens a second", short),
 }
 CLEAR = 2.0
-"""Standard errors beyond which a difference is more than chance."""
+"""A difference of more standard errors than this is taken as more than chance."""
 
 Summary = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of words and figures; the first column names the row."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    note: str = ""
-
-
 def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     """Sentences and cards: the student and its teacher, what they beat and by how much, packing, time."""
-    student, teacher = figure(summary, "accuracy.student"), figure(summary, "accuracy.pretrained")
-    fast = figure(summary, "models.student.latency_ms")
-    slow = figure(summary, "models.teacher.latency_ms")
-    n = figure(summary, "test.n")
+    student, teacher = metric(summary, "accuracy.student"), metric(summary, "accuracy.pretrained")
+    fast = metric(summary, "models.student.latency_ms")
+    slow = metric(summary, "models.teacher.latency_ms")
+    n = metric(summary, "test.n")
     texts = f"of {n:,.0f} test reviews right" if n else "of the test reviews right"
     kept = f"{percent(student / teacher)} of its teacher’s" if student is not None and teacher else ""
     faster = f" at {slow / fast:.1f} times the speed" if fast and slow else ""
@@ -74,11 +66,11 @@ def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
         packing_card(summary),
         card(
             "Exported logits differ by",
-            figure(summary, "export.max_abs_logit_difference.onnx"),
+            metric(summary, "export.max_abs_logit_difference.onnx"),
             scientific,
             "at most, ONNX from Brimful",
         ),
-        card("From raw text to report", figure(summary, "seconds.total"), duration),
+        card("From raw text to report", metric(summary, "seconds.total"), duration),
     ]
 
 
@@ -89,15 +81,15 @@ def _speed_up(fast: float | None, slow: float | None) -> Card | None:
 
 
 def _error(summary: Summary, model: str) -> float | None:
-    return figure(summary, f"accuracy_standard_error.{model}")
+    return metric(summary, f"accuracy_standard_error.{model}")
 
 
 def _against(summary: Summary, other: str, words: str) -> list[str]:
     """How the pretrained encoder does against another model, and whether that may be chance."""
-    ours, theirs = figure(summary, "accuracy.pretrained"), figure(summary, f"accuracy.{other}")
+    ours, theirs = metric(summary, "accuracy.pretrained"), metric(summary, f"accuracy.{other}")
     if ours is None or theirs is None:
         return []
-    error = figure(summary, f"comparisons.pretrained_minus_{other}.standard_error")
+    error = metric(summary, f"comparisons.pretrained_minus_{other}.standard_error")
     doubt = " (which may be chance)" if error is not None and abs(ours - theirs) <= CLEAR * error else ""
     relation = "ahead of" if ours > theirs else "behind"
     return [f"{100 * abs(ours - theirs):.1f} points {relation} {words}{doubt}"]
@@ -110,18 +102,18 @@ def _models(summary: Summary) -> list[str]:
     return [name for name in names if number(accuracy[name]) is not None]
 
 
-def comparison_tables(summary: Summary) -> list[Table]:
+def demo_tables(summary: Summary) -> list[Table]:
     """The models side by side, the differences between pairs of them, and the data that they saw."""
     models = _models(summary)
     rows = [[_label(name), plus_minus(summary["accuracy"][name], _error(summary, name))] for name in models]
     columns = ["Model", "Accuracy"]
     for key, (column, show) in COLUMNS.items():
-        values = [_figure_of(summary, name, key) for name in models]
+        values = [_metric_of(summary, name, key) for name in models]
         if any(value is not None for value in values):
             columns.append(column)
             for row, value in zip(rows, values, strict=True):
                 row.append("–" if value is None else show(value))
-    n = figure(summary, "test.n")
+    n = metric(summary, "test.n")
     note = f"All on the same {n:,.0f} test reviews; ± one standard error." if n else "± one standard error."
     tables = [Table("The models side by side", columns, rows, note)] if rows else []
     pairs = [_pair(name, pair) for name, pair in branch(summary, "comparisons").items()]
@@ -145,14 +137,14 @@ def _label(model: str) -> str:
     return MODELS[model][0] if model in MODELS else title(model)
 
 
-def _figure_of(summary: Summary, model: str, key: str) -> float | None:
+def _metric_of(summary: Summary, model: str, key: str) -> float | None:
     """Size or speed of a model; a model without its own has that of the network whose shape it has."""
-    return figure(summary, f"models.{MODELS[model][1] if model in MODELS else model}.{key}")
+    return metric(summary, f"models.{MODELS[model][1] if model in MODELS else model}.{key}")
 
 
 def _pair(name: str, pair: Any) -> list[str] | None:
     """The row of one comparison, named `MODEL_minus_MODEL`."""
-    difference, error = figure(pair, "difference"), figure(pair, "standard_error")
+    difference, error = metric(pair, "difference"), metric(pair, "standard_error")
     if difference is None:
         return None
     words = " \u2212 ".join(map(_label, name.split("_minus_")))
@@ -162,7 +154,7 @@ def _pair(name: str, pair: Any) -> list[str] | None:
     return [words, points(difference), f"{100 * error:.1f}", clear]
 
 
-def comparison_charts(summary: Summary) -> list[Chart]:
+def demo_charts(summary: Summary) -> list[Chart]:
     """Accuracies with their errors, real tokens against padding, and the time of each stage."""
     bars, times = [], []
     for model in _models(summary):
@@ -183,7 +175,7 @@ def comparison_charts(summary: Summary) -> list[Chart]:
 
 def _packing_chart(summary: Summary) -> list[Chart]:
     """Share of real tokens: packed rows against one sequence a row."""
-    packed, padded = figure(summary, "packing.efficiency"), figure(summary, "packing.padded_efficiency")
+    packed, padded = metric(summary, "packing.efficiency"), metric(summary, "packing.padded_efficiency")
     if packed is None or padded is None:
         return []
     bars = [
