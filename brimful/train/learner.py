@@ -9,7 +9,6 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
-from brimful.precision.fp8 import fp8_linear_layers
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
 from brimful.randomness import derive_key
@@ -48,8 +47,6 @@ class Learner:
         self.clip = config.clip
         self.seed = seed
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
-        if runtime.precision == "fp8":
-            fp8_linear_layers(encoder)
         if config.weights != "fp32":
             for parameter in self.trained.parameters():  # not the buffers: angles need their bits
                 if parameter.requires_grad:

@@ -434,7 +434,6 @@ def test_the_general_core_knows_nothing_of_brimful_but_its_hash():
             f"brimful.precision{name}"
             for name in (
                 "",
-                ".fp8",
                 ".narrow",
                 ".policy",
                 ".rounding",
