@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from brimful.distributed import World
+from brimful.distributed import World, sum_gradients
 from brimful.train.compilation import gradient_buffers
 
 
@@ -35,7 +35,8 @@ class Gradients:
 
     def gather(self) -> None:
         """Join the ranks, all of which call it."""
-        self.world.sum_gradients(self.parameters)
+        if self.world.size > 1:
+            sum_gradients(self.parameters)
 
     def clip(self, most: float) -> Tensor:
         """Let `step` see a gradient of this norm at most; 0 = any.

@@ -169,7 +169,7 @@ class Trainer:
                 self.stream,
                 self.cursor,
                 self.config.steps - self.step,
-                weigh=self.objective.weights,
+                weigh=self.objective.normalizers,
                 device=self.runtime.device,
                 depth=self.config.prefetch,
             )
@@ -195,7 +195,7 @@ class Trainer:
             whether any rank was asked.
         """
         terms = (*self.objective.coefficients, *self.objective.watched)
-        counts = [sum(weights[term] for weights in update.weights) for term in terms]
+        counts = [sum(normalizers[term] for normalizers in update.normalizers) for term in terms]
         counts += [*count_batches(update.batches, self.encoder.config), len(update.batches), request]
         *counts, micro_batches, requests = self.world.sum(counts)
         window.waited += update.waited

@@ -126,7 +126,7 @@ def losses_and_gradients(
     """Mean loss, then the gradient of each parameter by it."""
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
     (term,) = objective.coefficients
-    weight = objective.weights(batch)[term]
+    weight = objective.normalizers(batch)[term]
     mean = loss(batch)[term] / weight
     return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
