@@ -6,7 +6,7 @@ differentiated, so the sum over ranks is already the mean over the update.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,6 +42,11 @@ class World:
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+        """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        sums = iter(self.sum([value for group in groups for value in group.values()]))
+        return [dict(zip(group, sums, strict=False)) for group in groups]
 
     def least(self, value: int) -> int:
         """The smallest of the ranks' values."""

@@ -34,7 +34,7 @@ from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.runs.directory import START, absolute, finish_run, open_run, start_run
-from brimful.train.boards import require_wandb
+from brimful.train.sinks import require_wandb
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows
