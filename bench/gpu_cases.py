@@ -16,7 +16,6 @@ class Case:
         side: padded is transformers with SDPA, as many slots.
         backend: of attention.
         deterministic: torch.use_deterministic_algorithms.
-        fp8: every linear layer of the encoder in fp8 (brimful.precision), whether it pays or not.
     """
 
     model: str
@@ -27,13 +26,11 @@ class Case:
     side: Literal["brimful", "padded"] = "brimful"
     backend: str = "auto"
     deterministic: bool = False
-    fp8: bool = False
 
     @property
     def name(self) -> str:
         """For a reader."""
         extras = [self.backend] * (self.backend != "auto") + ["deterministic"] * self.deterministic
-        extras += ["fp8"] * self.fp8
         side = "transformers" if self.side == "padded" else "brimful"
         return " ".join(
             [self.model, self.architecture, f"@{self.length}", f"T={self.tokens}", side, self.mode, *extras]
@@ -52,9 +49,6 @@ CASES = (
     replace(BERT, side="padded", mode="eager"),
     replace(BERT, mode="eager"),
     BERT,
-    replace(LARGE, fp8=True),
-    replace(BASE, fp8=True),
-    replace(THIRTY, fp8=True),
     replace(BASE, length=128),
     replace(LARGE, length=128),
     replace(THIRTY, length=128),
@@ -87,6 +81,5 @@ TOY_CASES = (
     replace(TOY, mode="eager", architecture="bert", side="padded"),
     replace(TOY, backend="flex", mode="eager"),
     replace(TOY, deterministic=True, mode="eager"),
-    replace(TOY, fp8=True),
 )
 """For a CPU: do the commands run?"""

@@ -23,7 +23,6 @@ from bench.workload import CAPACITY, Sequences, make_sequences, model_config, pa
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
-from brimful.precision import fp8_linear_layers
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -83,8 +82,6 @@ class GpuStep:
 
     def _packed(self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
-        if self.case.fp8:
-            fp8_linear_layers(encoder, min_features=1, emulate=self.device.type != "cuda")
         batch = packed(sequences, self.case.length, slots=tokens).to(self.device)
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)

@@ -78,6 +78,27 @@ def config_hash(config: Any) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
+def incidental(default: Any) -> Any:
+    """The default of a configuration field that does not decide a run's result.
+
+    All other fields count in `identity`, so a new field counts unless it is marked.
+    """
+    return dataclasses.field(default=default, metadata={"decides": False})
+
+
+def identity(config: Any) -> Any:
+    """The configuration as plain JSON values, at every level without its `incidental` fields.
+
+    It is what decides a run's bits, beside its data: a run resumes only with the same identity.
+    """
+    if dataclasses.is_dataclass(config):
+        fields = [field for field in dataclasses.fields(config) if field.metadata.get("decides", True)]
+        return {field.name: identity(getattr(config, field.name)) for field in fields}
+    if isinstance(config, list | tuple):
+        return [identity(item) for item in config]
+    return to_dict(config)
+
+
 def _dataclass_of(annotation: Any) -> type | None:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(annotation) if dataclasses.is_dataclass(part)]

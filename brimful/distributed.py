@@ -6,7 +6,7 @@ differentiated, so the sum over ranks is already the mean over the update.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,6 +43,11 @@ class World:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
+    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+        """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        sums = iter(self.sum([value for group in groups for value in group.values()]))
+        return [dict(zip(group, sums, strict=False)) for group in groups]
+
     def least(self, value: int) -> int:
         """The smallest of the ranks' values."""
         if self.size == 1:
@@ -51,34 +56,40 @@ class World:
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace each gradient by its sum over ranks (an absent one counts as zero), in flat buckets."""
-        if self.size == 1:
-            return
-        bucket: list[torch.Tensor] = []
-        size = 0
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
-                _all_reduce(bucket)
-                bucket, size = [], 0
-            bucket.append(parameter.grad)
-            size += parameter.grad.nbytes
-        if bucket:
-            _all_reduce(bucket)
-
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.size > 1:
             dist.barrier()
 
 
-def _all_reduce(tensors: list[torch.Tensor]) -> None:
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
-    dist.all_reduce(flat)
-    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+@torch.no_grad()
+def sum_gradients(
+    parameters: Iterable[torch.Tensor], factor: float = 1.0, group: dist.ProcessGroup | None = None
+) -> None:
+    """Replace each `.grad` by its sum over ranks, in flat buckets. A missing gradient counts as zero.
+
+    Args:
+        factor: what this rank's gradients are multiplied by first.
+    """
+    bucket: list[torch.Tensor] = []
+    size = 0
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
+            _sum_bucket(bucket, factor, group)
+            bucket, size = [], 0
+        bucket.append(parameter.grad)
+        size += parameter.grad.nbytes
+    if bucket:
+        _sum_bucket(bucket, factor, group)
+
+
+def _sum_bucket(gradients: list[torch.Tensor], factor: float, group: dist.ProcessGroup | None) -> None:
+    flat = torch.cat([gradient.flatten() for gradient in gradients]).mul_(factor)
+    dist.all_reduce(flat, group=group)
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import torch
 from brimful.commands.distil_config import DistilConfig, StageConfig
 from brimful.commands.finetune import starting_model
 from brimful.commands.finetune_config import FinetuneConfig
-from brimful.config import build, config_hash, read_yaml, verb
+from brimful.config import build, config_hash, identity, read_yaml, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -183,9 +183,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        decisive = config.trainer.decisive()
-        anywhere = replace(config, teacher=None, unlabelled=(), out=None, trainer=decisive)
-        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
+        parts = Parts(directory, config_hash([identity(config), inputs]), ranks)
         return _distil(config, lesson, parts, runtime)
 
 

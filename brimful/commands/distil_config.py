@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.commands.finetune_config import TASK_TRAINER
-from brimful.config import require_positive, require_seeds
+from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -31,11 +31,11 @@ class StageConfig:
 class DistilConfig:
     """Teach a smaller student what a fine-tuned teacher does."""
 
-    teacher: str | None = None
+    teacher: str | None = incidental(None)
     """Run directory of `brimful finetune`; its tables are used again."""
-    out: str | None = None
+    out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/model."""
-    resume: str | None = None
+    resume: str | None = incidental(None)
     """Run directory of an interrupted run: go on with its own configuration."""
     student_layers: int = 2
     """Layers of the student; they divide the teacher's."""
@@ -43,7 +43,7 @@ class DistilConfig:
     """Width of the student; by default the teacher's. A narrower student starts from random weights."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """pretrained: layers of the encoder that the teacher was fine-tuned from."""
-    unlabelled: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = incidental(())
     """More texts to learn from: .txt (one a line), or tables with a text column."""
     seed: int = 0
     """Decides random weights and the order of texts."""
@@ -64,7 +64,7 @@ class DistilConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TASK_TRAINER
     """steps is set from epochs."""
-    dry_run: bool = False
+    dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:

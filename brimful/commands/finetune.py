@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from brimful.commands.finetune_config import FinetuneConfig
-from brimful.config import config_hash, verb
+from brimful.config import config_hash, identity, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -94,9 +94,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        decisive = config.trainer.decisive()
-        anywhere = replace(config, encoder=None, train=None, dev=None, test=None, out=None, trainer=decisive)
-        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
+        parts = Parts(directory, config_hash([identity(config), inputs]), ranks)
         return Finetuning(config, task, parts, runtime).run()
 
 

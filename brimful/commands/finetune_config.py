@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from brimful.config import require_positive, require_seeds
+from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -20,17 +20,17 @@ TASK_TRAINER = TrainerConfig(checkpoint_every=200, deterministic=True)
 class FinetuneConfig:
     """Train an encoder to classify texts or pairs of texts."""
 
-    encoder: str | None = None
+    encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    train: str | None = None
+    train: str | None = incidental(None)
     """TSV, CSV or JSONL with the columns text, text_b (optional) and label."""
-    test: str | None = None
+    test: str | None = incidental(None)
     """The same, to judge the finished model once."""
-    out: str | None = None
+    out: str | None = incidental(None)
     """Run directory to create; the model ends up in RUN/model."""
-    resume: str | None = None
+    resume: str | None = incidental(None)
     """Run directory of an interrupted run: go on with its own configuration."""
-    dev: str | None = None
+    dev: str | None = incidental(None)
     """The same, to choose the learning rate; by default a fifth of train, which is then used as well."""
     seed: tuple[int, ...] = (0,)
     """Seeds: each trains a model of its own; figures are then means with their spread."""
@@ -62,7 +62,7 @@ class FinetuneConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TASK_TRAINER
     """steps is set from epochs."""
-    dry_run: bool = False
+    dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from brimful.commands.pretrain_data import (
     run_phases,
     validation_batches,
 )
-from brimful.config import config_hash, to_dict, verb
+from brimful.config import config_hash, identity, to_dict, verb
 from brimful.console import counted, say, warn
 from brimful.corpus.shards import Corpus
 from brimful.data.mixture import open_sources, parse_sources
@@ -34,10 +34,10 @@ from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.runs.directory import START, absolute, finish_run, open_run, start_run
-from brimful.train.boards import require_wandb
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows
+from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
 
 
@@ -223,13 +223,7 @@ def _train(
         micro_batches=MicroBatches(ranks, stream, auto=auto),
         identity=config_hash(
             [
-                replace(
-                    config,
-                    data=None,
-                    out=None,
-                    rows_per_micro_batch="auto",
-                    trainer=config.trainer.decisive(),
-                ),
+                identity(config),
                 [(s.name, s.weight, corpora[s.name].fingerprint) for s in sources],
             ]
         ),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from brimful.commands.phases import PhaseConfig, parse_phase
-from brimful.config import require_positive, require_seeds
+from brimful.config import incidental, require_positive, require_seeds
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.mixture import DataSource, parse_sources
@@ -44,12 +44,12 @@ LARGEST_UPDATE = 1 << 24
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
-    data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = None
+    data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = incidental(None)
     """Folder made by `brimful prepare`; or several, each with its share of the tokens: web:9 mine:1. In a
     --config file, path, weight and name (in metrics) of each."""
-    out: str | None = None
+    out: str | None = incidental(None)
     """Run directory to create; the encoder ends up in RUN/encoder."""
-    resume: str | None = None
+    resume: str | None = incidental(None)
     """Run directory of an interrupted run: go on with its own configuration."""
     start_from: str | None = None
     """A trained model to go on from, encoder and masked-LM head: a finished run or a Hugging Face folder. The
@@ -66,7 +66,7 @@ class PretrainConfig:
     """Rows that one update sees, over all ranks."""
     sequences_per_update: int | None = None
     """In place of rows_per_update: an update sees exactly so many sequences, in as few rows as they fit."""
-    rows_per_micro_batch: Literal["auto"] | int = 1
+    rows_per_micro_batch: Literal["auto"] | int = incidental(1)
     """Rows that one forward and backward pass takes. auto: tried out at the start, the most that fit in
     memory, or on a CPU as many as make it faster; if they don't fit later on, half as many, once."""
     unpacked_batch_size: int | None = None
@@ -85,7 +85,7 @@ class PretrainConfig:
     """Parts of the run, one after the other: updates, packing.max_length, and rows (or sequences) an update.
     Their steps add up to trainer.steps. In a --config file, steps, max_length and update_size of each, and
     learning_rate and warmup, with which the schedule starts anew."""
-    verify_data: bool = True
+    verify_data: bool = incidental(True)
     """Read every byte of the data before a new run, to check it."""
     sequences: SequencesConfig = SequencesConfig()
     packing: PackingConfig = PackingConfig()
@@ -93,7 +93,7 @@ class PretrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
-    dry_run: bool = False
+    dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:

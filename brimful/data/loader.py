@@ -41,13 +41,13 @@ class Update(NamedTuple):
 
     Attributes:
         batches: this rank's micro-batches, on the device.
-        weights: what each one's sums are to be divided by, from the host.
+        normalizers: of each one's loss sums, from the host.
         cursor: of the next update.
         waited: seconds that the caller stood still for it.
     """
 
     batches: list[PackedBatch]
-    weights: list[dict[str, float]]
+    normalizers: list[dict[str, float]]
     cursor: Cursor
     waited: float
 
@@ -96,7 +96,7 @@ def prefetch(
     """Yield `updates` updates from `cursor` on.
 
     Args:
-        weigh: the weights of a batch, from its tensors on the host.
+        weigh: the normalizers of a batch, from its tensors on the host.
         device: where batches are wanted.
         depth: how many updates are made ahead; 0 makes each when it is asked for.
 

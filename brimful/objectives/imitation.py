@@ -67,7 +67,7 @@ class LayerDistillation:
     def frozen(self) -> dict[str, nn.Module]:
         return {"teacher": self.teacher}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         width, mapped = self.teacher.config.hidden_size, self.teacher.config.layers // self.every
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
         return {
@@ -134,7 +134,7 @@ class LogitDistillation:
     def frozen(self) -> dict[str, nn.Module]:
         return {"teacher": self.teacher, "teacher_head": self.teacher_head}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return {"logits": float(batch.real_sequences)}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:

@@ -54,7 +54,7 @@ class MaskedLM:
     def frozen(self) -> dict[str, nn.Module]:
         return {}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
         predictions = count(batch.mlm_labels)
         mlm = predicted_sequences(batch) if self.by_sequence else predictions
@@ -141,9 +141,9 @@ class MaskedLMAndPairs(MaskedLM):
         super().__init__(head, validation, loss_mean)
         self.figures += ["pair_loss", "pair_accuracy"]
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         pairs = count(batch.targets["pair"])
-        return super().weights(batch) | {"pair": pairs, "pair_accuracy": pairs}
+        return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         hidden = encoder(batch, layout)

@@ -11,9 +11,6 @@ _HOME = {
     "rank_factor": "brimful.precision.running_mean",
     "NarrowWeights": "brimful.precision.narrow",
     "round_stochastically": "brimful.precision.rounding",
-    "fp8_linear_layers": "brimful.precision.fp8",
-    "linear_fp8": "brimful.precision.fp8",
-    "supports_fp8": "brimful.precision.fp8",
 }
 
 __all__ = [  # noqa: RUF022 (the scaler first)
@@ -24,13 +21,9 @@ __all__ = [  # noqa: RUF022 (the scaler first)
     "rank_factor",
     "NarrowWeights",
     "round_stochastically",
-    "fp8_linear_layers",
-    "linear_fp8",
-    "supports_fp8",
 ]
 
 if TYPE_CHECKING:
-    from brimful.precision.fp8 import fp8_linear_layers, linear_fp8, supports_fp8
     from brimful.precision.narrow import NarrowWeights
     from brimful.precision.rounding import round_stochastically
     from brimful.precision.running_mean import RunningMean, rank_factor

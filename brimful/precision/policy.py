@@ -7,14 +7,12 @@ import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.precision.fp8 import supports_fp8
 
-Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
-    "fp8": torch.bfloat16,  # all but the products of wide linear layers
 }
 """Of activations."""
 MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
@@ -34,7 +32,7 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
     """`auto` as what this device does fastest: on GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
-        BrimfulError: bf16 was asked for on a GPU that has none, or fp8 on a device that has none.
+        BrimfulError: bf16 on a GPU that does not have it.
     """
     if precision == "auto":
         if has_fast_bf16(device):
@@ -43,10 +41,6 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
         return "fp16" if has_fast_fp16 else "fp32"
     if precision == "bf16" and device.type == "cuda" and not has_fast_bf16(device):
         raise BrimfulError("this GPU has no bfloat16; use --precision fp16")
-    if precision == "fp8" and not supports_fp8(device):
-        raise BrimfulError(
-            "this device has no fp8, which Ada, Hopper and later GPUs have; use --precision bf16"
-        )
     return precision
 
 

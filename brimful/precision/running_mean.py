@@ -15,9 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from brimful.distributed import sum_gradients
 from brimful.errors import BrimfulError
-
-BUCKET_BYTES = 32 << 20
 
 
 class RunningMean:
@@ -87,17 +86,7 @@ class RunningMean:
             total = _total(self.weight, self.parameters, group)
         share = self.weight / total if total else 0.0
         self.finish()
-        bucket: list[Tensor] = []
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            full = sum(gradient.nbytes for gradient in bucket) > BUCKET_BYTES
-            if bucket and (full or bucket[0].dtype != parameter.grad.dtype):
-                _sum_over_ranks(bucket, share, group)
-                bucket = []
-            bucket.append(parameter.grad)
-        if bucket:
-            _sum_over_ranks(bucket, share, group)
+        sum_gradients(self.parameters, share, group)
         return total
 
 
@@ -122,13 +111,6 @@ def _total(weight: float, parameters: Iterable[Tensor], group: dist.ProcessGroup
     total = torch.tensor(weight, dtype=torch.float64, device=device)
     dist.all_reduce(total, group=group)
     return total.item()
-
-
-def _sum_over_ranks(gradients: list[Tensor], share: float, group: dist.ProcessGroup | None) -> None:
-    flat = torch.cat([gradient.flatten() for gradient in gradients]).mul_(share)
-    dist.all_reduce(flat, group=group)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 def _local(gradient: Tensor) -> Tensor:

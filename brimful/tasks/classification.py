@@ -173,7 +173,7 @@ class Classification:
     def frozen(self) -> dict[str, nn.Module]:
         return {}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return dict.fromkeys(("classification", "accuracy"), float(batch.real_sequences))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import require_positive
+from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
 from brimful.precision.policy import MAX_SCALE, MIN_SCALE
@@ -22,7 +22,7 @@ class TrainerConfig:
     steps have not; the learning rate has decayed by then, whatever the speed. 0 = no limit."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 = no clipping."""
-    log_every: int = 10
+    log_every: int = incidental(10)
     """Updates between two lines of metrics.jsonl."""
     weights: Literal["fp32", "bf16", "fp16"] = "fp32"
     """How weights are kept, and with them their gradients: 16 bits, those of the precision, save 2 bytes for
@@ -35,20 +35,20 @@ class TrainerConfig:
     in float16's range."""
     loss_scale_period: int = 1
     """Updates from one change of that factor to the next."""
-    evaluate_every: int = 0
+    evaluate_every: int = incidental(0)
     """Updates between evaluations; 0 = at the end only."""
-    checkpoint_every: int = 0
+    checkpoint_every: int = incidental(0)
     """Updates between checkpoints; 0 = none."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside that of the best evaluation."""
-    spike: float = 0.0
+    spike: float = incidental(0.0)
     """How many standard deviations a loss may be above the mean of those before it, about 64 updates; 0 = any
     number, but it must be one."""
-    on_spike: Policy = "stop"
+    on_spike: Policy = incidental("stop")
     """What is done about an update whose loss is further above, or no number: stop the run; skip the update,
     for which each one's loss is read before its step; or roll back to the checkpoint before it, and skip it
     when it comes again."""
-    prefetch: int = 2
+    prefetch: int = incidental(2)
     """Updates that are made ready ahead, in a thread; 0 = none."""
     compile: Compile = "auto"
     """Whether a step's forward and backward pass are compiled into one graph, on CUDA a CUDA graph. The first
@@ -57,10 +57,10 @@ class TrainerConfig:
     """Whether the same command gives the same bits on CUDA too, by slower sums. On a CPU it does anyway, with
     as many threads."""
 
-    profile: int = 0
+    profile: int = incidental(0)
     """Updates, after the first ones, of which a trace (RUN/profile/trace.json, for chrome://tracing) and a
     table of where their time goes are written; 0 = none. Weights stay the same."""
-    wandb: str = ""
+    wandb: str = incidental("")
     """Project of Weights & Biases that the run is shown in, beside TensorBoard's files in RUN/tensorboard."""
 
     def __post_init__(self) -> None:
@@ -85,21 +85,6 @@ class TrainerConfig:
                 "trainer.hours lets the clock decide, so the same command gives other bits each time:"
                 " leave out trainer.deterministic"
             )
-
-    def decisive(self) -> "TrainerConfig":
-        """What decides a run: not what is done about spikes, nor what is shown and kept. That may change
-        when it goes on."""
-        return TrainerConfig(
-            steps=self.steps,
-            hours=self.hours,
-            clip=self.clip,
-            weights=self.weights,
-            rounding=self.rounding,
-            loss_scale=self.loss_scale,
-            loss_scale_period=self.loss_scale_period,
-            compile=self.compile,
-            deterministic=self.deterministic,
-        )
 
 
 def check_trainer(config: TrainerConfig) -> None:

@@ -80,7 +80,7 @@ class Objective(Protocol):
     def frozen(self) -> dict[str, nn.Module]:
         """Modules that are used and not trained: a teacher."""
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         """What each sum over this batch is to be divided by, from the batch alone."""
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:

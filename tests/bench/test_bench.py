@@ -460,17 +460,14 @@ def test_bench_gpu_needs_five_packages(tmp_path):
         "transformers is not importable",
         None,
         None,
-        None,
     ]
     assert "needs a CUDA device" in cases[3]["error"]
-    for case in (cases[0], cases[1], cases[4], cases[5]):
+    for case in (cases[0], cases[1], cases[4]):
         shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
         assert min(shares[:3]) > 0
         assert case["loss_agrees"]
         assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
     assert cases[4]["bit_equal"]
-    assert cases[5]["name"].endswith(" fp8")
-    assert cases[5]["loss"] != cases[0]["loss"]  # though it agrees
 
 
 class SlowWorker:

@@ -126,7 +126,7 @@ def losses_and_gradients(
     """Mean loss, then the gradient of each parameter by it."""
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
     (term,) = objective.coefficients
-    weight = objective.weights(batch)[term]
+    weight = objective.normalizers(batch)[term]
     mean = loss(batch)[term] / weight
     return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
@@ -325,8 +325,8 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
 def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
     plain, keeping = (trainer_of(tmp_path / name, seed, slots=64) for name in ("plain", "keeping"))
-    keeping.learner.gradients = Gradients(list(keeping.learner.parameters.values()), keeping.world, keep=True)
-    kept = {name: p.grad for name, p in keeping.learner.parameters.items()}
+    keeping.gradients = Gradients(list(keeping.state.parameters.values()), keeping.world, keep=True)
+    kept = {name: p.grad for name, p in keeping.state.parameters.items()}
     cursor, counts = plain.cursor, []
     for _ in range(plain.config.steps):
         batches, cursor = plain.stream.take(cursor)
@@ -334,9 +334,9 @@ def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     assert max(counts) > 1
     plain.run("test")
     keeping.run("test")
-    for name, parameter in keeping.learner.parameters.items():
+    for name, parameter in keeping.state.parameters.items():
         assert parameter.grad is kept[name]
-        torch.testing.assert_close(parameter, plain.learner.parameters[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter, plain.state.parameters[name], rtol=1e-5, atol=1e-6)
 
 
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):

@@ -106,12 +106,12 @@ def update(
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()})
     modules.zero_grad(set_to_none=True)
     weights = {
-        term: sum(objective.weights(batch)[term] for batch in batches) for term in objective.coefficients
+        term: sum(objective.normalizers(batch)[term] for batch in batches) for term in objective.coefficients
     }
     means = dict.fromkeys(weights, torch.zeros((), dtype=torch.float64))
     for batch in batches:
         sums = objective.loss(encoder, batch)
-        assert sums.keys() == {*weights, *objective.watched} == objective.weights(batch).keys()
+        assert sums.keys() == {*weights, *objective.watched} == objective.normalizers(batch).keys()
         terms = {term: sums[term] / max(weights[term], 1e-30) for term in weights}
         torch.stack([objective.coefficients[term] * value for term, value in terms.items()]).sum().backward()
         means = {term: means[term] + terms[term].detach() for term in weights}

@@ -170,7 +170,7 @@ trainer = Trainer(
 trainer.run("train")
 assert not torch.are_deterministic_algorithms_enabled()
 digest = hashlib.sha256()
-for parameter in trainer.learner.trained.parameters():
+for parameter in trainer.state.trained.parameters():
     digest.update(parameter.detach().numpy().tobytes())
 print(digest.hexdigest())
 """

@@ -15,7 +15,7 @@ from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
 from brimful.tasks.classification import Classification
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
-from brimful.train.journal import SPIKES, Journal
+from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
 from brimful.train.objective import better
 
@@ -150,13 +150,13 @@ def test_a_figure_that_is_no_number_is_never_the_best():
 
 def test_the_average_of_the_weights_begins_with_the_first_update_that_is_made(seed, tmp_path):
     trainer = breaking(tmp_path, seed, [], steps=2, log_every=1, checkpoint_every=0)
-    trainer.learner.average = WeightAverage(trainer.learner.parameters, 0.9)
+    trainer.state.average = WeightAverage(trainer.state.parameters, 0.9)
     trainer.guard.left_out = [0]
     first = weights(trainer)
     trainer.run("test")
     averaged = weights(trainer)
     assert any(not torch.equal(averaged[name], first[name]) for name in first)
-    for name, average in trainer.learner.average.state_dict().items():
+    for name, average in trainer.state.average.state_dict().items():
         torch.testing.assert_close(average, averaged[name], rtol=0, atol=0)
     assert trainer.guard.made(2) == 1
 
@@ -168,7 +168,7 @@ def test_without_a_checkpoint_there_is_nothing_to_roll_back_to(seed, tmp_path):
         breaking(tmp_path / "b", seed, [2], on_spike="roll-back", checkpoint_every=0)
 
 
-def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path):
+def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
     """Against plain sums, in float64: 1e-9, as the two add up in another order."""
     generator = np.random.default_rng(seed)
     losses = generator.normal(5.0, 0.3, MEMORY)
@@ -180,11 +180,11 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path
             window.add((step, {}), {}, torch.tensor(value, dtype=torch.float64), torch.tensor(1.0))
         return guard.judge(window)
 
-    guard = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    guard = Guard(threshold, "stop", RUNTIME.world)
     early = float(losses.mean() + 100)
     assert judged(guard, 0, losses[: FIRST_JUDGED - 1]) is None
     assert judged(guard, FIRST_JUDGED - 1, losses[FIRST_JUDGED - 1 :]) is None
-    other = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    other = Guard(threshold, "stop", RUNTIME.world)
     other.load_state_dict(json.loads(json.dumps(guard.state_dict())))
     spike = judged(other, MEMORY, [early])
     assert spike.update == MEMORY
@@ -193,7 +193,7 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path
     just_below, just_above = (spike.mean + (threshold + x) * spike.deviation for x in (-1e-6, 1e-6))
     assert judged(guard, MEMORY, [just_above]).loss == just_above
     assert judged(guard, MEMORY, [just_below]) is None
-    fresh = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    fresh = Guard(threshold, "stop", RUNTIME.world)
     assert judged(fresh, 0, [5.0, 5.1, 1e6]) is None  # too few to know
 
 

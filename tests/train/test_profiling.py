@@ -62,14 +62,14 @@ def test_too_short_a_run_says_so(seed, tmp_path, capsys):
 
 def test_an_error_ends_the_profile(seed, tmp_path):
     trainer = trainer_of(tmp_path, seed, profile=5)
-    update = trainer._update
+    update = trainer.train_step
 
     def failing(*arguments):
         if trainer.step == WARM + 1:
             raise KeyError
         return update(*arguments)
 
-    trainer._update = failing
+    trainer.train_step = failing
     with pytest.raises(KeyError):
         trainer.run("test")
     assert not torch.autograd._profiler_enabled()

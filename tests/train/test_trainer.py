@@ -102,7 +102,7 @@ def trainer_of(
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in trainer.learner.trained.named_parameters()}
+    return {name: p.detach().clone() for name, p in trainer.state.trained.named_parameters()}
 
 
 def assert_same_bits(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
@@ -116,14 +116,14 @@ class KilledError(Exception):
 
 def kill_at(step: int, trainer: Trainer) -> Trainer:
     """Let it die where it would begin the update after so many."""
-    update = trainer._update
+    update = trainer.train_step
 
     def until_killed(*arguments):
         if trainer.step == step:
             raise KilledError
         return update(*arguments)
 
-    trainer._update = until_killed
+    trainer.train_step = until_killed
     return trainer
 
 
@@ -133,7 +133,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
         kill_at(7, make()).run("test")
     resumed = make()
     with torch.no_grad():
-        for parameter in resumed.learner.trained.parameters():
+        for parameter in resumed.state.trained.parameters():
             parameter.zero_()
     assert resumed.resume()
     resumed.run("test")
@@ -141,13 +141,13 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 
 
 def gradient_descent(trainer: Trainer, rate: float) -> torch.optim.SGD:
-    group = {"params": [*trainer.learner.parameters.values()], "peak": rate}
+    group = {"params": [*trainer.state.parameters.values()], "peak": rate}
     return torch.optim.SGD([group], lr=rate)
 
 
 def descend(trainer: Trainer) -> Trainer:
     """Plain gradient descent in place of the optimizer, so that an update shows its gradient."""
-    trainer.learner.optimizers = [gradient_descent(trainer, 0.5)]
+    trainer.state.optimizers = [gradient_descent(trainer, 0.5)]
     return trainer
 
 
@@ -175,7 +175,7 @@ def test_the_gradient_of_all_parameters_together_is_clipped(seed, tmp_path, clip
     trainer = descend(trainer_of(tmp_path, seed, steps=1, clip=clip, log_every=1))
     before = weights(trainer)
     trainer.run("test")
-    rate = trainer.learner.optimizers[0].param_groups[0]["lr"]
+    rate = trainer.state.optimizers[0].param_groups[0]["lr"]
     moved = (
         torch.stack([(before[name] - value).norm() for name, value in weights(trainer).items()]).norm() / rate
     )
@@ -243,7 +243,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
     trainer = trainer_of(tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: Recording(head, None))
     trainer.stream = _SameBatch(examples_of(8, seed).batch(np.arange(8)))
     trainer.cursor = trainer.stream.start()
-    trainer.learner.optimizers = [gradient_descent(trainer, 0.0)]
+    trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
     trainer.run("test")
     assert len(set(seen)) == len(seen) == 6
 
@@ -426,7 +426,7 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
 
     resumed = trainer_of(tmp_path / "stopped", seed, **settings)
     with torch.no_grad():
-        for parameter in resumed.learner.trained.parameters():
+        for parameter in resumed.state.trained.parameters():
             parameter.add_(1)
     assert resumed.resume()
     assert resumed.step in (4, 6)  # the latter if that evaluation was the best
@@ -441,14 +441,14 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
 def test_the_average_of_the_weights_is_evaluated_and_left(seed, tmp_path):
     """Against a run without it, whose weights after each update are averaged here, in float64."""
     plain = trainer_of(tmp_path / "plain", seed)
-    update, seen = plain._update, []
+    update, seen = plain.train_step, []
 
     def watched(*arguments):
-        asked = update(*arguments)
+        result = update(*arguments)
         seen.append(weights(plain))
-        return asked
+        return result
 
-    plain._update = watched
+    plain.train_step = watched
     plain.run("test")
     ages = 0.8 ** np.arange(12)[::-1]
     held_out = examples_of(30, seed + 1)
@@ -458,7 +458,7 @@ def test_the_average_of_the_weights_is_evaluated_and_left(seed, tmp_path):
         expected = sum(age * one[name].double() for age, one in zip(ages, seen, strict=True)) / ages.sum()
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6)
     assert figures == averaged.evaluate()
-    averaged.learner.average = None
+    averaged.state.average = None
     assert figures == averaged.evaluate()
 
 

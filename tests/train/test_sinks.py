@@ -13,8 +13,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from test_trainer import KilledError, examples_of, kill_at, trainer_of
 
 from brimful.errors import BrimfulError
-from brimful.train.boards import TensorBoard, WeightsAndBiases, require_wandb
 from brimful.train.metrics import read_metrics
+from brimful.train.sinks import TensorBoard, WeightsAndBiases, require_wandb
 
 
 def events_of(path: Path) -> list[Event]:
@@ -141,6 +141,6 @@ def test_wandb_gets_the_same_numbers_and_a_resumed_run_its_own(seed, tmp_path, m
 
 def test_wandb_that_is_not_there_is_one_line(monkeypatch):
     require_wandb("")
-    monkeypatch.setattr("brimful.train.boards.find_spec", lambda name: None)
+    monkeypatch.setattr("brimful.train.sinks.find_spec", lambda name: None)
     with pytest.raises(BrimfulError, match=r"^trainer.wandb needs W&B: pip install 'brimful\[wandb\]'$"):
         require_wandb("project")

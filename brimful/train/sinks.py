@@ -1,7 +1,6 @@
-"""Where else the lines of metrics.jsonl are shown: TensorBoard, always, and Weights & Biases, if asked.
+"""Where the lines of metrics.jsonl go too: TensorBoard always, Weights & Biases on request.
 
-Both get the numbers as they are written there, under the same names. A run that goes on from an earlier step
-shows no step twice.
+Both get the same numbers under the same names. A resumed run shows no step twice.
 """
 
 import secrets
@@ -16,25 +15,25 @@ from brimful.errors import BrimfulError
 from brimful.storage import cannot_write
 
 
-class Board(Protocol):
-    """Shows figures by step."""
+class Sink(Protocol):
+    """Takes metrics by step."""
 
     def begin(self, step: int) -> None:
-        """Go on after `step` updates: what was shown of later ones will be shown again."""
+        """Continue after `step` updates. Metrics of later steps will come again."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Show the figures of a step."""
+        """Take the metrics of a step."""
 
     def close(self) -> None:
         """Nothing more will come."""
 
 
 class TensorBoard:
-    """Event files in a folder; each `begin` starts another, which withdraws what later steps showed before.
+    """Event files in a folder. Each `begin` starts another file.
 
-    TensorBoard drops what has the step of a START in a later file, or a higher one. Events are written where
-    they are made, not in a thread as SummaryWriter does: a full disk is seen, and a line is some hundred
-    bytes.
+    In a new file a START event makes TensorBoard drop what earlier files hold of this step and later ones.
+    Events are written at once, not in a thread as SummaryWriter does, so a full disk is noticed; a line is a
+    few hundred bytes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -49,7 +48,7 @@ class TensorBoard:
             warn("no TensorBoard: it needs tensorboardX, which is not installed")
             return
         self.close()
-        number = len(list(self.directory.glob("events.*")))  # files of one second need names of their own
+        number = len(list(self.directory.glob("events.*")))  # keeps files of the same second apart
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._writer = EventsWriter(str(self.directory / "events"), f".{number}")
@@ -84,13 +83,13 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of a W&B project. Resumed, it is the same one, and W&B leaves out the steps that it has.
+    """A run in a W&B project. A resumed run continues it; W&B ignores the steps that it already has.
 
-    Its own settings are W&B's environment variables; WANDB_MODE=offline sends nothing.
+    W&B's own settings are its environment variables; WANDB_MODE=offline sends nothing.
 
     Args:
-        directory: of the run; wandb/ in it is W&B's.
-        about: its configuration, JSON values.
+        directory: of the run. W&B writes to wandb/ in it.
+        about: the run's configuration: JSON values.
     """
 
     def __init__(self, project: str, directory: Path, about: Mapping[str, Any]) -> None:
@@ -102,7 +101,7 @@ class WeightsAndBiases:
     def begin(self, step: int) -> None:
         import wandb
 
-        if self._run is not None:  # it was only put back
+        if self._run is not None:  # the run only went back to a checkpoint
             return
         name = self.directory / "wandb" / "brimful-run"
         try:
@@ -134,9 +133,9 @@ class WeightsAndBiases:
             run.finish()
 
 
-def boards(directory: Path, project: str, about: Mapping[str, Any]) -> list[Board]:
-    """Those of the run in `directory`: TensorBoard, and W&B if it has a project there."""
-    found: list[Board] = [TensorBoard(directory / "tensorboard")]
+def sinks(directory: Path, project: str, about: Mapping[str, Any]) -> list[Sink]:
+    """The sinks of the run in `directory`: TensorBoard, and W&B if a project is given."""
+    found: list[Sink] = [TensorBoard(directory / "tensorboard")]
     require_wandb(project)
     if project:
         found.append(WeightsAndBiases(project, directory, about))
@@ -144,10 +143,10 @@ def boards(directory: Path, project: str, about: Mapping[str, Any]) -> list[Boar
 
 
 def require_wandb(project: str) -> None:
-    """Refuse a project where W&B is not installed.
+    """Check that W&B is installed if a project is given.
 
     Raises:
-        BrimfulError: it is not.
+        BrimfulError: it is not installed.
     """
     if project and find_spec("wandb") is None:
         raise BrimfulError("trainer.wandb needs W&B: pip install 'brimful[wandb]'")
