@@ -1,6 +1,6 @@
 """README's figure: throughput of a pretraining step beside `transformers`, from bench/results/step_*.json.
 
-    python -m bench.throughput_figure docs/throughput.png
+python -m bench.throughput_figure docs/throughput.png
 """
 
 import json

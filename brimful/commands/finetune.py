@@ -70,7 +70,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
-        encoder = Encoder.load(config.encoder_folder)
+        encoder, *_ = load_model(config.encoder_folder)
         split = len(config.learning_rates) > 1
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))

@@ -5,13 +5,11 @@ one matrix product for Q, K and V, and a vocabulary padded to a multiple of 64 t
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -95,7 +93,7 @@ def _warn_of_attention_dropout(rate: float) -> None:
 
 
 class Encoder(nn.Module):
-    """A BERT-style encoder over packed rows.
+    """A BERT-style encoder over packed rows. `brimful.Encoder` adds folders and texts to it.
 
     Attributes:
         config: its shape.
@@ -210,7 +208,7 @@ class Encoder(nn.Module):
             capture.hidden[-1] = x
         return x
 
-    def keep_layers(self, indices: Sequence[int]) -> "Encoder":
+    def keep_layers(self, indices: Sequence[int]) -> Self:
         """A new encoder made of copies of the given layers, in that order: where a student starts.
 
         Embeddings and final norm are copied too. The first layer of modern has no norm before its
@@ -222,55 +220,10 @@ class Encoder(nn.Module):
         """
         if not indices or not all(0 <= index < self.config.layers for index in indices):
             raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
-        student = Encoder(replace(self.config, layers=len(indices))).to(self.embedding.weight)
+        student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
         student.tokenizer = self.tokenizer
         weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
         student.load_state_dict(weights, strict=False)
         for target, index in zip(student.layers, indices, strict=True):
             target.load_state_dict(copy.copy(self.layers[index].state_dict()), strict=False)
         return student
-
-    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Hidden states of each text, float32 (tokens, hidden), special tokens included.
-
-        Texts are cut at `config.max_length` tokens; an empty one has its special tokens.
-
-        Raises:
-            BrimfulError: the encoder has no tokenizer.
-        """
-        from brimful.nn.texts import encode
-
-        return encode(self, texts)
-
-    def embed(self, texts: Iterable[str], pooling: Literal["mean", "first"] = "mean") -> np.ndarray:
-        """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
-
-        Raises:
-            BrimfulError: the encoder has no tokenizer, or there is no such pooling.
-        """
-        from brimful.nn.texts import embed
-
-        return embed(self, texts, pooling)
-
-    def save(self, directory: Path | str) -> None:
-        """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
-
-        A folder with a model is replaced, whatever else is in it.
-
-        Raises:
-            BrimfulError: the folder cannot be written, or something that is no model is there.
-        """
-        from brimful.nn.interop import save_model
-
-        save_model(directory, self)
-
-    @staticmethod
-    def load(directory: Path | str) -> "Encoder":
-        """Read a Hugging Face folder of one of `hf_config.FAMILIES`; a head or pooler in it is left out.
-
-        Raises:
-            BrimfulError: the folder is incomplete, or holds a model of another type or shape.
-        """
-        from brimful.nn.interop import load_encoder
-
-        return load_encoder(directory)

@@ -6,7 +6,7 @@ A folder holds config.json, model.safetensors and, if known, tokenizer.json; the
 
 import json
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,6 +29,8 @@ from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
 from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
 from brimful.text.tokenizer import save as save_tokenizer
+
+E = TypeVar("E", bound=Encoder)
 
 HEADS: dict[type[Head], str] = {
     MaskedLMHead: "ForMaskedLM",
@@ -61,12 +63,16 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     return {name.replace("LayerNorm.beta", "LayerNorm.bias"): t for name, t in renamed.items()}
 
 
-def load_encoder(directory: Path | str) -> Encoder:
-    """See `Encoder.load`."""
-    return _load(Path(directory))[0]
+def load_encoder(directory: Path | str, kind: type[E]) -> E:
+    """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    return _load(Path(directory), kind)[0]
 
 
-def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
+def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Tensor]]:
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
     values = read_json(directory / "config.json")
@@ -75,7 +81,7 @@ def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
     tensors = _read_tensors(path)
     prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    encoder = Encoder(config)
+    encoder = kind(config)
     from_hf(encoder, config, bare, str(path))
     if (directory / "tokenizer.json").is_file():
         try:
@@ -100,7 +106,7 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     directory = Path(directory)
-    encoder, values, tensors = _load(directory)
+    encoder, values, tensors = _load(directory, Encoder)
     name = (values.get("architectures") or [""])[0]
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
     if kind is None:

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from test_encoder import MODELS, random_row, run_peer, small, word_tokenizer
 from tokenizers import Tokenizer, models
 
+from brimful import Encoder
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import load_model, save_model, text_length
 
