@@ -18,7 +18,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 
 # Lowest first. A module imports from lower layers, or from its own package.
 LAYERS = [
-    ["errors", "storage", "config", "console", "randomness", "compiled"],
+    ["errors", "storage", "config", "arguments", "console", "randomness", "compiled"],
     ["text"],
     ["corpus", "packing"],
     ["data"],
