@@ -27,7 +27,7 @@ def throughput(file: str) -> dict[str, float]:
 
 def main(out: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 2.9), constrained_layout=True)
-    for group, (model, file) in enumerate(MODELS.items()):
+    for group, file in enumerate(MODELS.values()):
         for place, (side, value) in enumerate(throughput(file).items()):
             label, colour = SIDES[side]
             y = group + 0.27 * (place - 1)

@@ -4,16 +4,13 @@ What a person or a script wants of a verb goes to stdout; everything else (progr
 Modules are imported when their verb is called, so `brimful --help` is quick.
 """
 
-import argparse
-import dataclasses
 import importlib
 import json
 import os
 import sys
 import traceback
-import typing
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 
@@ -54,68 +51,6 @@ def _help() -> str:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Common:
-    """Options of every verb."""
-
-    config: str | None = None
-    """YAML file with this verb's options; flags override it."""
-    json: bool = False
-    """Print the result as JSON, on one line of stdout."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-
-def _in_full(arguments: Sequence[str], schema: type) -> list[str]:
-    """The arguments with `--encoding` written as `--read.encoding`, where only one group has that option."""
-    fields = typing.get_type_hints(schema)
-    groups: dict[str, list[str]] = {}
-    for group, annotation in fields.items():
-        if dataclasses.is_dataclass(annotation):
-            for field in dataclasses.fields(annotation):
-                groups.setdefault(field.name, []).append(group)
-    known = fields.keys() | typing.get_type_hints(Common).keys()
-    written = []
-    for argument in arguments:
-        option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
-        name = option if option in groups else option.removeprefix("no_")
-        if argument.startswith("--") and option not in known and len(groups.get(name, ())) == 1:
-            argument = f"--{groups[name][0]}.{argument.removeprefix('--')}"
-        written.append(argument)
-    return written
-
-
-def _parse(name: str, arguments: Sequence[str]) -> tuple[Any, Any, Common]:
-    """The verb, its configuration, and the common options."""
-    import tyro
-
-    from brimful.config import build, read_yaml
-
-    verb = load_verb(name)
-    arguments = _in_full(arguments, verb.schema)
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--config")
-    path = early.parse_known_args(arguments)[0].config
-    nested = tyro.conf.arg(name="")
-    schema = dataclasses.make_dataclass(
-        "Arguments",
-        [("options", Annotated[verb.schema, nested]), ("common", Annotated[Common, nested])],
-        frozen=True,
-    )
-    default = None
-    if path is not None:
-        default = schema(build(verb.schema, read_yaml(path), missing=tyro.MISSING), Common())
-    parsed: Any = tyro.cli(
-        schema,
-        prog=f"brimful {name}",
-        description=verb.__doc__.split("\n\n")[0] if verb.__doc__ else None,
-        args=list(arguments),
-        default=default,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return verb, parsed.options, parsed.common
-
-
 def _show(result: Any, indent: str = "") -> None:
     """Print figures for a person: nested keys indented, long lists cut."""
     for key, value in result.items():
@@ -133,7 +68,11 @@ def _show(result: Any, indent: str = "") -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
-    verb, options, common = _parse(name, arguments)
+    from brimful.arguments import parse
+
+    verb = load_verb(name)
+    description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
+    options, common = parse(verb.schema, arguments, f"brimful {name}", description)
     result = verb(options)
     if os.environ.get("RANK", "0") != "0":
         return  # under torchrun all ranks have the result, and one prints it

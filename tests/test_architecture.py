@@ -17,7 +17,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 
 # Lowest first. A module imports from lower layers, or from its own package.
 LAYERS = [
-    ["errors", "storage", "config", "console", "randomness", "compiled", "draws", "lazy"],
+    ["errors", "storage", "config", "arguments", "console", "randomness", "compiled", "draws", "lazy"],
     ["text"],
     ["corpus", "packing"],
     ["data"],

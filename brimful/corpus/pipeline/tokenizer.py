@@ -110,8 +110,8 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {inventory.directory} is frozen: it was made with {key}={known.get(key)!r}, "
-                f"not {settings.get(key)!r}; {remedy}"
+                f"the tokenizer of {inventory.directory} is frozen: it was made with {key}={known.get(key)!r},"
+                f" not {settings.get(key)!r}; {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():
@@ -134,8 +134,8 @@ def freeze(
         texts: the commit records of the text parts.
 
     Returns:
-        what training or extending took; empty for a given tokenizer. `inventory.tokenizer` gets `settings` and
-        `hash`.
+        what training or extending took; empty for a given tokenizer. `inventory.tokenizer` gets `settings`
+        and `hash`.
     """
     started = time.monotonic()
     names = [text["name"] for text in texts]
