@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 import brimful
 from brimful import packing
+from brimful.nn.encoder import Encoder
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
 OLD = Path(__file__).parents[1] / "data" / "old"
@@ -116,7 +117,7 @@ class Watched:
     at_first_batch: Callable[[], None] = lambda: None
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if isinstance(module, brimful.Encoder):
+        if isinstance(module, Encoder):
             if module.training:
                 if not self.batches:
                     self.at_first_batch()
@@ -146,7 +147,7 @@ def watched() -> Iterator[Watched]:
         handle.remove()
 
 
-def exact_angles(encoder: brimful.Encoder) -> None:
+def exact_angles(encoder: Encoder) -> None:
     """Rotary tables as float64 has them: processors differ in float32's cosines."""
     shape = encoder.config
     positions, steps = torch.arange(shape.max_length), torch.arange(0, shape.head_dim, 2)
@@ -160,13 +161,13 @@ def exact_angles(encoder: brimful.Encoder) -> None:
 @pytest.fixture
 def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """New models are float64 meanwhile, and computed by one thread."""
-    begin = brimful.Encoder.__init__
+    begin = Encoder.__init__
 
-    def begin_exactly(encoder: brimful.Encoder, *arguments: Any, **options: Any) -> None:
+    def begin_exactly(encoder: Encoder, *arguments: Any, **options: Any) -> None:
         begin(encoder, *arguments, **options)
         exact_angles(encoder)
 
-    monkeypatch.setattr(brimful.Encoder, "__init__", begin_exactly)
+    monkeypatch.setattr(Encoder, "__init__", begin_exactly)
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)

@@ -110,8 +110,8 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {inventory.directory} is frozen: it was made with {key}={known.get(key)!r},"
-                f" not {settings.get(key)!r}; {remedy}"
+                f"the tokenizer of {inventory.directory} is frozen: it was made with"
+                f" {key}={known.get(key)!r}, not {settings.get(key)!r}; {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():
