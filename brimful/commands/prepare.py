@@ -2,8 +2,8 @@
 
     read, clean (per part) -> find duplicates (whole corpus) -> tokenizer -> tokenize (per shard)
 
-The output is a function of the inputs and the settings: not of the number of workers, the engine, the number
-of machines, nor of kills.
+The output depends on the inputs and the settings alone: not on the number of workers, the engine, the number
+of machines, or kills.
 """
 
 from collections.abc import Sequence
@@ -53,35 +53,35 @@ class PrepareConfig:
     tokenizer: str = "train:8000"
     """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
     extend: int = 0
-    """Add so many pieces that are frequent in the text to a given tokenizer; its own keep their ids."""
+    """Add this many frequent pieces of the text to a given tokenizer; its own pieces keep their ids."""
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = True
     """Whether a trained tokenizer ignores case and accents."""
     han: Han = "characters"
-    """Chinese in a trained tokenizer: each character a token, as BERT has it, or pieces of up to four."""
+    """Chinese in a trained tokenizer: one token for each character, as in BERT, or pieces of up to four."""
     retrain_tokenizer: bool = False
     """Train the tokenizer again on all the text, and tokenize everything again."""
     language: Language = "auto"
     """Chinese word segmentation: wherever there are Han characters (auto, zh), or not at all (en)."""
     lexicon: str | None = None
-    """File of words that must stay whole, one a line: names with blanks, digits or brackets in them."""
+    """A file of words that masking keeps whole, one a line; they may hold spaces, digits and brackets."""
     shard_tokens: int | None = None
-    """About how many tokens a shard holds; by default a 32nd of what is added, at most 16 million."""
+    """About how many tokens a shard holds; by default a 32nd of the added tokens, at most 16 million."""
     validation_share: float = 0.01
-    """Share of the documents held out for validation, chosen by a hash of their text; 0 = none."""
+    """The fraction of documents held out for validation, chosen by a hash of their text; 0 = none."""
     engine: Literal["local", "ray"] = "local"
-    """Where the work is done: processes of this machine, or a Ray cluster that runs already."""
+    """Where the work is done: processes on this machine, or a running Ray cluster."""
     ray_address: str | None = None
-    """Address of the Ray cluster; by default the one that this machine belongs to."""
+    """Address of the Ray cluster, HOST:PORT; by default the cluster that this machine belongs to."""
     workers: int = 0
-    """Tasks at once; 0 means one for each core (of the cluster, with Ray)."""
+    """How many tasks run at once; 0 means one for each core (with ray, of the cluster)."""
     rank: int = 0
     """Removed: several machines work as one Ray cluster, with --engine ray (docs/prepare.md)."""
     world: int = 1
     """Removed, as --rank. Both stay in the schema because the config.yaml of earlier corpora has them."""
     document_seconds: float = 30.0
-    """Skip a document that takes more CPU seconds to clean, and report it."""
+    """Skip and report a document that takes more CPU seconds than this to clean."""
     max_documents: int | None = None
     """Read only the first N documents, for a quick look."""
     dry_run: bool = False
@@ -119,16 +119,16 @@ class PrepareConfig:
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Turn raw text files into a folder of tokenized shards.
 
-    What a killed or an earlier run finished is kept, so running again goes on, new files only add shards, and
-    another setting does again only what depends on it.
+    Finished work is kept. So after a kill the same command goes on, new files only add shards, and a changed
+    setting repeats only the work that depends on it.
 
     Returns:
         the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
         peak memory.
 
     Raises:
-        BrimfulError: nothing to read, nothing left after cleaning, another tokenizer than the folder's,
-            inputs that changed since, a folder that cannot be written.
+        BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another
+            tokenizer; inputs have changed; the folder cannot be written.
     """
     check_encoding(config.read.encoding)
     Cleaner(config.clean)

@@ -16,7 +16,7 @@ class ReportConfig:
     """Show runs on one HTML page that needs no network and no other file."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Run directories, finished or not; `runs/demo` is shown with the runs in it."""
+    """Run directories and prepared folders, finished or not; the runs inside a folder are shown with it."""
     out: str
     """HTML file to write."""
     dry_run: bool = False
@@ -25,7 +25,7 @@ class ReportConfig:
 
 @verb(ReportConfig)
 def report(config: ReportConfig) -> dict[str, Any]:
-    """Show runs on one self-contained HTML page: figures, curves, comparisons, configurations.
+    """Show runs and prepared folders on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:
         `out`, the number of `runs` and of `bytes` written.

@@ -88,7 +88,7 @@ def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("shards/*.src", b"\xff", "a source that is none of its inputs"),
+        ("shards/*.src", b"\xff", "is not one of its inputs"),
         ("shards/*.word.bits", b"\x00", "does not begin with a word"),
         ("tokenizer.json", b"\x00", "tokenizer.json is not a tokenizer.json"),
     ],

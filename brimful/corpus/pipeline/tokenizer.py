@@ -1,4 +1,4 @@
-"""The tokenizer of a corpus folder: given, or trained on a sample of its clean text; frozen from then on."""
+"""The tokenizer of a corpus folder: given, or trained on a sample of the clean text; then frozen."""
 
 import resource
 import sys
@@ -30,7 +30,7 @@ TRAIN = "train:"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerChoice:
-    """What decides the tokenizer of a folder."""
+    """The settings that decide the tokenizer of a folder."""
 
     tokenizer: str
     model: Model
@@ -42,14 +42,14 @@ class TokenizerChoice:
 
     @property
     def trained(self) -> bool:
-        """Whether there is none yet: it is trained on the text."""
+        """Whether it is trained on the text, and not given."""
         return self.tokenizer.startswith(TRAIN)
 
     def check(self) -> dict[str, Any]:
-        """The settings that bind a folder to its tokenizer, the content of a given one included.
+        """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
 
         Raises:
-            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded or extended.
+            BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded or extended.
         """
         if not self.trained:
             given = self._given()
@@ -78,7 +78,7 @@ class TokenizerChoice:
         return with_nfkc(given) if self.nfkc else given
 
     def make(self, texts: Iterator[str]) -> "Tokenizer":
-        """Load it, and extend it by pieces of these texts; or train it on them."""
+        """Train the tokenizer on these texts; or load it, and extend it with pieces of these texts."""
         if self.trained:
             size = int(self.tokenizer.removeprefix(TRAIN))
             made = train(
@@ -96,29 +96,31 @@ class TokenizerChoice:
 
 
 def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
-    """A folder keeps its tokenizer, on which every model trained from it depends.
+    """Refuse another tokenizer: every model trained from the folder depends on it.
 
     Raises:
-        BrimfulError: its tokenizer was made with other settings, is gone, or is another one now.
+        BrimfulError: the tokenizer was made with other settings, is missing, or was replaced.
     """
     if inventory.tokenizer is None:
         return
     known = inventory.tokenizer["settings"]
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
     if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
-        raise BrimfulError(f"the tokenizer of {inventory.directory} is frozen, and is another one; {remedy}")
+        raise BrimfulError(
+            f"the tokenizer of {inventory.directory} is frozen, and this is another one; {remedy}"
+        )
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {inventory.directory} is frozen: it was made with"
-                f" {key}={known.get(key)!r}, not {settings.get(key)!r}; {remedy}"
+                f"the tokenizer of {inventory.directory} is frozen: it was made with "
+                f"{key}={known.get(key)!r}, not {settings.get(key)!r}; {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():
         raise BrimfulError(f"{file} is missing; put it back (models made from it have it too), or {remedy}")
     if tokenizer_hash(load(file)) != inventory.tokenizer["hash"]:
         raise BrimfulError(
-            f"{file} is not the tokenizer that the shards were made with; put that back, or {remedy}"
+            f"{file} is not the tokenizer that made the shards; put that one back, or {remedy}"
         )
 
 
@@ -128,14 +130,14 @@ def freeze(
     settings: dict[str, Any],
     texts: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Make the tokenizer, save it, and note it in the inventory.
+    """Make the tokenizer, save it, and record it in the inventory.
 
     Args:
         texts: the commit records of the text parts.
 
     Returns:
-        what training or extending took; empty for a given tokenizer. `inventory.tokenizer` gets `settings`
-        and `hash`.
+        characters, seconds and memory that training or extending took; empty for a given tokenizer.
+        `inventory.tokenizer` gets `settings` and `hash`.
     """
     started = time.monotonic()
     names = [text["name"] for text in texts]
@@ -159,7 +161,7 @@ def freeze(
 
 
 def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int) -> Iterator[str]:
-    """Kept texts whose key is below a bound, so that the choice depends on nothing else."""
+    """Kept texts whose key is below a bound: the choice depends on each text alone."""
     bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
     for name in names:
         part = TextPart(directory, name)
@@ -169,7 +171,7 @@ def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int)
 
 
 def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
-    """Tokens per token guessed by `compute_keys`, of the first texts of a few parts."""
+    """Real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
     tokenizer = load(directory / "tokenizer.json")
     tokens = guessed = 0
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
