@@ -17,12 +17,12 @@ import numpy as np
 
 from brimful.corpus.segments.kinds import (
     ALONE,
-    BLANK,
     HAN,
     NUMBER,
     PLAIN_HAN,
     SEPARATOR,
     SOLID,
+    SPACE,
     SYMBOL,
     UNASKED,
     UNSURE,
@@ -38,13 +38,13 @@ _PROBES = {"a": WORD, "1": NUMBER, ",": SYMBOL, "中": HAN}
 _NEGATION = "\u0338"
 
 _NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
-_OF_BLANKS = {"blanks", "Strip"}
+_OF_SPACES = {"spaces", "Strip"}
 _OF_WORDS = {"Nmt", "Precompiled", "Replace"}
 _TOKENWISE = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"}
 _BERT = [("BertPreTokenizer",), ("BertPreTokenizer", "Han", "unknown")]
 _BYTE_LEVEL = [("ByteLevel",), ("Han", "ByteLevel")]
-_WORDS_BY_BLANKS = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
-_METASPACE = [*_WORDS_BY_BLANKS, ("Metaspace", "Han", "punctuation")]
+_WORDS_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_METASPACE = [*_WORDS_BY_SPACES, ("Metaspace", "Han", "punctuation")]
 _HAN_RUNS = re.compile(r"\\p\{Han\}\{1,(\d+)\}")
 _UNKNOWN = re.compile(r"\[\^(?:\\.|[^\\\[\]&])+\]", re.DOTALL)
 _PUNCTUATION = r"▁?[\p{P}\p{S}&&[^▁]]"
@@ -93,8 +93,8 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
         return None
     splits = _parts(pipeline["pre_tokenizer"], "pretokenizers")
     names = tuple(map(_name, splits))
-    allowed = _NORMALIZERS | (_OF_BLANKS if "Metaspace" in names else set())
-    allowed |= _OF_WORDS if names in _WORDS_BY_BLANKS else set()
+    allowed = _NORMALIZERS | (_OF_SPACES if "Metaspace" in names else set())
+    allowed |= _OF_WORDS if names in _WORDS_BY_SPACES else set()
     normalizers = {_name(part) for part in _parts(pipeline["normalizer"], "normalizers")}
     if names not in _BERT + _BYTE_LEVEL + _METASPACE or not normalizers <= allowed:
         return None
@@ -133,11 +133,11 @@ def _name(part: dict[str, Any]) -> str:
                 "Han" if _HAN_RUNS.fullmatch(regex) else "unknown" if _UNKNOWN.fullmatch(regex) else "Split"
             )
         case "Replace" if pattern in ({"Regex": " {2,}"}, {"String": " "}) and len(part["content"]) == 1:
-            return "blanks"
+            return "spaces"
         case "Replace" if not part["content"] or re.search(
             r"\s", pattern.get("String", " ") + part["content"]
         ):
-            return "Replace across blanks"
+            return "Replace across spaces"
         case "ByteLevel" if not part["use_regex"]:
             return "ByteLevel without words"
         case "Metaspace" if not part["split"]:
@@ -175,23 +175,23 @@ class _Classifier:
         self._probe = probe
         self._by_regex = by_regex
         self._alone = {letter: probe.parts(letter) for letter in _PROBES}
-        self._blank = probe.parts("a a")
+        self._space = probe.parts("a a")
         self._joined_by = {kind: self._joins(letter) for letter, kind in _PROBES.items()}
 
     def __call__(self, character: str) -> int:
         probe = self._probe
         around = probe.parts(f"a{character}a")
-        if around == self._blank:
-            # A few become a blank and a mark, which may change places with marks after it.
+        if around == self._space:
+            # A few become a space and a mark, which may change places with marks after it.
             if any(unicodedata.category(c)[0] == "M" for c in unicodedata.normalize("NFKD", character)):
                 return UNSURE
-            return SEPARATOR if around == ["a", "a"] else BLANK
+            return SEPARATOR if around == ["a", "a"] else SPACE
         joined = self._joins(character)
         category = unicodedata.category(character)
         if self._by_regex and joined == set() and character.isspace():
-            return BLANK  # a line break, say
+            return SPACE  # a line break, say
         after = probe.normal(f"a{character}")
-        tail = self._blank[len(self._alone["a"]) :]
+        tail = self._space[len(self._alone["a"]) :]
         spaced = probe.parts(f"a{character} a") == probe.parts(f"a{character}") + tail
         spaced &= probe.normal(f"a{character} a") == after + probe.normal("a a")[1:]
         if category[0] in "CZ" or after == "a" or not spaced:

@@ -5,8 +5,8 @@ What a character of one kind becomes never depends on a neighbour from which the
 
 import numpy as np
 
-# No cut is beside UNSURE. After SOLID, only a blank is cut off. UNASKED: not known yet.
-UNASKED, UNSURE, SEPARATOR, BLANK, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
+# No cut is beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 
 def matrix_of_cuts() -> np.ndarray:
@@ -16,6 +16,6 @@ def matrix_of_cuts() -> np.ndarray:
     for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
         cuts[kind, kind] = False
     cuts[HAN, PLAIN_HAN] = cuts[PLAIN_HAN, HAN] = False
-    cuts[SOLID:, BLANK] = True
+    cuts[SOLID:, SPACE] = True
     cuts[SEPARATOR] = cuts[:, SEPARATOR] = True
     return cuts

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 10_000_000
 LEAST_FREQUENCY = 4
 _FIRST = 0x10000
-"""The character of piece 0; from here on no character is a blank."""
+"""The character of piece 0; from here on no character is whitespace."""
 _HAN = re.compile(one_of(IDEOGRAPHS))
 
 
@@ -112,7 +112,7 @@ def _state(tokenizer: "Tokenizer") -> dict[str, Any]:
 
 
 def _as_characters(tokenizer: "Tokenizer", texts: list[str]) -> list[str]:
-    """The texts with each piece as one character, blanks between words and for what is unknown."""
+    """The texts with each piece as one character, spaces between words and for unknown ones."""
     unknown = unknown_id(tokenizer)
     written = []
     for begin in range(0, len(texts), 1000):

@@ -34,8 +34,8 @@ def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None =
     bound by sums, as it mostly does at large capacities without a depth limit, its plan is the answer.
 
     Work is limited by counting it, not by a clock, and nothing is left to chance: the same histogram gives
-    the same plan. Where the program is too dear or stops early, which takes large capacities and hundreds of
-    lengths, programs in coarser units give the plan and the bound: see `improve_in_units`.
+    the same plan. Where the program takes too long or stops early, which takes large capacities and
+    hundreds of lengths, programs in coarser units give the plan and the bound: see `improve_in_units`.
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.
