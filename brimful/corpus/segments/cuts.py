@@ -1,9 +1,9 @@
 """Where a text may be cut so that its parts, tokenized alone, give the tokens of the whole.
 
-Normalizers and pre-tokenizers look at a character and, at times, at its neighbours. For the pipelines known
-here, a table says of every character what it joins, and a matrix of these kinds (see `kinds`) says
-between which neighbours neither side looks at the other. The table is filled by asking the tokenizer about
-each character that turns up, so that no difference between two Unicode versions can matter.
+Normalizers and pre-tokenizers look at a character and sometimes at its neighbours. For the pipelines
+known here, a table holds the kind of every character, and the matrix in `kinds` says which neighbours are
+independent. The table is filled by asking the tokenizer about each character that turns up, so
+differences between Unicode versions cannot matter.
 """
 
 import json
@@ -33,7 +33,7 @@ from brimful.corpus.segments.kinds import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# What characters are put between to see which of these they join.
+# A character is put between two of each of these, to see which it joins.
 _PROBES = {"a": WORD, "1": NUMBER, ",": SYMBOL, "中": HAN}
 _NEGATION = "\u0338"
 
@@ -57,8 +57,8 @@ class Cuts:
     Attributes:
         classify: the kind of a character.
         positional: whether the beginning of a text is tokenized differently from a segment inside.
-        longest_run: the longest run of PLAIN_HAN that stays whole; 0: there is no such kind.
-        kinds: what is known of every code point, uint8 (0x110000,); `learn` fills it.
+        longest_run: the longest run of PLAIN_HAN that stays whole; 0 if no character has that kind.
+        kinds: the kind of every code point, as far as known, uint8 (0x110000,); `learn` fills it.
         matrix: `matrix_of_cuts()`.
     """
 
@@ -69,12 +69,12 @@ class Cuts:
     matrix: np.ndarray = field(default_factory=matrix_of_cuts)
 
     def learn(self, codes: np.ndarray) -> None:
-        """Make sure that `kinds` knows these code points, integer (characters,)."""
+        """Find the kinds of these code points, integer (characters,)."""
         for code in np.unique(codes[self.kinds[codes] == UNASKED]).tolist():
             self.kinds[code] = self.classify(chr(code))
 
     def context(self, first: str) -> str:
-        """What may stand before a segment that begins with `first`, so that it is not at the beginning."""
+        """A character that may stand before a segment beginning with `first`, to keep it inside a text."""
         if not self.positional:
             return ""
         kind = self.kinds[ord(first)]
@@ -82,7 +82,7 @@ class Cuts:
 
 
 def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
-    """The safe cuts of a tokenizer, or None where its pipeline is not one of those known here."""
+    """The safe cuts of a tokenizer, or None if its pipeline is not known here."""
     pipeline = json.loads(tokenizer.to_str())
     added = tokenizer.get_added_tokens_decoder().values()
     if any(not (token.special and tokenizer.encode_special_tokens) for token in added):
@@ -146,7 +146,7 @@ def _name(part: dict[str, Any]) -> str:
 
 
 class _Probe:
-    """Shows what a pipeline makes of a few characters."""
+    """A pipeline without its model, for short texts."""
 
     def __init__(self, pipeline: dict[str, Any]) -> None:
         from tokenizers import Tokenizer

@@ -1,4 +1,4 @@
-"""Compiled loops that cut texts into segments and look these up in a table.
+"""Compiled loops that cut texts into segments and look the segments up in a table.
 
 A segment is compared character by character, never by its hash alone.
 """
@@ -26,8 +26,8 @@ class Rules(NamedTuple):
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
         matrix: `kinds.matrix_of_cuts()`.
-        positional: whether the segment that begins a text is another than the same inside.
-        longest_run: a run of PLAIN_HAN is matched in parts of so many characters; 0: like the others.
+        positional: whether a segment at the beginning of a text differs from the same segment inside.
+        longest_run: a run of PLAIN_HAN is matched in parts of this many characters; 0: like other runs.
         longest_piece: characters of the longest PIECE entry.
         separator, plain_han: kinds that the loops know by name.
     """

@@ -1,11 +1,11 @@
-"""Kinds of characters, as the cutting of a text into segments sees them.
+"""Kinds of characters for cutting a text into segments.
 
-What a character of one kind becomes never depends on a neighbour from which the matrix lets it be cut.
+The tokens of a character never depend on a neighbour from which the matrix allows a cut.
 """
 
 import numpy as np
 
-# No cut is beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+# No cut stands beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
 UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 

@@ -37,7 +37,7 @@ class TextEncoder:
     Token ids are exactly those that the tokenizer gives for each text.
 
     Args:
-        tokenizer: any; it must not change afterwards.
+        tokenizer: of any kind; it must not change afterwards.
         segmenter: finds the words.
     """
 

@@ -1,7 +1,7 @@
 """Whether a tokenizer fits the text: warnings from counts of tokens and unknown tokens by script.
 
-The limits lie between what was measured on held-out text for tokenizers of the same language and of another
-one, vocabularies of 2,000 to 30,000 trained on 3 million characters.
+The limits lie between the values measured on held-out text for tokenizers of the same language and of another
+language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 LEAST_FRACTION = 0.001
 MOST_UNKNOWN = 0.01
 MOST_UNKNOWN_IN_SCRIPT = 0.02
-# Most tokens a character.
+# The most tokens per character.
 LIMITS = {"Latin": 0.45, "Han": 1.5, "kana": 1.5, "Hangul": 1.5, "other": 2.0}
 
 
 def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Warnings about a tokenizer, none where it fits.
+    """Warnings about a tokenizer; an empty list if it fits.
 
     Args:
         counts: by script, `characters` (without spaces), `tokens` and `unknown` tokens. A script of less than

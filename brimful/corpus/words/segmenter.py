@@ -87,7 +87,7 @@ def segmenter_name() -> str:
     """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
 
     Raises:
-        BrimfulError: there is none.
+        BrimfulError: no such package is installed.
     """
     from brimful.corpus.words.han import cutter_name
 
