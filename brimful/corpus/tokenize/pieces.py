@@ -1,8 +1,8 @@
 """WordPiece whose pieces may hold several Chinese characters.
 
 BERT sets every Han character apart, so a model must learn each word anew from its characters. Here runs
-of Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): fewer tokens in
-a text, and more meaning in each. The differences from BERT's WordPiece:
+of Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): a text has
+fewer tokens, each with more meaning. The differences from BERT's WordPiece:
 
 - continuations have no `##`: a piece has one id wherever it stands, since Chinese has no spaces;
 - characters outside the alphabet are set apart, since WordPiece makes [UNK] of a whole run that holds one;
