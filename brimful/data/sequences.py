@@ -1,9 +1,9 @@
-"""Documents -> sequences: whole sentences of one document, at most so many tokens (RoBERTa's FULL-SENTENCES
+"""Documents -> sequences: whole sentences of one document up to a limit of tokens (RoBERTa's FULL-SENTENCES
 within document borders; Liu et al., 2019, section 4.2), plain chunks, or pairs of segments (`pairs`).
 
 A sequence is one or two ranges of a shard's tokens, so nothing is copied and lengths are known without
 reading a token. Every token of every document is in exactly one sequence of an epoch; no tail is dropped.
-Where a document is cut first is drawn anew each epoch, so that no border stays.
+The first cut of a document is drawn anew in each epoch, so the borders between sequences change.
 """
 
 from dataclasses import dataclass, fields
@@ -34,11 +34,11 @@ class SequencesConfig:
     """sentences: as many whole ones as fit; chunks: as many tokens as fit, cut at words; nsp: two segments,
     for half of them the second from another document (BERT); sop: two segments, half swapped (ALBERT)."""
     short_share: float = 0.0
-    """Share of sequences that get a limit below max_length, drawn evenly (BERT has 0.1)."""
+    """Fraction of sequences that get a limit below max_length, drawn uniformly (BERT: 0.1)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.short_share <= 1:
-            raise BrimfulError(f"sequences.short_share is {self.short_share}: it is a share, from 0 to 1")
+            raise BrimfulError(f"sequences.short_share is {self.short_share}: it must be from 0 to 1")
 
     @property
     def paired(self) -> bool:
@@ -52,13 +52,13 @@ class SequencesConfig:
 
 
 def _names(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
-    """uint64: what names ranges of tokens for keyed draws, whatever their order or packing."""
+    """uint64: names of ranges of tokens for keyed draws, which do not depend on order or packing."""
     return (shard.astype(np.uint64) << np.uint64(48)) | begin.astype(np.uint64)
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Ranges of tokens. Those without a second segment have 0 as its length, and pair -100.
+    """Ranges of tokens. A sequence without a second segment has a second length of 0 and pair -100.
 
     Attributes:
         shard: uint32 (n,), index into the corpus's shards.
@@ -99,7 +99,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 
 
 def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) -> Sequences:
-    """Sequences without pairs: `tokens` (n,) of each, special ones not counted."""
+    """Sequences without pairs; `tokens` (n,) does not count special tokens."""
     return Sequences(
         shard.astype(np.uint32),
         begin.astype(np.int64),
@@ -113,7 +113,7 @@ def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) ->
 
 @dataclass(frozen=True)
 class Pieces:
-    """What documents are cut into, in the order of the documents: ranges of tokens, no special ones.
+    """What documents are cut into, in document order: ranges of tokens, without special tokens.
 
     Attributes:
         document: int64 (n,), index over the whole corpus.
@@ -154,10 +154,10 @@ def _cut(
 ) -> int:
     """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
-    The limit is `room` tokens; but the first piece of a longer document has one drawn from 1 to `room`, and
-    each other one with probability `short_share`, if that does not cut a sentence that need not be cut.
-    Rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end; returns how many
-    pieces there are, maybe above m.
+    The limit is `room` tokens. The first piece of a longer document has a limit drawn from 1 to `room`, and
+    so has each other piece with probability `short_share`, unless that would cut a sentence that fits. The
+    rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns the number
+    of pieces, which may exceed m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits

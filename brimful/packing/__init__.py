@@ -1,4 +1,4 @@
-"""Which sequences share a row: a library of its own, for any lengths (numpy and scipy; numba makes it fast).
+"""Packing: which sequences share a row. A library of its own, for lengths of any kind (numpy, scipy, numba).
 
     counts = packing.count_lengths(lengths)
     plan = packing.cutting_stock(counts, capacity=512)

@@ -1,7 +1,7 @@
-"""From a plan on the histogram to sequence indices: which sequence takes which place in which row.
+"""From a plan to sequence indices: which sequence takes which place in which row.
 
-Within a length, sequences take the places in a keyed random order, so a row's neighbours are strangers
-and differ each epoch, while the plan, which sees lengths alone, stays as good as it was.
+Sequences of one length take their places in a keyed random order. So a row holds unrelated sequences, and
+others in each epoch, while the plan, which sees only lengths, stays the same.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from brimful.draws import shuffle_bits, shuffle_word, shuffle_words
 from brimful.packing.histogram import Plan
 from brimful.randomness import hash_words
 
-_PART = 1 << 20  # lengths counted at a time: bincount widens them to int64
+_AT_ONCE = 1 << 20  # lengths counted at a time: bincount widens them to int64
 
 
 @compiled
@@ -63,8 +63,8 @@ def _order(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray
 def _counted(lengths: np.ndarray, size: int) -> np.ndarray:
     """int64 (size,): how many of `lengths` equal each index; those outside range(size) are left out."""
     counts = np.zeros(size, dtype=np.int64)
-    for start in range(0, len(lengths), _PART):
-        part = lengths[start : start + _PART]
+    for start in range(0, len(lengths), _AT_ONCE):
+        part = lengths[start : start + _AT_ONCE]
         counts += np.bincount(part[(part >= 0) & (part < size)].astype(np.int64), minlength=size)
     return counts
 

@@ -63,9 +63,9 @@ def draw_lengths(counts: np.ndarray, most: int) -> np.ndarray:
 
 
 def attention_balance(plan: Plan) -> list[dict[str, Any]]:
-    """What attention costs the dearest rank over the mean rank, rows dealt by cost and at random.
+    """The attention cost of the most expensive rank over the mean, with rows dealt by cost and at random.
 
-    Of at most `ROWS` rows of the plan, drawn at random, every rank gets `ROWS_PER_RANK` in each update.
+    At most `ROWS` rows of the plan are drawn at random; every rank gets `ROWS_PER_RANK` in each update.
     """
     rows = shuffled_index(derive_key("rows"), np.arange(min(plan.rows, ROWS)), plan.rows)
     pattern = np.searchsorted(np.cumsum(plan.repeats), rows, side="right")
@@ -104,7 +104,7 @@ class Comparison:
         self._bounds: dict[tuple[int, Depth], int] = {}
 
     def run(self, algorithm: Algorithm, depth: Depth) -> tuple[dict[str, Any], Plan]:
-        """A plan, and its figures as `--json` prints them.
+        """A plan, and its metrics as `--json` prints them.
 
         Raises:
             BrimfulError: sequences that fit no row, or an algorithm that cannot do this depth.

@@ -25,7 +25,7 @@ _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def bert_normalizer(lowercase: bool) -> Any:
-    """BERT's: control characters out, blanks around Han characters; uncased also without accents."""
+    """BERT's: control characters out, spaces around Han characters; uncased also without accents."""
     from tokenizers import normalizers
 
     return normalizers.BertNormalizer(
@@ -85,7 +85,7 @@ def drop_long_words() -> Any:
 
 
 def without_long_words(text: str, pre_tokenizer: Any) -> str:
-    """The same for a text that is at hand: few runs between blanks are so long that they must be cut."""
+    """The same for a text that is at hand: few runs between spaces are so long that they must be cut."""
     return _LONG_RUN.sub(
         lambda run: "".join(
             word for word, _ in pre_tokenizer.pre_tokenize_str(run[0]) if len(word) <= LONGEST_WORD

@@ -13,7 +13,7 @@ from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import count_lengths
-from brimful.packing.online import OnlinePacker, Rows, pack_stream
+from brimful.packing.online import OnlinePacker, PackedRows, pack_stream
 
 
 @st.composite
@@ -27,7 +27,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], int, int, int | None]:
     return lengths, capacity, draw(st.integers(1, 60)), draw(st.none() | st.integers(1, 12))
 
 
-def as_lists(rows: Rows) -> list[list[int]]:
+def as_lists(rows: PackedRows) -> list[list[int]]:
     return [rows.order[a:b].tolist() for a, b in pairwise(rows.row_offsets)]
 
 

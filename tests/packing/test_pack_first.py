@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import PUBLISHED, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
+from brimful.storage import read_json
 
 
 @st.composite
@@ -173,3 +174,11 @@ def test_rows_of_the_wikipedia(depth: int | None, shortest_first: int, longest_f
         assert plan.rows == rows
         assert plan_lengths(plan) == Counter(dict(enumerate(counts.tolist())))
     assert lower_bound(counts, 512) == 8_135_727
+
+
+def test_the_published_histogram_names_its_source() -> None:
+    counts = histogram_counts("wikipedia-512")
+    assert (counts.sum(), counts @ np.arange(513)) == (16_279_552, 4_164_796_173)
+    published = read_json(PUBLISHED["wikipedia-512"])
+    assert "Graphcore" in published["source"]
+    assert "MIT License" in published["licence"]

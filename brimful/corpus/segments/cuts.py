@@ -1,9 +1,9 @@
 """Where a text may be cut so that its parts, tokenized alone, give the tokens of the whole.
 
-Normalizers and pre-tokenizers look at a character and, at times, at its neighbours. For the pipelines known
-here, a table says of every character what it joins, and a matrix of these kinds (see `kinds`) says
-between which neighbours neither side looks at the other. The table is filled by asking the tokenizer about
-each character that turns up, so that no difference between two Unicode versions can matter.
+Normalizers and pre-tokenizers look at a character and sometimes at its neighbours. For the pipelines
+known here, a table holds the kind of every character, and the matrix in `kinds` says which neighbours are
+independent. The table is filled by asking the tokenizer about each character that turns up, so
+differences between Unicode versions cannot matter.
 """
 
 import json
@@ -17,12 +17,12 @@ import numpy as np
 
 from brimful.corpus.segments.kinds import (
     ALONE,
-    BLANK,
     HAN,
     NUMBER,
     PLAIN_HAN,
     SEPARATOR,
     SOLID,
+    SPACE,
     SYMBOL,
     UNASKED,
     UNSURE,
@@ -33,18 +33,18 @@ from brimful.corpus.segments.kinds import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# What characters are put between to see which of these they join.
+# A character is put between two of each of these, to see which it joins.
 _PROBES = {"a": WORD, "1": NUMBER, ",": SYMBOL, "中": HAN}
 _NEGATION = "\u0338"
 
 _NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
-_OF_BLANKS = {"blanks", "Strip"}
+_OF_SPACES = {"spaces", "Strip"}
 _OF_WORDS = {"Nmt", "Precompiled", "Replace"}
 _TOKENWISE = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"}
 _BERT = [("BertPreTokenizer",), ("BertPreTokenizer", "Han", "unknown")]
 _BYTE_LEVEL = [("ByteLevel",), ("Han", "ByteLevel")]
-_WORDS_BY_BLANKS = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
-_METASPACE = [*_WORDS_BY_BLANKS, ("Metaspace", "Han", "punctuation")]
+_WORDS_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_METASPACE = [*_WORDS_BY_SPACES, ("Metaspace", "Han", "punctuation")]
 _HAN_RUNS = re.compile(r"\\p\{Han\}\{1,(\d+)\}")
 _UNKNOWN = re.compile(r"\[\^(?:\\.|[^\\\[\]&])+\]", re.DOTALL)
 _PUNCTUATION = r"▁?[\p{P}\p{S}&&[^▁]]"
@@ -57,8 +57,8 @@ class Cuts:
     Attributes:
         classify: the kind of a character.
         positional: whether the beginning of a text is tokenized differently from a segment inside.
-        longest_run: the longest run of PLAIN_HAN that stays whole; 0: there is no such kind.
-        kinds: what is known of every code point, uint8 (0x110000,); `learn` fills it.
+        longest_run: the longest run of PLAIN_HAN that stays whole; 0 if no character has that kind.
+        kinds: the kind of every code point, as far as known, uint8 (0x110000,); `learn` fills it.
         matrix: `matrix_of_cuts()`.
     """
 
@@ -69,12 +69,12 @@ class Cuts:
     matrix: np.ndarray = field(default_factory=matrix_of_cuts)
 
     def learn(self, codes: np.ndarray) -> None:
-        """Make sure that `kinds` knows these code points, integer (characters,)."""
+        """Find the kinds of these code points, integer (characters,)."""
         for code in np.unique(codes[self.kinds[codes] == UNASKED]).tolist():
             self.kinds[code] = self.classify(chr(code))
 
     def context(self, first: str) -> str:
-        """What may stand before a segment that begins with `first`, so that it is not at the beginning."""
+        """A character that may stand before a segment beginning with `first`, to keep it inside a text."""
         if not self.positional:
             return ""
         kind = self.kinds[ord(first)]
@@ -82,7 +82,7 @@ class Cuts:
 
 
 def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
-    """The safe cuts of a tokenizer, or None where its pipeline is not one of those known here."""
+    """The safe cuts of a tokenizer, or None if its pipeline is not known here."""
     pipeline = json.loads(tokenizer.to_str())
     added = tokenizer.get_added_tokens_decoder().values()
     if any(not (token.special and tokenizer.encode_special_tokens) for token in added):
@@ -93,8 +93,8 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
         return None
     splits = _parts(pipeline["pre_tokenizer"], "pretokenizers")
     names = tuple(map(_name, splits))
-    allowed = _NORMALIZERS | (_OF_BLANKS if "Metaspace" in names else set())
-    allowed |= _OF_WORDS if names in _WORDS_BY_BLANKS else set()
+    allowed = _NORMALIZERS | (_OF_SPACES if "Metaspace" in names else set())
+    allowed |= _OF_WORDS if names in _WORDS_BY_SPACES else set()
     normalizers = {_name(part) for part in _parts(pipeline["normalizer"], "normalizers")}
     if names not in _BERT + _BYTE_LEVEL + _METASPACE or not normalizers <= allowed:
         return None
@@ -133,11 +133,11 @@ def _name(part: dict[str, Any]) -> str:
                 "Han" if _HAN_RUNS.fullmatch(regex) else "unknown" if _UNKNOWN.fullmatch(regex) else "Split"
             )
         case "Replace" if pattern in ({"Regex": " {2,}"}, {"String": " "}) and len(part["content"]) == 1:
-            return "blanks"
+            return "spaces"
         case "Replace" if not part["content"] or re.search(
             r"\s", pattern.get("String", " ") + part["content"]
         ):
-            return "Replace across blanks"
+            return "Replace across spaces"
         case "ByteLevel" if not part["use_regex"]:
             return "ByteLevel without words"
         case "Metaspace" if not part["split"]:
@@ -146,7 +146,7 @@ def _name(part: dict[str, Any]) -> str:
 
 
 class _Probe:
-    """Shows what a pipeline makes of a few characters."""
+    """A pipeline without its model, for short texts."""
 
     def __init__(self, pipeline: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
@@ -175,23 +175,23 @@ class _Classifier:
         self._probe = probe
         self._by_regex = by_regex
         self._alone = {letter: probe.parts(letter) for letter in _PROBES}
-        self._blank = probe.parts("a a")
+        self._space = probe.parts("a a")
         self._joined_by = {kind: self._joins(letter) for letter, kind in _PROBES.items()}
 
     def __call__(self, character: str) -> int:
         probe = self._probe
         around = probe.parts(f"a{character}a")
-        if around == self._blank:
-            # A few become a blank and a mark, which may change places with marks after it.
+        if around == self._space:
+            # A few become a space and a mark, which may change places with marks after it.
             if any(unicodedata.category(c)[0] == "M" for c in unicodedata.normalize("NFKD", character)):
                 return UNSURE
-            return SEPARATOR if around == ["a", "a"] else BLANK
+            return SEPARATOR if around == ["a", "a"] else SPACE
         joined = self._joins(character)
         category = unicodedata.category(character)
         if self._by_regex and joined == set() and character.isspace():
-            return BLANK  # a line break, say
+            return SPACE  # a line break, say
         after = probe.normal(f"a{character}")
-        tail = self._blank[len(self._alone["a"]) :]
+        tail = self._space[len(self._alone["a"]) :]
         spaced = probe.parts(f"a{character} a") == probe.parts(f"a{character}") + tail
         spaced &= probe.normal(f"a{character} a") == after + probe.normal("a a")[1:]
         if category[0] in "CZ" or after == "a" or not spaced:

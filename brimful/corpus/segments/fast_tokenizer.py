@@ -1,8 +1,9 @@
 """Token ids and offsets of texts, exactly those of a `tokenizers` tokenizer, mostly from memory.
 
-Texts are cut where the tokenizer provably looks neither left nor right (see `cuts`), segments seen before are
-looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline whose safe cuts
-are not known gets its texts whole: slower, and equally exact.
+Texts are cut where the tokens of either side provably do not depend on the other (see `cuts`), segments
+seen before are looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline without
+known cuts gets its
+texts whole: slower, and equally exact.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +29,8 @@ class FastTokenizer:
     """Tokenizes texts without special tokens. Not for use by several threads at once.
 
     Args:
-        tokenizer: the sole authority on tokens. It must not change afterwards; whether a text that spells a
-            special token gets it, is decided by its `encode_special_tokens`.
+        tokenizer: the sole authority on tokens. It must not change afterwards. Its `encode_special_tokens`
+            decides whether a text that spells a special token gets that token.
     """
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
@@ -74,7 +75,7 @@ class FastTokenizer:
         return Memo(Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest), ask, pieces)
 
     def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> "Values":
-        """What the tokenizer says of texts that stand after some context, the context's tokens left out."""
+        """The tokens of texts that stand after a context, without the context's tokens."""
         from brimful.corpus.segments.memo import Values
 
         for context in set(contexts) - self._context_tokens.keys():
@@ -110,7 +111,7 @@ class FastTokenizer:
 
 
 def _by_characters(texts: Sequence[str], contexts: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Texts and their contexts in parts of some ASKED_CHARACTERS: an answer takes some 150 bytes a token."""
+    """Batches of about ASKED_CHARACTERS characters: an answer takes about 150 bytes a token."""
     begin = size = 0
     for index, text in enumerate(texts):
         size += len(text)

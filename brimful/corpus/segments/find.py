@@ -1,4 +1,4 @@
-"""Compiled loops that cut texts into segments and look these up in a table.
+"""Compiled loops that cut texts into segments and look the segments up in a table.
 
 A segment is compared character by character, never by its hash alone.
 """
@@ -26,8 +26,8 @@ class Rules(NamedTuple):
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
         matrix: `kinds.matrix_of_cuts()`.
-        positional: whether the segment that begins a text is another than the same inside.
-        longest_run: a run of PLAIN_HAN is matched in parts of so many characters; 0: like the others.
+        positional: whether a segment at the beginning of a text differs from the same segment inside.
+        longest_run: a run of PLAIN_HAN is matched in parts of this many characters; 0: like other runs.
         longest_piece: characters of the longest PIECE entry.
         separator, plain_han: kinds that the loops know by name.
     """
@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     plain_han: int = PLAIN_HAN
 
 
-class Table(NamedTuple):
+class SegmentTable(NamedTuple):
     """Entry e is a segment of kind `kinds[e]` that reads `keys[ends[e]:ends[e + 1]]`.
 
     A slot holds the upper half of a hash, and the entry's number + 1 in its lower half; 0 is an empty slot.
@@ -53,9 +53,9 @@ class Table(NamedTuple):
     kinds: np.ndarray
 
 
-def empty_table(segments: int, characters: int) -> Table:
-    """A table for so many segments, of so many characters in all. Memory is taken only as it is written."""
-    return Table(
+def empty_table(segments: int, characters: int) -> SegmentTable:
+    """An empty table for this many segments and characters. Memory is used only as it is written."""
+    return SegmentTable(
         np.zeros(1 << (segments * 3 // 2).bit_length(), np.uint64),
         np.empty(characters, np.uint32),
         np.zeros(segments + 1, np.int32),
@@ -70,7 +70,7 @@ def _extend(state: np.uint64, code: np.uint32) -> np.uint64:
 
 
 @compiled
-def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: Table) -> int:
+def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: SegmentTable) -> int:
     """The entry of the segment `codes[begin:end]`, or -1."""
     length = end - begin
     mask = np.uint64(len(table.slots) - 1)
@@ -92,7 +92,7 @@ def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int
 
 @compiled
 def _insert(
-    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: Table, entry: int
+    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: SegmentTable, entry: int
 ) -> int:
     """Make the segment `codes[begin:end]` entry number `entry`; returns the number of entries."""
     mask = np.uint64(len(table.slots) - 1)
@@ -109,7 +109,7 @@ def _insert(
 
 
 @compiled
-def add(codes: np.ndarray, kind: int, table: Table, entry: int) -> int:
+def add(codes: np.ndarray, kind: int, table: SegmentTable, entry: int) -> int:
     """Make the segment `codes` entry number `entry`, if there is room; returns the number of entries."""
     state = _SEED + np.uint64(kind)
     for code in codes:
@@ -119,7 +119,7 @@ def add(codes: np.ndarray, kind: int, table: Table, entry: int) -> int:
 
 @compiled
 def _match_pieces(
-    codes: np.ndarray, begin: int, end: int, rules: Rules, table: Table,
+    codes: np.ndarray, begin: int, end: int, rules: Rules, table: SegmentTable,
     segment_begins: np.ndarray, entries: np.ndarray, total: int,
 ) -> int:  # fmt: skip
     """WordPiece's greedy longest match; returns the new `total`, or -1 where some character is no piece."""
@@ -148,7 +148,7 @@ def _match_pieces(
 
 @compiled
 def find(
-    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: Table, count: int,
+    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: SegmentTable, count: int,
     segment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, fresh: np.ndarray,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Cut the texts `codes[begins[i]:ends[i]]` and look their segments up.

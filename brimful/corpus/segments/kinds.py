@@ -1,12 +1,12 @@
-"""Kinds of characters, as the cutting of a text into segments sees them.
+"""Kinds of characters for cutting a text into segments.
 
-What a character of one kind becomes never depends on a neighbour from which the matrix lets it be cut.
+The tokens of a character never depend on a neighbour from which the matrix allows a cut.
 """
 
 import numpy as np
 
-# No cut is beside UNSURE. After SOLID, only a blank is cut off. UNASKED: not known yet.
-UNASKED, UNSURE, SEPARATOR, BLANK, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
+# No cut stands beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 
 def matrix_of_cuts() -> np.ndarray:
@@ -16,6 +16,6 @@ def matrix_of_cuts() -> np.ndarray:
     for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
         cuts[kind, kind] = False
     cuts[HAN, PLAIN_HAN] = cuts[PLAIN_HAN, HAN] = False
-    cuts[SOLID:, BLANK] = True
+    cuts[SOLID:, SPACE] = True
     cuts[SEPARATOR] = cuts[:, SEPARATOR] = True
     return cuts

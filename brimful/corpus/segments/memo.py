@@ -1,8 +1,7 @@
-"""A bounded memory of what an authority, such as a tokenizer, says of the segments of texts.
+"""A bounded memory of the answers that an authority, such as a tokenizer, gives for segments of texts.
 
-Words repeat, so most segments of a text have been asked about before. When the memory is full, new segments
-are asked about each time they come, and then it starts afresh: what comes out never depends on what is
-remembered.
+When the memory is full, new segments are asked about each time they come, until the next call starts with an
+empty memory. The results never depend on what is remembered.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from brimful.compiled import compiled
 from brimful.corpus.segments.find import LONGEST_SEGMENT, PIECE, Rules, add, empty_table, find
 from brimful.text.characters import code_points
 
-# What is remembered, beside the pieces.
+# The most segments and characters that are remembered, beside the pieces.
 SEGMENTS = 1 << 19
 CHARACTERS = 1 << 22
 
@@ -37,7 +36,7 @@ class _Found:
         begins: where each segment begins, int32 (segments,).
         entries: its entry, or -1 - n for number n of `fresh`, int32 (segments,).
         counts: segments of each text, int64 (texts,).
-        fresh: begin, end and kind of the segments that the memo does not take, int64 (fresh, 3).
+        fresh: begin, end and kind of the segments that do not fit into the memory, int64 (fresh, 3).
     """
 
     begins: np.ndarray
@@ -47,7 +46,7 @@ class _Found:
 
 
 class Memo:
-    """What an authority says of segments, remembered.
+    """Remembers what an authority answers for segments.
 
     Args:
         rules: where texts are cut into segments.
@@ -103,7 +102,7 @@ class Memo:
         return _Found(segment_begins[:total], entries[:total], counts, fresh[:others])
 
     def _learn(self, known: int, codes: np.ndarray, segments: _Found) -> Values:
-        """Ask for the values of the entries from `known` on and store them; those of the fresh segments."""
+        """Ask for new values; store those of the entries from `known` on, return those of fresh ones."""
         ends = self._table.ends[known : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]

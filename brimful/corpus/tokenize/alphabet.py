@@ -8,12 +8,12 @@ import numpy as np
 
 from brimful.text.characters import BERT_HAN, SPACE, character_classes, code_points
 
-# The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
+# The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
 ALPHABET_COVERAGE = 0.9998
 
 
 class Alphabet:
-    """Counts characters while texts pass through, and which ones ever follow another within a word."""
+    """Counts the characters of texts, and notes which ones follow another within a word."""
 
     def __init__(self, normalizer: Any) -> None:
         self._normalizer = normalizer
@@ -21,7 +21,7 @@ class Alphabet:
         self._continues = np.zeros(0x110000, bool)
 
     def read(self, texts: Iterable[str]) -> list[str]:
-        """Normalised texts, counted."""
+        """The normalised texts, which are counted."""
         normalised = [self._normalizer.normalize_str(text) for text in texts]
         codes = code_points("\n".join(normalised))
         if len(codes):
@@ -30,7 +30,7 @@ class Alphabet:
         return normalised
 
     def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters, at most `limit`, that cover the text; the others that occur twice."""
+        """The most frequent characters that cover the text, at most `limit`; other repeated ones."""
         self._counts[character_classes() == SPACE] = 0
         order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
         covered = np.cumsum(self._counts[order])

@@ -23,8 +23,8 @@ class Encoded:
     Attributes:
         batch: their tokens; `lengths` has a number for each text, zero where it has no tokens, and `sources`
             is left empty.
-        scripts: by script (`Han`, `Latin` ...) the number of `characters` (blanks not counted), `tokens` and
-            `unknown` tokens. A token belongs to the script of its first character that is no blank.
+        scripts: by script (`Han`, `Latin` ...) the number of `characters` (spaces not counted), `tokens` and
+            `unknown` tokens. A token belongs to the script of its first character that is not a space.
     """
 
     batch: TokenBatch
@@ -37,7 +37,7 @@ class TextEncoder:
     Token ids are exactly those that the tokenizer gives for each text.
 
     Args:
-        tokenizer: any; it must not change afterwards.
+        tokenizer: of any kind; it must not change afterwards.
         segmenter: finds the words.
     """
 

@@ -13,7 +13,7 @@ from brimful.errors import BrimfulError
 if TYPE_CHECKING:
     from brimful.corpus.segments.memo import Values
 
-# What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
+# The characters that jieba reads together with Han; its cuts depend on nothing else.
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
 
 
@@ -30,7 +30,7 @@ def cutter_name() -> str:
 
 
 def load_cutter() -> Callable[[str], list[str]]:
-    """Its function text -> words."""
+    """The package's function text -> words."""
     module = importlib.import_module(cutter_name())
     if module.__name__ == "rjieba":
         return module.cut
@@ -39,7 +39,7 @@ def load_cutter() -> Callable[[str], list[str]]:
 
 
 class HanSegmenter:
-    """Cuts runs of Han characters into words; runs seen before come from a memo.
+    """Cuts runs of Han characters into words; runs seen before come from memory.
 
     Args:
         han: which code points are Han, bool (0x110000,).
@@ -60,7 +60,8 @@ class HanSegmenter:
         )
 
     def word_begins(self, codes: np.ndarray) -> np.ndarray:
-        """Where words begin, int64 (words,) in order; also words of the Latin letters and digits between Han.
+        """Where words begin, int64 (words,) in order, including words of Latin letters and digits between
+        Han.
 
         Args:
             codes: code points, uint32 (characters,).

@@ -1,4 +1,4 @@
-"""The two knapsack problems of a row, solved exactly: the pattern worth most, and the fullest row."""
+"""Two knapsack problems, solved exactly: the pattern worth most, and the fullest row."""
 
 import numpy as np
 
@@ -77,10 +77,10 @@ def best_patterns(values, lengths, capacity, depth):
 
 @compiled
 def fill_rows(counts, lengths, capacity, depth):
-    """Minimum bin slack (Gupta and Ho, 1999): one row after the other, as full as what is left can fill it.
+    """Minimum bin slack (Gupta and Ho, 1999): one row after the other, as full as possible.
 
-    A row takes the longest sequence left, and beside it the fewest sequences that fill it best, which keeps
-    the short ones, the easiest to place, for the end.
+    A row takes the longest sequence left and the fewest sequences that fill it best beside it. So the short
+    sequences, which are the easiest to place, stay for the end.
 
     Args:
         counts: int64 (m,), sequences of each length.

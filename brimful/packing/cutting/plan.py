@@ -18,24 +18,25 @@ from brimful.packing.cutting.rounding import Search, columns_of, fill_slots
 from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 from brimful.packing.pack_first import best_fit
 
-_MOST_LENGTHS_IN_TOKENS = 1024  # of which one linear program takes about 0.4 s
+_MOST_LENGTHS_IN_TOKENS = 1024  # a linear program of this many takes about 0.4 s
 _MOST_CELLS = 8_000_000  # of the knapsack's table, 12 bytes each
 _WORK, _EXACT_WORK = 5_000_000_000, 3_000_000_000  # about nanoseconds
-_GAP = 2000  # with more than one row in so many above the bound, units are tried
-_COARSEST = 256  # about so many units are a row at first, then twice as many, and so on
-_MOST_LENGTHS = 2500  # of which a program takes about half a second
-_CLOSE = 2000  # the minimum seems to be the bound by sums, if within one row in so many
+_GAP = 2000  # units are tried with more than one row in 2,000 above the bound
+_COARSEST = 256  # about this many units are a row at first, then twice as many, and so on
+_MOST_LENGTHS = 2500  # a program of this many takes about half a second
+_CLOSE = 2000  # the minimum is taken for the bound by sums within one row in 2,000
 
 
 def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
-    """The fewest rows known: column generation with rounding; never more than best-fit's.
+    """The fewest rows known, by column generation with rounding; never more than best-fit's.
 
-    The plan's lower bound is that of the linear program, proven in whole numbers. Where best-fit reaches the
-    bound by sums, as it mostly does at large capacities without a depth limit, its plan is the answer.
+    The plan's lower bound is the bound of the linear program, proven in whole numbers. If best-fit
+    reaches the bound by sums, as it usually does at large capacities without a depth limit, its plan is
+    returned.
 
-    Work is limited by counting it, not by a clock, and nothing is left to chance: the same histogram gives
-    the same plan. Where the program is too dear or stops early, which takes large capacities and hundreds of
-    lengths, programs in coarser units give the plan and the bound: see `improve_in_units`.
+    Work is limited by counting it, not by a clock: the same histogram gives the same plan. Where the
+        program takes too long or stops early, which takes large capacities and
+    hundreds of lengths, programs in coarser units give the plan and the bound: see `improve_in_units`.
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.
@@ -100,7 +101,7 @@ def improve_in_units(best: Plan, counts: np.ndarray, max_sequences: int | None, 
     Args:
         counts: int64 (capacity + 1,), number of sequences of each length.
         max_sequences: the most sequences in a row; None = no limit.
-        work: about nanoseconds that the programs may take.
+        work: estimated nanoseconds that the programs may take.
     """
     capacity, bound = best.capacity, best.lower_bound
     depth = max_sequences or capacity
@@ -131,14 +132,14 @@ def improve_in_units(best: Plan, counts: np.ndarray, max_sequences: int | None, 
 
 
 def _rounded_up(counts: np.ndarray, unit: int) -> np.ndarray:
-    """Counts in units; what is longer than a whole number of units in a row takes all of them."""
+    """Counts in units. A sequence longer than all whole units of a row takes all of them."""
     units = (len(counts) - 1) // unit
     lengths = np.minimum(-(-np.arange(len(counts)) // unit), units)
     return _summed(lengths, counts)
 
 
 def _rounded_down(counts: np.ndarray, unit: int, depth: int) -> np.ndarray:
-    """Counts in units; length 0 stays only where the depth is a limit for it."""
+    """Counts in units. Length 0 stays only if the depth limits it."""
     rounded = _summed(np.arange(len(counts)) // unit, counts)
     if depth >= len(rounded) - 1:
         rounded[0] = 0
@@ -152,7 +153,7 @@ def _summed(places: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _solve(unit: int, counts: np.ndarray, depth: int, start: _Start | None, work: int) -> _Program | None:
-    """The program of these counts; None where it is too large for `work`, or the solver fails."""
+    """The program of these counts; None if it is too large for `work` or the solver fails."""
     lengths, capacity = np.flatnonzero(counts), len(counts) - 1
     depth = min(depth, capacity)
     if not 0 < len(lengths) <= _MOST_LENGTHS:
@@ -200,7 +201,7 @@ def _moved(program: _Program, times: int, plus: int, units: int) -> csc_array:
 
 
 def _all_duals(program: _Program) -> np.ndarray:
-    """Those of every length: what is not among the program's is worth as much as the next shorter one."""
+    """The duals of every length: a length outside the program is worth as much as the next shorter one."""
     duals = np.zeros(len(program.counts))
     duals[program.counts > 0] = program.relaxation.duals
     return np.maximum.accumulate(duals)

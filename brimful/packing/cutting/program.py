@@ -1,8 +1,9 @@
 """The linear program of cutting stock, by column generation (Gilmore and Gomory, 1961 and 1963).
 
-Minimise the rows of all patterns such that every sequence finds a slot. A slot may hold a shorter sequence
-than its own length, for which the program has a column of no cost from each length to the next shorter one:
-dual cuts (Valério de Carvalho, 2005), without which the duals swing and the work grows many times over.
+The program minimises the rows of all patterns such that every sequence has a slot. A slot may hold a sequence
+shorter than its own length: the program has a column without cost from each length to the next shorter
+one. These are dual cuts (Valério de Carvalho, 2005); without them the duals oscillate and the work grows
+many times over.
 """
 
 import math
@@ -23,7 +24,7 @@ _SMOOTHING = 0.8  # weight of the best duals in those that are priced
 _SEEDS, _SHAKEN = 8, 2  # rounds of those before the first program and the later ones
 # Work of the solver for a program and for each of its nonzeros, in steps of the knapsack: about a nanosecond.
 _PROGRAM_WORK, _NONZERO_WORK = 3_000_000, 15_000
-LEAST_PRICINGS = 10  # with less work than that many, a program is of no use
+LEAST_PRICINGS = 10  # a program with less work than this many is of no use
 _LARGEST = 1e7  # sequences of a length in the program: the solver's tolerances are absolute
 
 
@@ -34,9 +35,9 @@ class Relaxation:
     Attributes:
         patterns: float64 (lengths, patterns), how often a pattern holds each length.
         rows: float64 (patterns,), how many rows of each; not whole numbers.
-        lower_bound: rows that no packing can do without.
-        duals: float64 (lengths,), those of the best bound: no pattern is worth more than 1.
-        work: what it took, in nanoseconds by rule of thumb.
+        lower_bound: a proven minimum of rows.
+        duals: float64 (lengths,), of the best bound: no pattern is worth more than 1.
+        work: the time it took, in estimated nanoseconds.
     """
 
     patterns: csc_array
@@ -55,14 +56,14 @@ def relax(
     work: int,
     duals: np.ndarray | None = None,
 ) -> Relaxation | None:
-    """Solve the program, or come as near as `work` goes; stop where the bound, rounded up, is proven.
+    """Solve the program as far as `work` allows; stop when the rounded-up bound is proven.
 
     The bound holds whatever the solver's rounding errors: duals are rounded to whole numbers, the pattern
     worth most under them is found exactly, and all sequences' worth over it is the bound (Farley, 1990).
 
     New columns are the patterns worth most at duals between the program's own and those of the best bound
-    (Wentges, 1997). Others are found at such duals shaken a little: where many patterns fill a row to the
-    brim, they give every length a choice of partners.
+    (Wentges, 1997). Others are found at such duals shaken a little: where many patterns fill a row
+    completely, they give every length a choice of partners.
 
     Args:
         lengths: int64 (m,), distinct, rising, at most `capacity`; 0 counts towards the depth alone.
@@ -127,7 +128,7 @@ def relax(
 
 
 class _Pool:
-    """Columns, each once; a column is known by its sum of random weights."""
+    """Columns without duplicates; a column is identified by its sum of random weights."""
 
     def __init__(self, patterns: csc_array, weights: np.ndarray) -> None:
         self.weights = weights
@@ -150,7 +151,7 @@ class _Pool:
 
 @dataclass(frozen=True)
 class _Priced:
-    """Patterns that are worth most, one for each length, and the bound of the duals they were found for."""
+    """For each length the pattern worth most, and the bound from the duals for which they were found."""
 
     patterns: csc_array
     duals: np.ndarray  # such that no pattern is worth more than 1
@@ -158,7 +159,7 @@ class _Priced:
     lower_bound: int
 
     def improving(self, duals: np.ndarray) -> csc_array:
-        """Those that would lower the rows of a program with these duals."""
+        """The patterns that would lower the rows of a program with these duals."""
         return self.patterns[:, self.patterns.T @ duals > 1 + 1e-9]
 
 
@@ -172,10 +173,11 @@ def _price(duals: np.ndarray, lengths: np.ndarray, counts: np.ndarray, capacity:
 
 
 def _dual_feasible(lengths: np.ndarray, counts: np.ndarray, capacity: int, depth: int) -> np.ndarray:
-    """Duals that need no program: the better of 1 / depth for each and the best of Martello and Toth's bound.
+    """Duals without a program: the better of 1 / depth for each length and the best of Martello and
+    Toth's bound.
 
-    Those are 0 below a, 1 above capacity - a, and the share of the capacity between (Fekete and Schepers,
-    2001), for the best a of at most half the capacity.
+    The latter are 0 below a, 1 above capacity - a, and the share of the capacity between (Fekete and
+    Schepers, 2001), for the best a of at most half the capacity.
     """
     starts = np.unique(np.concatenate([[1], lengths[2 * lengths <= capacity]]))
     sequences, tokens = (np.concatenate([[0], np.cumsum(n)]) for n in (counts, counts * lengths))

@@ -15,8 +15,8 @@ from brimful.packing.cutting.program import Relaxation, relax
 from brimful.packing.histogram import Plan, depth_limit
 from brimful.packing.pack_first import best_fit
 
-_SHARES = (1.0, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5)  # of a row from which it is rounded up
-_CLEAR = (0.6, 0.8, 0.9)  # dives: the share from which rows are fixed when the rest is solved anew
+_FROM = (1.0, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5)  # fractions of a row from which it is rounded up
+_CLEAR = (0.6, 0.8, 0.9)  # dives: the fraction from which rows are fixed before the rest is solved anew
 _DIVE_WORK = 1_000_000_000  # about nanoseconds
 _FILL_WORK = 100_000_000  # steps of filling rows one by one, about a nanosecond each
 
@@ -35,9 +35,9 @@ class Search:
     Attributes:
         capacity: token slots of a row.
         max_sequences: the most sequences in a row; None = no limit.
-        fewest: rows known to do.
-        bound: rows that no packing can do without.
-        patterns: those of `fewest` rows, as soon as the search has found some.
+        fewest: rows of the best packing known.
+        bound: a proven minimum of rows.
+        patterns: the patterns of these rows, once the search has found some.
     """
 
     capacity: int
@@ -47,7 +47,7 @@ class Search:
     patterns: Patterns = field(default_factory=list)
 
     def dive(self, counts: np.ndarray, relaxation: Relaxation) -> None:
-        """Dives (Wäscher and Gau, 1996): round the program's rows, fix what is clear, solve the rest anew."""
+        """Dives (Wäscher and Gau, 1996): round the program's rows, fix clear ones, solve the rest."""
         work = 0
         for clear in _CLEAR:
             rest, left, fixed, fixed_rows = relaxation, counts, Patterns(), 0
@@ -73,7 +73,7 @@ class Search:
         fixed = fixed or []
         fixed_rows = sum(n for _, n in fixed)
         lengths = np.flatnonzero(counts)
-        for share in _SHARES:
+        for share in _FROM:
             rows = _rounded(relaxation.rows, share)
             rest = _unplaced(relaxation.patterns, rows, lengths, counts)
             for plan in _heuristics(rest, self.capacity, self.max_sequences):
@@ -95,7 +95,7 @@ def _rounded(rows: np.ndarray, share: float) -> np.ndarray:
 
 
 def _unplaced(columns: csc_array, rows: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """int64 (capacity + 1,): sequences without a slot in so many rows of these columns."""
+    """int64 (capacity + 1,): sequences without a slot in these rows of these columns."""
     rest = np.zeros_like(counts)
     rest[lengths] = unplaced(columns.astype(np.int64) @ rows, counts[lengths])
     return rest
@@ -138,7 +138,7 @@ def _plan_patterns(plan: Plan) -> Patterns:
 
 
 def unplaced(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sequences for which there is no slot, as few and as short as can be.
+    """The fewest and shortest sequences that are left without a slot.
 
     Args:
         slots: int64 (m,), slots of each of m rising lengths.
@@ -171,7 +171,7 @@ def fill_slots(patterns: Patterns, counts: np.ndarray, capacity: int, bound: int
     repeats: list[int] = []
     for runs, rows in patterns:
         while rows:
-            # As many rows alike as the first run of each slot's content gives; at least one, of several runs.
+            # Equal rows as far as the first run of each slot goes; at least one row, from several runs.
             alike = min([rows, *(contents[length][-1][1] // times for length, times in runs)])
             alike = max(alike, 1)
             parts = [part for length, times in runs for part in _take(contents[length], times, alike)]
@@ -192,7 +192,7 @@ def fill_slots(patterns: Patterns, counts: np.ndarray, capacity: int, bound: int
 
 
 def _contents(slots: dict[int, int], counts: np.ndarray) -> dict[int, Runs]:
-    """What fills the slots of each length: runs whose last comes first; length 0 stands for nothing."""
+    """The content of the slots of each length: runs, the last one first; length 0 is an empty slot."""
     lengths = np.flatnonzero(counts)
     sequences = [*zip(lengths.tolist(), counts[lengths].tolist(), strict=True)]
     contents: dict[int, Runs] = {}
@@ -209,7 +209,7 @@ def _contents(slots: dict[int, int], counts: np.ndarray) -> dict[int, Runs]:
 
 
 def _take(content: Runs, times: int, rows: int) -> Runs:
-    """Take `times` for each of `rows` rows; what a row gets. Several runs only where `rows` is 1."""
+    """Take `times` sequences for each row; returns what a row gets. Several runs only if `rows` is 1."""
     taken, want = [], times * rows
     while want:
         length, left = content.pop()
