@@ -163,7 +163,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     dry_run = config.dry_run
     with world() as ranks:
         config, directory, resuming = open_run(config, "distil", ("teacher", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
         lesson = _prepare_lesson(config)
         inputs = check_inputs(directory, _inputs(config, lesson))
         old, new = lesson.teacher.encoder.config, lesson.student.encoder.config

@@ -67,7 +67,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
     dry_run = config.dry_run
     with world() as ranks:
         config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
         encoder = Encoder.load(config.encoder_folder)

@@ -47,7 +47,7 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     if resuming:
         return config, directory, True
     assert config.data is not None
-    precision = Runtime.of(ranks, config.precision, config.trainer.weights).precision
+    precision = Runtime.of(ranks, config.precision, config.trainer).precision
     config = replace(config, data=parse_sources(config.data), precision=precision)
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
@@ -166,7 +166,7 @@ def _train(
     resuming: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
-    runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+    runtime = Runtime.of(ranks, config.precision, config.trainer)
     corpus = next(iter(corpora.values()))
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
     reader = SequenceReader(tokenizer, config.masking)

@@ -150,7 +150,12 @@ class Trainer:
             from brimful.precision.scaler import AutomaticLossScaler
             from brimful.precision.watching import watch_modules
 
-            scaler = AutomaticLossScaler(self.config.loss_scale, self.config.loss_scale_period)
+            scaler = AutomaticLossScaler(
+                self.config.loss_scale,
+                self.config.loss_scale_period,
+                threshold=self.config.loss_scale_threshold,
+                bin_edge=self.config.loss_scale_edge,
+            )
             watch_modules(self.state.trained)
         mean = self.config.weights != "fp32"
         return Gradients(parameters, self.world, keep=keep, mean=mean, scaler=scaler)
