@@ -84,7 +84,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Stages:
     """The trainings of a run.
 
     Attributes:
@@ -165,7 +165,7 @@ def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_parts(run: Path, summary: dict[str, Any]) -> None:
+def finish_stages(run: Path, summary: dict[str, Any]) -> None:
     """Write summary.json, and then remove what was kept to go on with: a kill in between costs only space."""
     finish_run(run, summary)
     for folder in run.rglob(_RESULT):

@@ -145,7 +145,7 @@ def test_impossible_edges_and_thresholds(name, values):
 
 
 def test_edge_and_threshold_decide_the_scale(seed, tmp_path):
-    """With a threshold of 0, it halves at an edge that gradients exceed, and doubles at one that they don't."""
+    """With a threshold of 0: it halves where gradients exceed the edge, and doubles where none does."""
     for edge, factor in ((1e-30, 0.5), (6e4, 2.0)):
         settings = {"loss_scale_threshold": 0.0, "loss_scale_edge": edge, "loss_scale": 0.125}
         trainer = trainer_of(tmp_path / f"{edge}", seed, steps=4, log_every=1, runtime=FP16, **settings)
