@@ -18,8 +18,10 @@ from brimful.errors import BrimfulError
 from brimful.runs.directory import warn_of_versions
 from brimful.storage import atomic_directory, commit, read_commit, sweep, temporary_path, write_tensors
 
-FORMAT = 1
-"""The version of a checkpoint's content. A checkpoint with another version is refused."""
+FORMAT = 2
+"""The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
+READABLE = (1, FORMAT)
+"""Versions with the same tensors and state. In version 1 identity was made in another way."""
 WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
 """Prefixes of tensor names."""
 _TENSORS = "tensors.safetensors"
@@ -113,8 +115,13 @@ def _record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, verify=verify, remedy="go on with the checkpoint before it")
 
 
-def _check_format(path: Path, record: dict[str, Any]) -> None:
-    if (found := record.get("format")) != FORMAT:
+def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
+    """Refuse what another version of Brimful wrote.
+
+    Args:
+        record: the commit record of a checkpoint or of a stage's result.
+    """
+    if (found := record.get("format")) not in readable:
         raise BrimfulError(
             f"{path} was written by another version of Brimful (its format is {found or 'older'}, and"
             f" this one reads {FORMAT}): go on with that version, or start a new run"
@@ -122,7 +129,7 @@ def _check_format(path: Path, record: dict[str, Any]) -> None:
 
 
 def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The newest undamaged checkpoint as (step, tensors on the CPU, state), or None.
+    """The newest undamaged checkpoint, to resume from, as (step, tensors on the CPU, state), or None.
 
     Raises:
         BrimfulError: another version wrote it.
@@ -136,7 +143,7 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
             what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
             warn(f"skipping a checkpoint: {what}")
             continue
-        _check_format(path, record)
+        check_format(path, record)
         return step, tensors, record["state"]
     return None
 
@@ -152,7 +159,7 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
     if path.is_dir():
         try:
             record = _record(path, verify=True)
-            _check_format(path, record)
+            check_format(path, record, READABLE)
             return load_file(path / _TENSORS), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
@@ -166,7 +173,7 @@ def _there(directory: Path) -> str:
 
 
 def states(directory: Path) -> dict[int, dict[str, Any]]:
-    """The states of the complete checkpoints that this version wrote, by step.
+    """The states of the complete checkpoints that this version can read, by step.
 
     No tensors are read, and nothing on disk changes.
     """
@@ -174,7 +181,7 @@ def states(directory: Path) -> dict[int, dict[str, Any]]:
     for step in steps(directory):
         with suppress(BrimfulError):  # damaged, or removed meanwhile
             record = _record(path := directory / f"step-{step}", verify=False)
-            _check_format(path, record)
+            check_format(path, record, READABLE)
             found[step] = record["state"]
     return found
 
