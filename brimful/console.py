@@ -63,10 +63,11 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
+def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds: the last note.
 
     Args:
+        done: steps that were done before, as in a resumed run.
         shown: no on ranks that don't talk.
     """
     if not shown:
@@ -74,7 +75,7 @@ def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]
         return
     if console.is_terminal:
         with _bar() as bar:
-            task = bar.add_task(title, total=total, note="", limit=math.inf)
+            task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)
 
             def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
                 bar.update(task, advance=steps, limit=limit)
@@ -84,16 +85,16 @@ def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]
             yield advance
         return
     started = printed = time.monotonic()
-    done, latest = 0, ""
+    before, latest = done, ""
 
     def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
         nonlocal printed, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if now - printed >= SECONDS_BETWEEN_LINES and done:
+        if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = min((now - started) * (total - done) / done, limit)
+            left = min((now - started) * (total - done) / (done - before), limit)
             times = f"{now - started:.0f} s, {left:.0f} s left"
             print(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip(), file=sys.stderr)
 

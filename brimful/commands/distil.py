@@ -29,11 +29,12 @@ from brimful.runs.directory import (
     absolute,
     check_inputs,
     find_model,
+    finished_run,
     model_files,
     open_run,
     start_run,
 )
-from brimful.runs.stages import Parts, finish_parts
+from brimful.runs.stages import Stages, finish_stages
 from brimful.tasks.classification import (
     Classifier,
     Task,
@@ -162,8 +163,10 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        if (summary := finished_run(config, "distil", ranks)) is not None:
+            return summary
         config, directory, resuming = open_run(config, "distil", ("teacher", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
         lesson = _prepare_lesson(config)
         inputs = check_inputs(directory, _inputs(config, lesson))
         old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
@@ -183,7 +186,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        parts = Parts(directory, config_hash([identity(config), inputs]), ranks)
+        parts = Stages(directory, config_hash([identity(config), inputs]), ranks)
         return _distil(config, lesson, parts, runtime)
 
 
@@ -200,7 +203,7 @@ def _inputs(config: DistilConfig, lesson: Lesson) -> dict[str, Path]:
     return files
 
 
-def _distil(config: DistilConfig, lesson: Lesson, parts: Parts, runtime: Runtime) -> dict[str, Any]:
+def _distil(config: DistilConfig, lesson: Lesson, parts: Stages, runtime: Runtime) -> dict[str, Any]:
     teacher, student, task = lesson.teacher, lesson.student, lesson.task
     directory, ranks = parts.run, runtime.world
     learned = {"encoder": student.encoder, "head": student.head}
@@ -256,6 +259,6 @@ def _distil(config: DistilConfig, lesson: Lesson, parts: Parts, runtime: Runtime
             directory / "model", student.encoder, student.head, student.labels, max_length=student.max_length
         )
         write_predictions(directory / "predictions.jsonl", logits, task)
-        finish_parts(directory, summary)
+        finish_stages(directory, summary)
     ranks.barrier()
     return summary

@@ -19,8 +19,8 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.precision.policy import Precision
-from brimful.runs.directory import absolute, check_inputs, model_files, open_run, start_run
-from brimful.runs.stages import Parts, Result, finish_parts
+from brimful.runs.directory import absolute, check_inputs, finished_run, model_files, open_run, start_run
+from brimful.runs.stages import Result, Stages, finish_stages
 from brimful.tasks.classification import (
     Classification,
     Task,
@@ -66,8 +66,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        if (summary := finished_run(config, "finetune", ranks)) is not None:
+            return summary
         config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
         encoder, *_ = load_model(config.encoder_folder)
@@ -94,7 +96,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        parts = Parts(directory, config_hash([identity(config), inputs]), ranks)
+        parts = Stages(directory, config_hash([identity(config), inputs]), ranks)
         return Finetuning(config, task, parts, runtime).run()
 
 
@@ -132,7 +134,7 @@ class Finetuning:
 
     config: FinetuneConfig
     task: Task
-    parts: Parts
+    parts: Stages
     runtime: Runtime
 
     def train(
@@ -234,7 +236,7 @@ class Finetuning:
             save_model(directory / "model", encoder, head, task.labels, max_length=config.max_length)
             write_predictions(directory / "predictions.jsonl", logits, task)
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
-            finish_parts(directory, summary)
+            finish_stages(directory, summary)
         ranks.barrier()
         return summary
 

@@ -56,7 +56,8 @@ class FinetuneConfig:
     micro_batch_tokens: int = 4096
     """The most tokens that one forward and backward pass takes."""
     precision: Precision = "auto"
-    """Number format of the computation; auto is the fastest that needs no loss scaling."""
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """learning_rate is set from learning_rates."""
     schedule: ScheduleConfig = ScheduleConfig()

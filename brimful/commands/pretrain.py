@@ -33,7 +33,7 @@ from brimful.nn.heads import PretrainingHead
 from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
-from brimful.runs.directory import START, absolute, finish_run, open_run, start_run
+from brimful.runs.directory import START, absolute, finish_run, finished_run, open_run, start_run
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows
@@ -47,7 +47,7 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     if resuming:
         return config, directory, True
     assert config.data is not None
-    precision = Runtime.of(ranks, config.precision, config.trainer.weights).precision
+    precision = Runtime.of(ranks, config.precision, config.trainer).precision
     config = replace(config, data=parse_sources(config.data), precision=precision)
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
@@ -151,6 +151,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        if (summary := finished_run(config, "pretrain", ranks)) is not None:
+            return summary
         config, directory, resuming = _resolve(config, ranks)
         require_wandb(config.trainer.wandb)
         verify = config.verify_data and ranks.is_main and not resuming
@@ -166,7 +168,7 @@ def _train(
     resuming: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
-    runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+    runtime = Runtime.of(ranks, config.precision, config.trainer)
     corpus = next(iter(corpora.values()))
     tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
     reader = SequenceReader(tokenizer, config.masking)

@@ -78,7 +78,8 @@ class PretrainConfig:
     """What the loss is a mean over: predictions; or sequences, each counting the same whatever its length, as
     the Packed-BERT paper has it."""
     precision: Precision = "auto"
-    """Number format of the computation; auto is the fastest that needs no loss scaling."""
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
     validation_tokens: int = 100_000
     """The most tokens of each source's validation documents that an evaluation reads; 0 = no evaluation."""
     phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()

@@ -16,7 +16,13 @@ DTYPES: dict[str, torch.dtype] = {
 }
 """Of activations."""
 MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
-"""The usual bounds of a loss scale."""
+"""The default bounds of a loss scale."""
+LARGEST = 65504.0
+"""The largest finite float16."""
+BIN_EDGE = 2.0**13
+"""The default edge between the two bins of automatic loss scaling."""
+THRESHOLD = 1e-7
+"""The default proportion of gradients above the edge up to which the loss scale is doubled."""
 
 
 def has_fast_bf16(device: torch.device) -> bool:

@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor
 
 from brimful.errors import BrimfulError
 from brimful.precision import watching
-from brimful.precision.policy import MAX_SCALE, MIN_SCALE
+from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD
 
 CPU = torch.device("cpu")
 
@@ -51,8 +51,8 @@ class AutomaticLossScaler:
         self,
         init_scale: float = 1.0,
         period: int = 1,
-        threshold: float = 1e-7,
-        bin_edge: float = watching.BIN_EDGE,
+        threshold: float = THRESHOLD,
+        bin_edge: float = BIN_EDGE,
         min_scale: float = MIN_SCALE,
         max_scale: float = MAX_SCALE,
     ) -> None:
@@ -61,12 +61,7 @@ class AutomaticLossScaler:
                 f"loss scaling needs 0 < min_scale <= init_scale <= max_scale < 2^127, not {min_scale:g}, "
                 f"{init_scale:g}, {max_scale:g}"
             )
-        if (
-            period < 1
-            or period != int(period)
-            or not 0 <= threshold < 1
-            or not 0 < bin_edge < watching.LARGEST
-        ):
+        if period < 1 or period != int(period) or not 0 <= threshold < 1 or not 0 < bin_edge < LARGEST:
             raise BrimfulError(
                 "loss scaling needs a whole period >= 1, 0 <= threshold < 1 and 0 < bin_edge < 65504, not "
                 f"{period}, {threshold:g}, {bin_edge:g}"

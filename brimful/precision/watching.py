@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-LARGEST = 65504.0
-"""The largest finite float16."""
-BIN_EDGE = 2.0**13
+from brimful.precision.policy import BIN_EDGE, LARGEST
+
 LOWER, UPPER, CLIPPED, NAN = range(4)
 """The bins: to the edge, to `LARGEST`, beyond it, and what is no number."""
 

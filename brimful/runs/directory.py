@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from brimful.config import build, read_yaml, write_yaml
-from brimful.console import warn
+from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
@@ -36,17 +36,41 @@ class RunConfig(Protocol):
 C = TypeVar("C", bound=RunConfig)
 
 
+def finished_run(config: RunConfig, verb: str, ranks: World) -> dict[str, Any] | None:
+    """The summary of the run that `--resume` names, if that run is finished; then there is nothing to do.
+
+    Raises:
+        BrimfulError: it is a finished run of another verb.
+    """
+    if config.resume is None or not (Path(config.resume) / SUMMARY).is_file():
+        return None
+    _require_resume_alone(config)
+    summary = read_json(Path(config.resume) / SUMMARY)
+    if summary.get("kind") != verb:
+        raise BrimfulError(
+            f"{config.resume} is a finished run of `brimful {summary.get('kind')}`, not {verb}"
+        )
+    if ranks.is_main:
+        say(f"{config.resume} is finished; there is nothing to resume")
+    return summary
+
+
+def _require_resume_alone(config: RunConfig) -> None:
+    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
+        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+
+
 def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[C, Path, bool]:
-    """The configuration to run, its directory, and whether it is an interrupted run that goes on.
+    """The configuration to run, its directory, and whether it is an interrupted run that is resumed.
 
     Args:
         config: of a new run, or one that holds nothing but `resume`.
-        verb: what a person would go on with.
+        verb: the verb that resumes it.
         needs: the options that a new run must have; "out" is one of them.
 
     Raises:
-        UsageError: one of them is missing, or stands beside `resume`.
-        BrimfulError: there is something in the way of a new run; or there is no run to go on with.
+        UsageError: one of them is missing, or `resume` has options beside it.
+        BrimfulError: the directory of a new run is in use, or there is no run to resume.
     """
     if config.resume is None:
         if not all(getattr(config, name) for name in needs):
@@ -57,8 +81,7 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
         if ranks.is_main:
             require_folder_place(out, unfinished=f"go on with `brimful {verb} --resume {out}`, or ")
         return config, out, False
-    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
-        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+    _require_resume_alone(config)
     directory = Path(config.resume)
     if directory.is_dir() and ranks.is_main:
         sweep(directory)
@@ -67,8 +90,6 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
             f"{directory} is not a run directory: it has no {CONFIG};"
             " --resume takes the --out of an earlier run"
         )
-    if (directory / SUMMARY).exists():
-        raise BrimfulError(f"{directory} is complete; there is nothing to resume")
     values = read_yaml(directory / CONFIG)
     try:
         saved = build(type(config), values)
@@ -77,8 +98,8 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
                 raise BrimfulError(f"key {name} is required")
     except BrimfulError as error:
         raise BrimfulError(
-            f"{directory / CONFIG} is none that {verb} wrote: {error}; --resume takes the --out of an"
-            " earlier run, with its files as they were"
+            f"{directory / CONFIG} was not written by `brimful {verb}`: {error}; --resume takes the --out of"
+            " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
 

@@ -19,6 +19,7 @@ from torch import nn
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
+from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, stop_request
 from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
@@ -79,12 +80,17 @@ class Result:
         self._weights.unlink(missing_ok=True)
 
     def _commit(self, folder: Path, files: Sequence[Path]) -> None:
-        facts = {"identity": self.identity, "figures": self.figures, "seconds": self.seconds}
+        facts = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "figures": self.figures,
+            "seconds": self.seconds,
+        }
         commit(folder / _RECORD, files, **facts)
 
 
 @dataclass(frozen=True)
-class Parts:
+class Stages:
     """The trainings of a run.
 
     Attributes:
@@ -152,6 +158,7 @@ class Parts:
         except BrimfulError as error:
             warn(f"training once more: {error}")
             return None
+        check_format(folder, record)
         if record["identity"] != self.identity:
             raise BrimfulError(f"{folder} was made with another configuration or data; start a new run")
         return Result(directory, self.identity, record["figures"], record["seconds"])
@@ -165,7 +172,7 @@ def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_parts(run: Path, summary: dict[str, Any]) -> None:
+def finish_stages(run: Path, summary: dict[str, Any]) -> None:
     """Write summary.json, and then remove what was kept to go on with: a kill in between costs only space."""
     finish_run(run, summary)
     for folder in run.rglob(_RESULT):

@@ -24,7 +24,6 @@ from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint
 from brimful.runs.directory import versions
-from brimful.runs.recovery import newest_checkpoint
 from brimful.runs.signals import StopRequest, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
@@ -150,7 +149,12 @@ class Trainer:
             from brimful.precision.scaler import AutomaticLossScaler
             from brimful.precision.watching import watch_modules
 
-            scaler = AutomaticLossScaler(self.config.loss_scale, self.config.loss_scale_period)
+            scaler = AutomaticLossScaler(
+                self.config.loss_scale,
+                self.config.loss_scale_period,
+                threshold=self.config.loss_scale_threshold,
+                bin_edge=self.config.loss_scale_edge,
+            )
             watch_modules(self.state.trained)
         mean = self.config.weights != "fp32"
         return Gradients(parameters, self.world, keep=keep, mean=mean, scaler=scaler)
@@ -251,7 +255,7 @@ class Trainer:
             self.evaluate()
         main, folder = self.world.is_main, self.directory / "profile"
         with (
-            progress(title, self.config.steps - self.step, shown=main) as advance,
+            progress(title, self.config.steps, done=self.step, shown=main) as advance,
             self.checkpoints,
             stop_request() as self.request,
             profiling(self.config.profile * main, folder, self.runtime.device) as profiled,
@@ -396,7 +400,7 @@ class Trainer:
         Returns:
             False if there is no checkpoint; then training starts at the beginning.
         """
-        found = newest_checkpoint(self.checkpoints.directory, self.identity, self.world)
+        found = checkpoint.load_for_resume(self.checkpoints.directory, self.identity, self.world)
         if found is None:
             return False
         self.step, tensors, state = found

@@ -136,13 +136,13 @@ def test_an_average_is_not_rounded(seed, tmp_path):
 
 @pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
 def test_the_precision_follows_the_weights(precision, found):
-    assert Runtime.of(World(0, 1, CPU), precision, "fp16").precision == found
+    assert Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision == found
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_weights_of_another_format(precision):
     with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
-        Runtime.of(World(0, 1, CPU), precision, "fp16")
+        Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16"))
 
 
 def test_wide_weights_are_not_rounded():
