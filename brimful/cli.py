@@ -69,11 +69,13 @@ class Common:
 def _in_full(arguments: Sequence[str], schema: type) -> list[str]:
     """The arguments with `--encoding` written as `--read.encoding`, where only one group has that option."""
     fields = typing.get_type_hints(schema)
+    annotated = typing.get_type_hints(schema, include_extras=True)
     groups: dict[str, list[str]] = {}
     for group, annotation in fields.items():
         if dataclasses.is_dataclass(annotation):
+            renamed = [extra.name for extra in getattr(annotated[group], "__metadata__", ())]
             for field in dataclasses.fields(annotation):
-                groups.setdefault(field.name, []).append(group)
+                groups.setdefault(field.name, []).append(*renamed or [group])
     known = fields.keys() | typing.get_type_hints(Common).keys()
     written = []
     for argument in arguments:

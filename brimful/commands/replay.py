@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from brimful.commands.pretrain_config import PretrainConfig
-from brimful.commands.pretrain_data import make_sources, make_stream
+from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
 from brimful.config import build, read_yaml
 from brimful.console import progress
 from brimful.corpus.shards import MANIFEST

@@ -17,7 +17,7 @@ import numpy as np
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Block, PackingConfig
 from brimful.data.masking import prediction_slots
-from brimful.data.reader import Part, SequenceReader
+from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sources import Rows, Source, mix
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
@@ -191,14 +191,14 @@ class RowStream:
         slots = self.rows_per_micro_batch * packing.capacity
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
-        parts = []
+        slices = []
         for (source, epoch, _), group in groupby(rows, lambda row: (row.source, row.epoch, id(row.block))):
             same = list(group)
             chosen = np.concatenate([row.chosen for row in same])
             key = _mask_key(self.seed, self.sources[source].name, epoch)
-            parts.append(Part(self.sources[source].corpus, same[0].block.sequences, chosen, key))
+            slices.append(BlockSlice(self.sources[source].corpus, same[0].block.sequences, chosen, key))
         return self.reader.batch(
-            parts,
+            slices,
             max_length=longest,
             rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,

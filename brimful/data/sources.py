@@ -45,17 +45,17 @@ class Source:
     Args:
         number: its place in the mixture.
         name: what metrics call it, and what its masks are keyed by.
-        weight: its share of the tokens, in any unit.
+        proportion: of the tokens of the mixture, in any unit.
         blocks: of each `max_length` that a phase has; the same documents are in a block of each.
         ahead: whether to plan the next block ahead; one rank does.
     """
 
     def __init__(
-        self, number: int, name: str, weight: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
+        self, number: int, name: str, proportion: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
     ) -> None:
         self.number = number
         self.name = name
-        self.weight = weight
+        self.proportion = proportion
         self.blocks = blocks
         self.ahead = ahead
         self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
@@ -137,7 +137,7 @@ class Source:
 def mix(
     sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
 ) -> tuple[list[Rows], np.ndarray, list[Place]]:
-    """The next `count` rows of a mixture: each from the source that is furthest behind its share of the
+    """The next `count` rows of a mixture: each from the source that is furthest behind its proportion of the
     tokens, the first of several that are.
 
     Args:
@@ -157,7 +157,7 @@ def mix(
         # How far its source is when a row's turn comes; and, last of each source, when one's turn would come
         # that is not known yet: up to the first of those the order is certain.
         turns = [
-            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.weight
+            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.proportion
             for source, place, rows in zip(sources, places, upcoming, strict=True)
         ]
         ends = np.cumsum([len(turn) for turn in turns]) - 1

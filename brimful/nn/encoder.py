@@ -39,16 +39,21 @@ MODERN: dict[str, dict[str, Any]] = {
 def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
     """A configuration by its public name: tiny, mini, small, base or large.
 
-    The feed-forward width is 4 * hidden. modern is ModernBERT at base and large; at the sizes that it was not
-    published in, BERT's layers with a feed-forward width of 2 * hidden, since its gate needs a third matrix,
-    and global attention. Its initial weights shrink with the square root of the width, 0.02 at base.
+    modern is ModernBERT at base and large. The smaller sizes, in which ModernBERT was not published, have
+    BERT's layers with global attention, and a feed-forward width of 2 * hidden, since the gate needs a third
+    matrix. bert and prenorm have 4 * hidden. The initial weights of modern shrink with the square root of the
+    width; at base their standard deviation is 0.02.
+
+    Args:
+        changes: fields of EncoderConfig. Feed-forward width and initial weights follow a `hidden_size`.
 
     Raises:
-        BrimfulError: there is no such preset.
+        BrimfulError: there is no such preset, or the shape is impossible.
     """
     if name not in SHAPES:
         raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
-    layers, hidden, heads = SHAPES[name]
+    layers, published_hidden, heads = SHAPES[name]
+    hidden = changes.get("hidden_size", published_hidden)
     modern = architecture == "modern"
     values: dict[str, Any] = {
         "architecture": architecture,
@@ -57,10 +62,26 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         "heads": heads,
         "intermediate_size": 2 * hidden if modern else 4 * hidden,
         "norm_eps": 1e-5 if modern else 1e-12,
-        "initializer_range": 0.02 * (768 / hidden) ** 0.5 if modern else 0.02,
+        "initializer_range": 0.02 * (768 / max(hidden, 1)) ** 0.5 if modern else 0.02,
     }
-    published = MODERN.get(name, {}) if modern else {}
+    published = dict(MODERN.get(name, {})) if modern else {}
+    if hidden != published_hidden:
+        published.pop("intermediate_size", None)
     return EncoderConfig(**(values | published | changes))
+
+
+def shape_advice(config: EncoderConfig) -> list[str]:
+    """What slows down an encoder of this shape: a sentence for each."""
+    advice = []
+    if config.head_dim % 8:
+        padded = -(-config.head_dim // 8) * 8
+        advice.append(f"head size {config.head_dim} is padded to {padded} on CUDA: choose a multiple of 8")
+    advice += [
+        f"model.{name} is {getattr(config, name)}: matrix products are faster with a multiple of 8"
+        for name in ("hidden_size", "intermediate_size")
+        if getattr(config, name) % 8
+    ]
+    return advice
 
 
 @dataclass

@@ -34,7 +34,7 @@ class EncoderConfig:
     """Number of transformer layers."""
     heads: int = 4
     """Attention heads; they divide hidden_size."""
-    intermediate_size: int = 704
+    intermediate_size: int = 512
     """Width of the feed-forward layer (of each half of it, for the gated one of modern)."""
     max_length: int = 512
     """The longest sequence, in tokens."""
@@ -70,7 +70,9 @@ class EncoderConfig:
             if getattr(self, name) < 1:
                 raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if self.hidden_size % self.heads:
-            raise BrimfulError(f"model.heads: {self.heads} heads do not divide a width of {self.hidden_size}")
+            raise BrimfulError(
+                f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
+            )
         if self.rotary and self.head_dim % 2:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
