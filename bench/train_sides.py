@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from bench.loader_corpus import make_corpus
 from bench.workload import VOCABULARY
 from brimful import console
-from brimful.commands.pretrain_config import PretrainConfig
-from brimful.commands.pretrain_data import make_sources, make_stream
+from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream

@@ -153,7 +153,10 @@ def _options(schema: type, prefix: str = "") -> dict[str, _Option]:
             annotation, *metadata = typing.get_args(annotation)
         name = prefix + field.name.replace("_", "-")
         if dataclasses.is_dataclass(annotation):
-            found |= _options(typing.cast(type, annotation), f"{name}.")
+            renamed = [m.name for m in metadata if getattr(m, "name", None)]
+            found |= _options(
+                typing.cast(type, annotation), f"{prefix}{renamed[0]}." if renamed else f"{name}."
+            )
             continue
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         option = _Option(annotation, tuple(metadata), required)

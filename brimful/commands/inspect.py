@@ -27,7 +27,7 @@ from brimful.storage import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.commands.pretrain_config import PretrainConfig
+    from brimful.commands.pretrain import PretrainConfig
     from brimful.data.rows import Cursor, RowStream
 
 EXCERPT = 200
@@ -186,8 +186,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     """
     from tokenizers import Tokenizer
 
-    from brimful.commands.pretrain_config import PretrainConfig
-    from brimful.commands.pretrain_data import make_sources, make_stream
+    from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
     from brimful.runs import checkpoint
@@ -214,7 +213,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
 
 
 def _run_config(directory: Path) -> "PretrainConfig":
-    from brimful.commands.pretrain_config import PretrainConfig
+    from brimful.commands.pretrain import PretrainConfig
 
     try:
         return build(PretrainConfig, read_yaml(directory / CONFIG))

@@ -11,7 +11,7 @@ from bench import learning
 from bench.learning_run import ClockedLog, Trial
 from bench.learning_studies import FULL, QUICK, beta_study, norm_study, packing_study
 from bench.learning_tables import compared, outcomes, paired, spread
-from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build
 
 
