@@ -1,7 +1,7 @@
 """Attention of packed sequences on the CPU: blockwise (ours) against F.scaled_dot_product_attention.
 
 Forward and backward of one layer's attention over rows of realistic lengths, each sequence alone in both.
-The two take turns (A B A B), and the figure that counts is the ratio of medians.
+The two take turns (A B A B); compare the ratio of medians.
 
 The floor: with n = sum of squared lengths, forward makes 2 matrix products of 2 * n * heads * head_dim
 flops, backward 5 (one of them to have the probabilities again), so 14 * n * hidden flops at the rate that

@@ -1,8 +1,8 @@
 """Lengths of sequences for the benches: a histogram, samples of it, and batches of similar lengths.
 
-A step holds few sequences, and the padding factor of 32 random ones may be far from that of the whole. So a
+A step holds few sequences, and 32 random ones may have another padding factor than the whole. So a
 sample of n takes the lengths at the even quantiles (i + 1/2) / n of the distribution, in random order: its
-mean length, and so its padding factor, is that of the whole to within the width of a quantile.
+mean length, and so its padding factor, equals the whole's to within the width of a quantile.
 """
 
 import json

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 def saved_bytes(forward: Callable[[], object], without: Iterable[Tensor]) -> int:
-    """Bytes that a forward pass keeps for backward, a storage once, those of the tensors `without` not."""
+    """Bytes that a forward pass saves for backward: each storage once, without the tensors `without`."""
     saved: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def saved_bytes(forward: Callable[[], object], without: Iterable[Tensor]) -> int
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = forward()  # holds what is saved, lest an address be used twice
+        output = forward()  # keeps the saved tensors alive, so that no address is used twice
     for tensor in without:
         saved.pop(tensor.untyped_storage().data_ptr(), None)
     del output
@@ -32,7 +32,7 @@ def peak_mb() -> float:
 
 
 def limit_mb(most: int) -> None:
-    """Let allocations of this process fail beyond so many MiB of its own data."""
+    """Let allocations of this process fail beyond this many MiB of its own data."""
     resource.setrlimit(resource.RLIMIT_DATA, (most << 20, most << 20))
 
 

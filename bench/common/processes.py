@@ -25,7 +25,7 @@ class Run:
 
 
 def timed(command: list[str], cores: Iterable[int]) -> Run:
-    """Run a command on these cores. Its peak memory is that of its largest process.
+    """Run a command on these cores. Peak memory is the largest process's.
 
     A child's peak counts what its parent held when it was started: so this process imports nothing large.
     """

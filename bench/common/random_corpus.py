@@ -10,7 +10,7 @@ from bench.common.workload import VOCABULARY
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-WORD, SENTENCE = 0.7, 0.05  # shares of tokens that start one, about those of English in 30,000 pieces
+WORD, SENTENCE = 0.7, 0.05  # proportions of tokens that start one, as in English with 30,000 pieces
 BATCH_TOKENS = 4_000_000
 SHARD_TOKENS = 64_000_000
 

@@ -7,8 +7,8 @@ encoder pretrained from scratch on the reviews with as many updates as the conti
 general vocabulary (byte-level BPE: no character is unknown to it). All are fine-tuned on the same labels
 with the same settings, whose learning rate is chosen once, on labelled reviews of the training side.
 
-The seeds are those of fine-tuning: every encoder is pretrained once. What is done is kept in --work and not
-done again.
+The seeds are fine-tuning's: every encoder is pretrained once. Finished jobs are kept in --work, so an
+interrupted bench continues.
 
     python -m bench.domain [--work FOLDER] [--out FILE]
     python -m bench.domain --quick                      # toy sizes: does it run?
@@ -28,7 +28,7 @@ from bench.domain.runs import QUICK, Bench, Scale
 
 
 def main() -> None:
-    """Do what is not done, print the tables, write the results."""
+    """Run the jobs that are not done, print the tables, write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=DATA, help="where fetched text is kept")
     parser.add_argument("--work", type=Path, help="where runs are kept; by default DATA/domain")

@@ -1,4 +1,4 @@
-"""What bench/domain found: accuracies, their paired differences, and losses; and tables of them."""
+"""The results of bench/domain: accuracies, their paired differences, losses, and tables."""
 
 import math
 from typing import Any
@@ -45,7 +45,7 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
 
 
 def gather(bench: Bench) -> dict[str, Any]:
-    """All that is worth keeping of a finished bench; JSON types."""
+    """The record of a finished bench; JSON types."""
     seeds = bench.scale.seeds
     right = {
         arm: np.stack([right_answers(bench.work / bench.classifier(arm, seed)) for seed in seeds])

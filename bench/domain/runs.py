@@ -20,7 +20,7 @@ Call = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything."""
+    """The sizes of a bench."""
 
     model: str = "tiny"
     vocabulary: int = 8000
@@ -47,7 +47,7 @@ QUICK = Scale(
 
 @dataclass(frozen=True)
 class Arm:
-    """How an encoder is made: the prepared data that it is (further) trained on, and what it starts from."""
+    """How an encoder is made: the prepared data that it trains on, and what it starts from."""
 
     data: tuple[str, ...] = ()
     continued: bool = True
@@ -61,7 +61,7 @@ ARMS = {
     "continued, replay": Arm(("reviews:9", "general:1")),
     "continued, lexicon": Arm(("reviews-lexicon:1",)),
 }
-# The demo's; going on has half its peak rates.
+# The demo's settings; continued training has half the peak rates.
 PRETRAIN: dict[str, Any] = {
     "rows_per_update": 2,
     "rows_per_micro_batch": 2,
@@ -71,12 +71,12 @@ PRETRAIN: dict[str, Any] = {
 }
 FROM_RANDOM = {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02}
 GOING_ON = {"name": "muon", "learning_rate": 1e-3, "muon_learning_rate": 0.01}
-TRIED = ("encoder", "continued")  # what the rate of fine-tuning is chosen with
+TRIED = ("encoder", "continued")  # the encoders that choose the rate of fine-tuning
 FINETUNE: dict[str, Any] = {"batch": 32, "dropout": 0.1, "max_length": 64}
 
 
 class Bench:
-    """The jobs in order. A job's result is in results/JOB.json, what it makes in the folder JOB."""
+    """The jobs in order. A job writes its result to results/JOB.json and its files to the folder JOB."""
 
     def __init__(self, work: Path, data: Path, scale: Scale) -> None:
         self.work = work
@@ -92,7 +92,7 @@ class Bench:
         return read_json(self.record(job))
 
     def jobs(self) -> Iterator[tuple[str, Call]]:
-        """Each job's name and what it does, given those before it."""
+        """Each job's name and its function; a job needs the jobs before it."""
 
         def job(name: str, method: Callable[..., dict[str, Any]], *values: Any) -> tuple[str, Call]:
             return name, partial(method, name, *values)
@@ -115,7 +115,7 @@ class Bench:
                 yield job(self.classifier(arm, seed), self.classify, arm, seed)
 
     def run(self) -> None:
-        """Do what is not done."""
+        """Run the jobs that are not done."""
         settings = json.loads(json.dumps(asdict(self.scale)))
         kept = self.work / "scale.json"
         if kept.exists() and read_json(kept) != settings:
@@ -143,7 +143,7 @@ class Bench:
         return f"classifier-{arm.replace(', ', '-').replace(' ', '-')}-{seed}"
 
     def write_text(self, job: str) -> dict[str, Any]:
-        """The files that everything is made of."""
+        """Write the text files."""
         return write_text(self.data, self.work / job, self.scale == QUICK, self.scale.reviews)
 
     def prepare_general(self, job: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Session:
         print(line, flush=True)
 
     def start(self, deterministic: bool = False) -> Worker:
-        """The worker, a new one if there is none or of the other kind."""
+        """The worker; a new one if there is no worker or one of the other kind."""
         if self.worker is None or self.deterministic != deterministic:
             self.stop()
             self.worker = Worker("bench.gpu.worker", DETERMINISTIC if deterministic else None)
@@ -91,7 +91,7 @@ class Session:
             return {"error": "the time is over"}
         except WorkerError as error:
             if "CUDA error" in str(error) or (self.worker and self.worker.process.poll() is not None):
-                self.stop()  # after such an error nothing works in that process any more
+                self.stop()  # after this error, nothing works in that process
             return {"error": str(error)}
 
     def write(self) -> None:
@@ -113,7 +113,7 @@ def run_tests(session: Session) -> None:
     lacking = [name for name in ("pytest", *PLUGINS) if not _importable(name)]
     files = [str(path) for path in sorted(Path("tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "--continue-on-collection-errors"]
-    if "pytest" not in lacking and lacking:  # those of the folder need no configuration and no fixtures
+    if "pytest" not in lacking and lacking:  # these tests need no configuration and no fixtures
         files = [file for file in files if Path(file).parent.name == "gpu"]
         command += ["-c", "/dev/null", "--rootdir", ".", "--noconftest"]
     if session.options.device != "cuda" or "pytest" in lacking or not files:

@@ -1,4 +1,4 @@
-"""What has to hold before a figure counts: attention and a whole step, against float64 on the CPU.
+"""What must hold before a measurement counts: attention and a whole step, against float64 on the CPU.
 
 Errors are relative, ||found - exact|| / ||exact||. In 16 bits each number is off by up to 2^-9 = 0.002, and a
 step adds up the errors of its layers; in float32 the same sums leave some 1e-6.

@@ -159,7 +159,7 @@ def matrix_rate(device: torch.device) -> float:
 
 
 def measure(case: Case, device: torch.device, histogram: Path | None, rate: float) -> dict[str, Any]:
-    """The figures of a case, with the largest micro-batch that fits, of `case.tokens` and its halves."""
+    """The metrics of a case, with the largest micro-batch that fits: `case.tokens` or half, a quarter ..."""
     tokens = case.tokens
     while True:
         try:

@@ -49,7 +49,7 @@ def rate() -> Answer:
 
 
 def case(case: dict[str, Any], histogram: str | None, rate: float) -> Answer:
-    """The figures of a case."""
+    """The metrics of a case."""
     return measure(Case(**case), device, Path(histogram) if histogram else None, rate)
 
 

@@ -1,13 +1,13 @@
-"""Do small models learn what they should? Held-out losses on real text, several seeds of every arm.
+"""Do small models learn the same when packed? Held-out losses on real text, several seeds of every arm.
 
     packing  packed against unpacked rows: with the same sequences in each update, and with as many on average
     betas    following a LAMB recipe that was found without packing: as many sequences in an update (fewer
              rows); or as many rows: betas unchanged, to the power of the packing factor p, or p x the rate
     norms    post-LN against pre-LN, 12 thin layers, no warm-up, learning rates up to a large one
 
-The first two on the demo's Chinese reviews, the third on Python's language reference, nearly letter by
-letter: what thin layers learn soon. One thread, float32, no dropout. A run that is done is kept in --work
-and not repeated, so an interrupted bench goes on.
+The first two use the demo's Chinese reviews. The third uses Python's language reference with almost one token
+per letter, which thin layers learn early. One thread, float32, no dropout. Finished runs are kept in --work,
+so an interrupted bench continues.
 
     python -m bench.learning [--studies packing betas norms] [--quick] [--out FOLDER] [--figures FOLDER]
 """
@@ -59,7 +59,7 @@ def study_data(study: str, size: Size, folder: Path) -> tuple[Path, int]:
 
 
 def run_study(study: str, size: Size, folder: Path, before: Callable[[Trial], None]) -> dict[str, Any]:
-    """Train what is missing of a study; its record.
+    """Make the missing trainings of a study; returns its record.
 
     Args:
         before: called before each training.

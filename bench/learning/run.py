@@ -30,7 +30,7 @@ from brimful.train.metrics import MetricsLog, read_metrics
 
 @dataclass(frozen=True)
 class Trial:
-    """A training to be run.
+    """A training to run.
 
     Attributes:
         values: of a PretrainConfig, without paths and seed.
@@ -45,14 +45,14 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Another one for other settings."""
+        """Unique for each set of settings."""
         settings = config_hash([dict(self.values), self.shape and dict(self.shape)])
         arm = re.sub(r"[^\w.]+", "-", self.arm)
         return f"{self.study}-{arm}-{self.seed}-{settings[:12]}"
 
 
 class ClockedLog(MetricsLog):
-    """metrics.jsonl with the CPU seconds of this process in training so far: evaluations are not counted."""
+    """metrics.jsonl with the CPU seconds that this process has trained, without evaluations."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -60,7 +60,7 @@ class ClockedLog(MetricsLog):
         self.last = time.process_time()
 
     def write(self, **values: Any) -> None:
-        """Append one line; that of an evaluation comes at its end."""
+        """Append one line; an evaluation's line comes at its end."""
         if "seconds" in values:
             self.spent += time.process_time() - self.last
         super().write(**values, cpu_seconds=self.spent)
@@ -71,21 +71,21 @@ def review_texts(limit: int | None) -> list[str]:
     """The demo's reviews.
 
     Args:
-        limit: so many of each label, before repeats are dropped.
+        limit: read this many of each label, before duplicates are dropped.
     """
     reviews = load_reviews(find_reviews(), 0, limit)
     return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)
 
 
 def manual_paragraphs(limit: int | None) -> list[str]:
-    """The first so many paragraphs of the language reference that comes with Python, as `help()` shows it."""
+    """The first `limit` paragraphs of Python's language reference, as `help()` shows it."""
     from pydoc_data.topics import topics
 
     return [paragraph for topic in topics.values() for paragraph in topic.split("\n\n")][:limit]
 
 
 def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_share: float) -> Path:
-    """Each text a document, as `brimful prepare` leaves them; what is there already stays."""
+    """Prepare the texts, each as a document; a finished corpus is used again."""
     if not (data / "MANIFEST.json").is_file():
         shutil.rmtree(data, ignore_errors=True)
         file = data.with_suffix(".jsonl")
@@ -105,7 +105,7 @@ def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_
 
 
 def new_model(folder: Path, shape: Mapping[str, Any], data: Path, seed: int) -> None:
-    """A folder with a model of random weights, to start from."""
+    """Write a model with random weights, to start from."""
     tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
     torch.manual_seed(seed)
     encoder = Encoder(
@@ -120,7 +120,7 @@ def train(trial: Trial, data: Path, folder: Path) -> dict[str, Any]:
 
     Returns:
         `points`: update, sequences, tokens, CPU seconds, held-out loss; `steps`: training loss and gradient;
-        `error`: what ended it before its time, or None; and figures of the whole.
+        `error`: what ended it early, or None; and totals.
     """
     run, start = folder / f"{trial.name}-run", folder / f"{trial.name}-start"
     shutil.rmtree(run, ignore_errors=True)
@@ -151,7 +151,7 @@ def train(trial: Trial, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def _curves(lines: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
-    """The lines of metrics.jsonl as curves. Every update counts as many sequences, the mean of the run."""
+    """The lines of metrics.jsonl as curves. Every update counts as the run's mean number of sequences."""
     training = [line for line in lines if "loss.mlm" in line]
     last = training[-1]
     tokens = {line["step"]: line["tokens"] for line in training} | {0: 0}

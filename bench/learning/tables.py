@@ -8,7 +8,7 @@ from bench.common.study import Run, by_arm, paired, spread, table
 
 
 def final(runs: Sequence[Run]) -> list[float]:
-    """The held-out loss at the end; not a number where a run did not get there."""
+    """The held-out loss at the end; NaN for a run that ended before."""
     return [math.nan if run["error"] else run["points"][-1]["loss"] for run in runs]
 
 

@@ -88,7 +88,7 @@ def figures(lengths: np.ndarray, capacity: int, runs: dict[str, list[dict[str, A
 
 
 def show(group: str, found: dict[str, Any]) -> None:
-    """Print a group's figures for a reader, and which peers Brimful's methods are not ahead of."""
+    """Print a group's results, and the peers that are as good as Brimful's methods or better."""
     titles = "     CPU s     wall s  peak MB  added MB        rows  efficiency    CPU / first  rows more"
     print(f"\n{group:30}{titles}")
     for name, method in found.items():
@@ -109,7 +109,7 @@ def show(group: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Draw, measure, print, and write the figures where asked to."""
+    """Draw lengths, measure, print, and write the results to --out."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument(
         "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="sequences to draw")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--data", type=Path, default=DATA, help="where the peers' environment is kept")
-    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
     options = parser.parse_args()
     counts = read_histogram(options.histogram, options.capacity)
     data = options.data.resolve()

@@ -78,7 +78,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Patterns:
-    """`repeats[i]` rows follow `patterns[i]`; a place may stay empty where no sequence is left for it."""
+    """`repeats[i]` rows follow `patterns[i]`; a place stays empty where no sequence is left for it."""
 
     patterns: list[tuple[int, ...]]
     repeats: list[int]
@@ -98,7 +98,7 @@ def _trl_table(lengths: np.ndarray) -> Any:
 
 
 def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | None = None) -> Rows:
-    """`pack_dataset` in batches of so many sequences, or in one.
+    """`pack_dataset` in batches of sequences, or in one.
 
     It tells the lengths in each row, not which sequences they are of.
     """
@@ -114,7 +114,7 @@ def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | N
     placed = compute.list_flatten(rows).to_numpy()
     if not np.array_equal(np.bincount(placed), np.bincount(lengths)):
         sys.exit("TRL's rows hold other lengths")
-    order = np.empty(len(lengths), dtype=np.int64)  # those of a length are all alike: dealt out in order
+    order = np.empty(len(lengths), dtype=np.int64)  # sequences of one length are alike: dealt in order
     order[np.argsort(placed, kind="stable")] = np.argsort(lengths, kind="stable")
     return Rows(_offsets(compute.list_value_length(rows).to_numpy()), order)
 
@@ -147,7 +147,7 @@ def trl_no_tokens(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
 
 
 def binpacking(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """`to_constant_volume`: into the fullest bin that takes it, looking through all."""
+    """`to_constant_volume`: puts each sequence into the fullest bin with room, after a look at all bins."""
     from binpacking import to_constant_volume
 
     weights = dict(enumerate(lengths.tolist()))
@@ -412,7 +412,7 @@ def check(found: Rows | Patterns, lengths: np.ndarray, capacity: int) -> int:
 
 
 def main() -> None:
-    """Pack, check, and print the figures as a JSON object."""
+    """Pack, check, and print the result as a JSON object."""
     group, name, file, capacity = sys.argv[1:]
     lengths, clock = np.load(file), Clock()
     found = GROUPS[group][name].run(lengths, int(capacity), clock)

@@ -7,8 +7,8 @@
     convolution  another model and optimizer, float16 weights and autocast
 
 Weights, activations and gradients are float16, as is what each product gives; the CPU sums products in
-float32. Products with 16-bit accumulators cannot be had from PyTorch. One thread. A run that is done is kept
-in --work and not repeated, so an interrupted bench goes on.
+float32. Products with 16-bit accumulators cannot be had from PyTorch. One thread. Finished runs are
+kept in --work, so an interrupted bench continues.
 
     python -m bench.precision [--studies window start ...] [--quick] [--out FILE] [--figures FOLDER]
 """
@@ -33,7 +33,7 @@ from brimful.storage import atomic_file
 
 
 def run_study(study: str, size: Size, folder: Path) -> list[dict[str, Any]]:
-    """A study's runs, those that are missing made now."""
+    """All runs of a study; missing ones are made now."""
     runs = []
     for arm, trial in trials(study, size):
         print(study, arm, trial.seed, flush=True)
@@ -42,7 +42,7 @@ def run_study(study: str, size: Size, folder: Path) -> list[dict[str, Any]]:
 
 
 def write(path: Path, studies: dict[str, list[dict[str, Any]]]) -> None:
-    """Keep the record: facts, then for each study its runs, each in a line."""
+    """Write the record: facts, then the runs of each study, one per line."""
     facts = {
         **machine_facts(),
         "torch": torch.__version__,

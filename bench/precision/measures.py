@@ -14,7 +14,7 @@ NEAR = 2.0
 BEFORE = 20
 """So many updates before a shock have the scale that is to come back."""
 MARGIN = 0.05
-"""A final loss within this share of the start's is that of a run that stalled."""
+"""A run has stalled if its final loss is within this proportion of its first loss."""
 
 Outcome = Literal["learned", "stalled", "diverged"]
 
@@ -56,7 +56,7 @@ def near_share(trace: Sequence[float]) -> float:
 
 
 def recovery(trace: Sequence[float], start: int, end: int) -> int | None:
-    """Updates from the end of a shock to the first whose scale is near that of before it.
+    """Updates from the end of a shock until the scale is near its value before the shock.
 
     Before it: the median over `BEFORE` updates. 0 where the scale never left; None where it never came back.
 

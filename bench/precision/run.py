@@ -21,10 +21,10 @@ from brimful.precision import AutomaticLossScaler, NarrowWeights, watch_modules
 
 SHARE = 2.0**-13
 """What each loss is multiplied by: a micro-batch's share of a global mean that is divided up front. The
-optimizers' epsilons are too, so that without rounding the updates would be those of the whole loss."""
+optimizers' epsilons are too, so that updates differ from those of the whole loss only by rounding."""
 SHOCK = 256.0
 WINDOW = 25
-"""The losses of so many updates make the start's and the final one."""
+"""The first and the final loss are means over this many updates."""
 WARM_UP = 0.1
 AVERAGE_DECAY = 0.98
 HELD_OUT = 16

@@ -7,8 +7,8 @@ weights. In turns, one thread, CPU time; medians, and ratios of medians.
 Learning: a student regresses on a teacher of the same shape (32 x 64 x 64 x 1, tanh) in 2,000 updates of
 AdamW, rate 3e-3 warmed up and decayed to 0 by a cosine; it starts from 0.7 of the teacher plus noise, so that
 what is left late in the decay is fine. Weights and their gradients are in 16 bits, products in float32, so
-that only rounding differs; gradients of float16 are scaled by 2^10. The loss is that of the weights as they
-are stored, against the teacher without noise, on held-out inputs, of 5 seeds; "noise" is that of the labels.
+that only rounding differs; gradients of float16 are scaled by 2^10. The loss is measured with the
+stored weights against the teacher without noise, on held-out inputs, over 5 seeds; "noise" is label noise.
 
     python -m bench.rounding [--rounds 11] [--seeds 5] [--quick] [--out FILE]
 """

@@ -1,8 +1,8 @@
-"""The Trainer's own cost: its updates on the CPU against those of a plain loop, and where their time goes.
+"""The Trainer's own cost: its updates on the CPU against a plain loop's, and where their time goes.
 
-The plain loop (`plain_loop` in bench/train/sides.py) has the same model, and batches that were made before:
-forward, backward, clipping, fused AdamW, nothing else. A turn of either side is so many updates from the same
-weights, in one process; they must end with the same bits, or nothing is timed. Rows of the first table:
+The plain loop (`plain_loop` in bench/train/sides.py) has the same model and ready-made batches: forward,
+backward, clipping, fused AdamW, nothing else. A turn of either side is a run of updates from the same
+weights, in one process; both must end with the same bits, or nothing is timed. Rows of the first table:
 
     loop            the Trainer as it is, with the same batches: what its own overhead is. Goal: at most 2 %
     corpus          batches come from a corpus, made ahead in a thread: the default
@@ -143,7 +143,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ranks", nargs="*", type=int, default=[1, 2], help="of the split")
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
-    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
     parser.set_defaults(jobs=JOBS)
     options = parser.parse_args(arguments)
     if options.quick:

@@ -162,7 +162,7 @@ def plain_loop(model: Model, updates: list[list[PackedBatch]]) -> Callable[[], N
 def trainer_of(
     model: Model, stream: Stream, updates: int, folder: Path, world: World, config: dict[str, Any]
 ) -> Trainer:
-    """Brimful's loop. Its rate is constant, as that of the plain loop is."""
+    """Brimful's loop, with a constant rate like the plain loop."""
     return Trainer(
         model.encoder,
         model.objective,

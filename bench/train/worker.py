@@ -69,7 +69,7 @@ class Sides:
         weights = model.weights()
         self.expected = self.expected or weights
         if not all(map(torch.equal, weights, self.expected)):
-            raise ValueError("the weights differ from those of the turn before, so nothing is timed")
+            raise ValueError("the weights differ from the previous turn's, so nothing is timed")
 
 
 lasting = ExitStack()
@@ -99,7 +99,7 @@ def trainer(variant: dict[str, Any]) -> Answer:
 
 
 def split(updates: int, checkpoints: int) -> Answer:
-    """Seconds of each part of so many updates, under torch's profiler, and of all of them without it."""
+    """Seconds of each part of the updates under torch's profiler, and of all of them without it."""
     variant = Variant(stream=True, config={"checkpoint_every": updates // checkpoints})
     made[0].trainer(variant, updates)
     whole = made[0].trainer(variant, updates)
