@@ -1,7 +1,7 @@
 """`brimful VERB ...`: each verb is a function of one configuration dataclass, whose fields are its flags.
 
-What a person or a script wants of a verb goes to stdout; everything else (progress, warnings) to stderr.
-Modules are imported when their verb is called, so `brimful --help` is quick.
+The result goes to stdout; progress, warnings and errors go to stderr. A verb's module is imported when the
+verb is called, so `brimful --help` is fast.
 """
 
 import importlib
@@ -21,7 +21,7 @@ VERBS = {
         "documents word by word, what was dropped and why; a run's batches",
     ),
     "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
-    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the limit"),
+    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the proven limit"),
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
@@ -45,14 +45,14 @@ def _help() -> str:
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
-        "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no\n"
-        "other option has that name. Every verb takes --config FILE.yaml, and its options again on top;\n"
-        "--json prints one JSON value on stdout; verbs that write take --dry-run, which only checks.\n"
+        "brimful VERB --help lists a verb's options. --encoding is enough for --read.encoding where no\n"
+        "other option has that name. Every verb takes --config FILE.yaml, and options override the file.\n"
+        "--json prints one JSON value on stdout. Verbs that write take --dry-run, which only checks.\n"
     )
 
 
 def _show(result: Any, indent: str = "") -> None:
-    """Print figures for a person: nested keys indented, long lists cut."""
+    """Print a result for a person: nested keys indented, long lists cut."""
     for key, value in result.items():
         if isinstance(value, dict):
             print(f"{indent}{key}")
@@ -75,7 +75,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     options, common = parse(verb.schema, arguments, f"brimful {name}", description)
     result = verb(options)
     if os.environ.get("RANK", "0") != "0":
-        return  # under torchrun all ranks have the result, and one prints it
+        return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         print(json.dumps(result, ensure_ascii=False))
     else:
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemError as error:
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise
-        print("interrupted", file=sys.stderr)  # in a compiled loop, which reports it so
+        print("interrupted", file=sys.stderr)  # Ctrl-C in a compiled loop arrives as a SystemError
         return 130
     except BrokenPipeError:
         return 141
@@ -141,7 +141,7 @@ def entry() -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader left; what is still buffered goes nowhere, and silently
+    except BrokenPipeError:  # the reader left; what is still buffered is dropped silently
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)

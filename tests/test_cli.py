@@ -197,23 +197,24 @@ def test_a_configuration_file_and_flags_over_it(
 
 
 @pytest.mark.parametrize(
-    ("yaml", "message"),
+    ("yaml", "named"),
     [
-        ("packing: {capcity: 3}", "unknown key packing.capcity: did you mean 'capacity'?"),
-        ("dta: x", "unknown key dta: did you mean 'data'?"),
-        ("packing: {capacity: many}", "key packing.capacity: expected int, got str"),
-        ("{data: x, packing: {max_length: 2}}", "packing.max_length is 2"),
-        ("- x", "must hold a mapping"),
+        ("packing: {capcity: 3}", ["packing.capcity", "capacity"]),
+        ("dta: x", ["dta", "data"]),
+        ("packing: {capacity: many}", ["packing.capacity", "int"]),
+        ("{data: x, packing: {max_length: 2}}", ["packing.max_length", "2"]),
+        ("- x", ["a.yaml", "mapping"]),
     ],
 )
 def test_a_wrong_configuration_file(
-    yaml: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    yaml: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(yaml)
     assert main(["pretrain", "--config", str(tmp_path / "a.yaml")]) == 1
     out, err = capsys.readouterr()
     assert not out
-    assert message in error_line(err)
+    line = error_line(err)
+    assert all(name in line for name in named), line
 
 
 def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The main job, end to end, on real text: an encoder of Chinese product reviews, and the verb `brimful demo`.
+"""The verb `brimful demo`: the whole way on real text, from Chinese product reviews to a small classifier.
 
 The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
 stage sees a test review before the end, pretraining included.
@@ -237,7 +237,7 @@ class Demo:
         return differences
 
     def summarise(self, pretrained: dict[str, Any], differences: dict[str, float]) -> dict[str, Any]:
-        """Judge all models on the same test reviews, and gather what the stages reported."""
+        """Evaluate all models on the same test reviews, and collect the stages' results."""
         tfidf_right, tfidf = tfidf_baseline(self.reviews)
         runs = {
             "pretrained": "finetune",
@@ -301,7 +301,7 @@ class Demo:
 
 
 def show_result(summary: dict[str, Any]) -> None:
-    """The table at the end, for a person."""
+    """Print the table at the end."""
     if summary.get("dry_run"):
         return
     console = output_console()
@@ -330,8 +330,8 @@ def show_result(summary: dict[str, Any]) -> None:
     console.print(table)
     packing, seconds = summary["packing"], summary["seconds"]
     console.print(
-        f"Real tokens in a row: {packing['efficiency']:.1%} packed, {packing['padded_efficiency']:.1%} if"
-        f" padded to {packing['max_length']}. Pretraining:"
+        f"Token slots with real tokens: {packing['efficiency']:.1%} packed,"
+        f" {packing['padded_efficiency']:.1%} if padded to {packing['max_length']}. Pretraining:"
         f" {summary['pretrain']['tokens_per_second']:,.0f} real tokens/s."
     )
     for name, value in summary["comparisons"].items():
