@@ -56,7 +56,7 @@ class MaskingConfig:
         if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
             raise BrimfulError(
                 f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}:"
-                " both must be fractions, with a sum of at most 1"
+                " both are fractions, which must add up to at most 1"
             )
         if self.together and self.unit == "tokens":
             raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")
