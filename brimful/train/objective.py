@@ -65,12 +65,18 @@ class Runtime:
 class Objective(Protocol):
     """A loss and how to judge a model by it."""
 
-    coefficients: ClassVar[dict[str, float]]
-    """What each term's mean is multiplied by in the total loss."""
-    watched: ClassVar[tuple[str, ...]]
-    """Further sums of `loss`, with weights as the terms have them, that are shown and not trained."""
-    judged_by: ClassVar[JudgedBy | None]
-    """Which evaluation is the best: that with the highest or the lowest of a figure; None: there are none."""
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """What each term's mean is multiplied by in the total loss."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Further sums of `loss`, with weights as the terms have them, that are shown and not trained."""
+
+    @property
+    def judged_by(self) -> JudgedBy | None:
+        """Which evaluation is the best: that with the highest or lowest of a figure; None: there are none."""
+
     compiles: ClassVar[bool]
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix: then it is one graph."""
 
