@@ -27,5 +27,5 @@ def find_task(name: str) -> type[Task]:
         BrimfulError: there is no task of that name.
     """
     if name not in tasks():
-        raise BrimfulError(f"unknown task {name!r}: {nearest(name, tasks())}")
+        raise BrimfulError(f"unknown task {name!r}; {nearest(name, tasks())}")
     return tasks()[name]

@@ -51,15 +51,15 @@ class Table:
             BrimfulError: a label is not a number, NaN or infinite; it names the row.
         """
         assert self.labels is not None
-        values = np.empty(len(self), dtype=np.float32)
-        for row, label in enumerate(self.labels):
+        values = []
+        for row, label in enumerate(self.labels, 1):
             try:
-                values[row] = number = float(label)
+                values.append(float(label))
             except ValueError:
-                number = math.nan
-            if not abs(number) <= _LARGEST:
-                raise BrimfulError(f"{self.path}, row {row + 1}: the label {label!r} is not a finite number")
-        return values
+                values.append(math.nan)
+            if not abs(values[-1]) <= _LARGEST:
+                raise BrimfulError(f"{self.path}, row {row}: the label {label!r} is not a finite number")
+        return np.array(values, dtype=np.float32)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:
