@@ -71,7 +71,8 @@ class Examples:
         )
         targets = {}
         for name, values in self.targets.items():
-            missing = np.full(len(batch.offsets) - 1, -100, dtype=values.dtype)
+            none = -100 if values.dtype.kind == "i" else np.nan
+            missing = np.full(len(batch.offsets) - 1, none, dtype=values.dtype)
             missing[: len(index)] = values[index]
             targets[name] = torch.from_numpy(missing)
         return replace(batch, targets=targets)

@@ -23,7 +23,7 @@ def main_charts(run: Run) -> list[Chart]:
         axis = _Axis(metrics, run.kind)
         charts += [*_losses(prefix, metrics, axis), *_validation(prefix, metrics, axis)]
     if len(run.trials) > 1 or not run.metrics:
-        charts += _trials(run.trials)
+        charts += _trials(run)
     return charts
 
 
@@ -112,10 +112,14 @@ def _validation(prefix: str, metrics: Metrics, axis: _Axis) -> list[Chart]:
     return [line_chart(_heading(prefix, "validation"), shown, axis.label)] if shown else []
 
 
-def _trials(trials: dict[str, Metrics]) -> list[Chart]:
-    """The metric that trials are compared by: accuracy on the dev split, or else the training loss."""
-    names = list(trials)[:MOST_TRIALS]
-    for key, name in ((f"{VALIDATION}accuracy", "dev accuracy"), *_first_loss(trials)):
+def _trials(run: Run) -> list[Chart]:
+    """The trials side by side: the task's primary metric on dev, else the training loss."""
+    trials = run.trials
+    if not trials:
+        return []
+    names, task = list(trials)[:MOST_TRIALS], run.task
+    primary = [(f"{VALIDATION}{task.metrics[0].name}", f"dev {task.metrics[0].title}")] if task else []
+    for key, name in (*primary, *_first_loss(trials)):
         noisy = key.startswith(LOSS)
         lines = [_line(trials[trial], key, _Axis(trials[trial], "finetune"), trial, noisy) for trial in names]
         shown = [line for line in lines if line and len(line.xs) > 1]

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.config import read_yaml
 from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from brimful.tasks.task import Task
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 FILES = (CONFIG, METRICS, SUMMARY, MANIFEST)
@@ -51,6 +54,13 @@ class Run:
     def finished(self) -> bool:
         """Whether the run wrote its summary, which it does last."""
         return bool(self.summary)
+
+    @property
+    def task(self) -> "type[Task] | None":
+        """The task of a run of finetune or distil, if this version knows it."""
+        from brimful.tasks.registry import DEFAULT, tasks  # imports torch, which other runs don't need
+
+        return tasks().get(str(self.summary.get("task") or self.config.get("task") or DEFAULT))
 
 
 def load_run(directory: Path) -> Run:

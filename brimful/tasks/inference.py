@@ -1,4 +1,4 @@
-"""Packed batch inference: many texts, no padding, answers in the order of the input."""
+"""Packed inference: many texts, no padding, outputs in the order of the input."""
 
 from collections.abc import Callable
 

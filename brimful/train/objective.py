@@ -68,12 +68,18 @@ class Runtime:
 class Objective(Protocol):
     """A loss, and how to judge a model by it."""
 
-    coefficients: ClassVar[dict[str, float]]
-    """What each term's mean is multiplied by in the loss."""
-    watched: ClassVar[tuple[str, ...]]
-    """Further sums of `loss`, with normalizers as terms have them, that are shown and not trained."""
-    judged_by: ClassVar[JudgedBy | None]
-    """The primary metric and its direction; None: there are no metrics."""
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """What each term's mean is multiplied by in the loss."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Further sums of `loss`, with normalizers as terms have them, that are shown and not trained."""
+
+    @property
+    def judged_by(self) -> JudgedBy | None:
+        """The primary metric and its direction; None: there are no metrics."""
+
     compiles: ClassVar[bool]
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
 

@@ -34,6 +34,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import autocast
@@ -48,6 +49,7 @@ from brimful.train.trainer import Trainer
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
 MAX_LENGTH = 48
+TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
@@ -174,7 +176,7 @@ def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
     batches = list(one_epoch(example_stream(seed)))
     assert len({batch.real_sequences for batch in batches}) > 2
     encoder = encoder_of(architecture)
-    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
 
 
@@ -183,7 +185,7 @@ def test_models_of_one_shape_share_a_graph(seed, counter):
     batches = list(one_epoch(example_stream(seed)))[:2]
     for _ in range(10):
         encoder = encoder_of("bert")
-        check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+        check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
 
 
@@ -208,7 +210,7 @@ def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corp
 def test_inductors_code_of_a_classifier(architecture, seed):
     batches = list(one_epoch(example_stream(seed)))[:5]
     encoder = encoder_of(architecture)
-    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -296,7 +298,7 @@ def trainer_of(
 ) -> Trainer:
     torch.manual_seed(seed)
     encoder = encoder_of("bert")
-    objective = Classification(SequenceHead(encoder, 3), None)
+    objective = Supervised(TASK, SequenceHead(encoder, 3))
     return Trainer(
         encoder,
         objective_of(encoder) if objective_of else objective,

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_trainer import RUNTIME, assert_same_bits, examples_of, trainer_of, weights
+from test_trainer import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
 from two_ranks import on_two_ranks
 
 from brimful.errors import BrimfulError
+from brimful.objectives.supervised import Supervised
 from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
-from brimful.tasks.classification import Classification
+from brimful.tasks.model import evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
@@ -22,7 +23,7 @@ from brimful.train.objective import better
 ROOT = Path(__file__).parents[2]
 
 
-class Broken(Classification):
+class Broken(Supervised):
     """Multiplies the loss of some updates, known by the tokens of their batch, with a factor."""
 
     factor = float("nan")
@@ -38,7 +39,7 @@ def breaking(directory, seed, updates, factor=float("nan"), **config):
     """A trainer whose data is broken at these updates (from 0), however often they come."""
 
     def objective(head):
-        made = Broken(head, None)
+        made = supervised(head, None, Broken)
         made.factor = factor
         return made
 
@@ -123,7 +124,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
     settings |= {"keep_checkpoints": 100}
     trainer = breaking(tmp_path / "a", seed, [22], factor, on_spike="roll-back", **settings)
-    trainer.objective.held_out = examples_of(20, seed + 1)
+    trainer.objective.evaluate = evaluation(TASK, trainer.objective.head, examples_of(20, seed + 1))
     trainer.run("test")
     assert [spike["update"] for spike in spikes(tmp_path / "a")] == [23]
     without = breaking(tmp_path / "b", seed, [], **settings)
@@ -131,7 +132,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     without.run("test")
     assert_same_bits(weights(trainer), weights(without))
     stopped = breaking(tmp_path / "c", seed, [22], factor, **settings)
-    stopped.objective.held_out = examples_of(20, seed + 1)
+    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, examples_of(20, seed + 1))
     with pytest.raises(BrimfulError, match="at step 23"):
         stopped.run("test")
     assert max(checkpoint.states(tmp_path / "c" / "checkpoints")) == 20

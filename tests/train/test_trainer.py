@@ -17,14 +17,17 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.tasks.classification import Classification, judge
+from brimful.tasks.classification import Classification
+from brimful.tasks.model import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 
+TASK = Classification(["0", "1"])
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 VOCABULARY, MAX_LENGTH = 60, 20
 
@@ -67,6 +70,13 @@ def encoder_of(dropout: float = 0.0, layers: int = 2) -> Encoder:
     )
 
 
+def supervised(
+    head: SequenceHead, held_out: Examples | None, kind: type[Supervised] = Supervised
+) -> Supervised:
+    """The objective of a classifier that is measured on `held_out`."""
+    return kind(TASK, head, evaluation(TASK, head, held_out))
+
+
 def trainer_of(
     directory: Path,
     seed: int,
@@ -90,7 +100,7 @@ def trainer_of(
     stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
     return Trainer(
         encoder,
-        objective(head) if objective else Classification(head, held_out),
+        objective(head) if objective else supervised(head, held_out),
         stream,
         runtime,
         directory,
@@ -234,13 +244,15 @@ class _SameBatch:
 def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path):
     seen = []
 
-    class Recording(Classification):
+    class Recording(Supervised):
         def loss(self, encoder, batch, layout=None):
             sums = super().loss(encoder, batch, layout)
             seen.append(float(sums["classification"].detach()))
             return sums
 
-    trainer = trainer_of(tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: Recording(head, None))
+    trainer = trainer_of(
+        tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: supervised(head, None, Recording)
+    )
     trainer.stream = _SameBatch(examples_of(8, seed).batch(np.arange(8)))
     trainer.cursor = trainer.stream.start()
     trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
@@ -251,7 +263,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
 def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_path):
     modes = []
 
-    class Recording(Classification):
+    class Recording(Supervised):
         def loss(self, encoder, batch, layout=None):
             modes.append(("loss", encoder.training, self.head.training))
             return super().loss(encoder, batch, layout)
@@ -268,11 +280,11 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
         steps=2,
         evaluate_every=1,
         tokens=4096,
-        objective=lambda head: Recording(head, held_out),
+        objective=lambda head: supervised(head, held_out, Recording),
     )
     figures = trainer.run("test")
     assert modes == [("loss", True, True), ("evaluate", False, False)] * 2
-    assert figures == judge(trainer.encoder, trainer.objective.head, held_out, RUNTIME)[1]
+    assert figures == evaluation(TASK, trainer.objective.head, held_out)(trainer.encoder, RUNTIME)
 
 
 def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
@@ -304,7 +316,7 @@ def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 @pytest.mark.parametrize("log_every", [1, 4])
 def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, tmp_path, log_every, broken):
-    class Breaking(Classification):
+    class Breaking(Supervised):
         updates = 0
 
         def loss(self, encoder, batch, layout=None):
@@ -319,7 +331,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, 
         tokens=4096,
         log_every=log_every,
         checkpoint_every=1,
-        objective=lambda head: Breaking(head, None),
+        objective=lambda head: supervised(head, None, Breaking),
     )
     with pytest.raises(BrimfulError, match=r"not a finite number at step \d"):
         trainer.run("test")
