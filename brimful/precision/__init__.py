@@ -1,4 +1,4 @@
-"""Number formats for any PyTorch model, Brimful's or not. Names are resolved when first used (PEP 562)."""
+"""Number formats for any PyTorch model, not only Brimful's. Names are imported when first used (PEP 562)."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ _HOME = {
     "round_stochastically": "brimful.precision.rounding",
 }
 
-__all__ = [  # noqa: RUF022 (the scaler first)
+__all__ = [  # noqa: RUF022 (the scaler comes first)
     "AutomaticLossScaler",
     "watch",
     "watch_modules",
