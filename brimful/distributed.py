@@ -1,7 +1,7 @@
-"""Ranks: where this process stands among its peers, and the few sums they share.
+"""Ranks: this process among the processes of a distributed run, and the sums that they share.
 
-Started by `torchrun`, which sets RANK, LOCAL_RANK and WORLD_SIZE; without it, one process is the world.
-Gradients are summed, not averaged: a loss is divided by the weight of the whole update before it is
+`torchrun` starts the ranks and sets RANK, LOCAL_RANK and WORLD_SIZE. Without it there is one rank. Gradients
+are summed, not averaged: each loss is divided by the normalizer of the whole update before it is
 differentiated, so the sum over ranks is already the mean over the update.
 """
 
@@ -18,12 +18,12 @@ BUCKET_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class World:
-    """This process among its peers.
+    """This process and its peers.
 
     Attributes:
-        rank: 0 to size - 1.
-        size: number of processes.
-        device: where this process computes.
+        rank: from 0 to size - 1.
+        size: the number of processes.
+        device: the device of this process.
     """
 
     rank: int
@@ -36,7 +36,7 @@ class World:
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sum of each value over all ranks, in float64. The processors' own: no device waits for it."""
+        """The sum of each value over all ranks, in float64 on the CPU: no device waits for it."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -94,10 +94,10 @@ def _sum_bucket(gradients: list[torch.Tensor], factor: float, group: dist.Proces
 
 @contextmanager
 def world() -> Iterator[World]:
-    """Join the ranks that torchrun started, or be the only one; leave on exit."""
+    """Join the ranks that torchrun started, or be the only rank. On exit, leave them."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if torch.cuda.is_available():
-        # Torch reads it once, at the first product. A verb of this process may be deterministic later on.
+        # Torch reads this once, at the first product, and a later verb of this process may be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)

@@ -1,4 +1,4 @@
-"""Number formats for any PyTorch model, Brimful's or not. Names are resolved when first used (PEP 562)."""
+"""Number formats for any PyTorch model, not only Brimful's. Names are imported when first used (PEP 562)."""
 
 from typing import TYPE_CHECKING
 

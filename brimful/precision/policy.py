@@ -1,4 +1,4 @@
-"""Which number format a step computes in. Optimizer states are float32 with all of them."""
+"""The number format of a step's computation. Optimizer states are always float32."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -14,7 +14,7 @@ DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-"""Of activations."""
+"""The format of activations."""
 MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
 """The default bounds of a loss scale."""
 LARGEST = 65504.0
@@ -26,7 +26,7 @@ THRESHOLD = 1e-7
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 ones: Ampere and later, AVX-512-BF16 and AMX."""
+    """Whether bfloat16 products are faster than float32 products: Ampere and later, AVX-512-BF16, AMX."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
@@ -35,7 +35,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve(precision: Precision, device: torch.device) -> Precision:
-    """`auto` as what this device does fastest: on GPUs without bfloat16 products (V100, T4) float16.
+    """Replace `auto` by the device's fastest format: on GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
         BrimfulError: bf16 on a GPU that does not have it.
@@ -51,12 +51,12 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """The tensor in float32 at least: what losses are summed in."""
+    """The tensor in float32 or wider, in which losses are summed."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
-    """The context in which a forward pass of float32 weights runs. `precision` must be resolved."""
+    """The context for a forward pass with float32 parameters. `precision` must be resolved."""
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=DTYPES[precision])

@@ -15,15 +15,15 @@ from brimful.storage import crc32, read_json, require_folder_place, sweep, write
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 START = "start"
-"""Where a run of pretrain keeps the model it starts from until it is done: resuming it, or exporting one of
-its checkpoints, needs no other folder."""
+"""Where a run of pretrain keeps its starting model until it is finished. So resuming the run, or exporting a
+checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
-"""CRCs of the files that a run reads, until it is done: going on needs the same."""
+"""CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
 _MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 class RunConfig(Protocol):
-    """What the configurations of verbs that train have in common."""
+    """What the configurations of the training verbs have in common."""
 
     @property
     def out(self) -> str | None: ...
@@ -108,7 +108,7 @@ def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = N
     """Create the directory and save the resolved configuration, which is itself a valid --config.
 
     Args:
-        inputs: what `check_inputs` found.
+        inputs: the result of `check_inputs`.
     """
     write_yaml(directory / CONFIG, config)
     if inputs is not None:
@@ -116,10 +116,10 @@ def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = N
 
 
 def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
-    """The CRC of each file that a run reads, by what the run calls it.
+    """The CRC of each file that a run reads, by the run's name for it.
 
     Raises:
-        BrimfulError: the run in this directory has begun with another.
+        BrimfulError: the run in this directory has begun with another file.
     """
     found = {name: crc32(path) for name, path in files.items()}
     if (directory / INPUTS).exists():
@@ -135,43 +135,43 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
-    """The files of a model, as `check_inputs` takes them; `name` is what the run calls the model."""
+    """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
     return {f"{name}/{file}": folder / file for file in _MODEL_FILES if (folder / file).exists()}
 
 
 def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Write summary.json, which says that the run is complete."""
+    """Write summary.json, which marks the run as finished."""
     write_json(directory / SUMMARY, summary)
     return summary
 
 
 def versions() -> dict[str, str]:
-    """What decides the bits of a run beside its configuration."""
+    """The versions of the packages that decide a run's bits."""
     packages = ("brimful", "torch", "numpy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def warn_of_versions(before: Mapping[str, str]) -> None:
-    """Say which of `versions` are not what they were before."""
+    """Warn about `versions` that have changed."""
     for name, now in versions().items():
         if before.get(name) != now:
             warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")
 
 
 def absolute(path: str) -> str:
-    """A path that a saved configuration can be read with from anywhere."""
+    """The absolute path, so that a saved configuration works from any working directory."""
     return str(Path(path).absolute())
 
 
 def find_model(path: Path, kind: str) -> Path:
-    """The Hugging Face folder that `path` names: itself, or the one a run left in it.
+    """The Hugging Face folder that `path` names: the path itself, or the folder of a run in it.
 
     Args:
-        kind: which folder of a run is wanted, "encoder" (pretraining) or "model" (a task model); the other
-            one is taken where there is only that.
+        kind: the preferred folder of a run, "encoder" (pretraining) or "model" (a task model). If only the
+            other one exists, it is used.
 
     Raises:
-        BrimfulError: there is none.
+        BrimfulError: there is no such folder.
     """
     for candidate in (path, path / kind, path / "encoder", path / "model"):
         if (candidate / "config.json").is_file():

@@ -145,7 +145,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
             "unpacked_batch_size and phases.update_size both",
         ),
         ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
-        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: it is a share"),
+        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: give a proportion"),
         ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
         ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
         (

@@ -202,7 +202,7 @@ def test_powers_and_shares_out_of_range_are_refused(name, value):
         ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
         ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
         ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours cannot be shared out among phases"),
-        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a share"),
+        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
     ],
 )
 def test_schedules_that_cannot_be(values, cycles, hours, message):
