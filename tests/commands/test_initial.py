@@ -176,7 +176,7 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     def killed(self, *arguments):
         if self.step == at:
             raise RuntimeError("killed")
-        update(self, *arguments)
+        return update(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train_step", killed)
