@@ -170,15 +170,15 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     folder_of(tmp_path / "hf", load(corpus_dir), kind=transformers.AutoModel)
     trainer = {"trainer": {"steps": 4, "log_every": 1, "checkpoint_every": 2}}
     run(tmp_path / "hf", corpus_dir, tmp_path / "whole", **trainer)
-    update = Trainer._update
+    update = Trainer.train_step
 
     def killed(self, *arguments):
         if self.step == at:
             raise RuntimeError("killed")
-        update(self, *arguments)
+        return update(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", killed)
+        patch.setattr(Trainer, "train_step", killed)
         with pytest.raises(RuntimeError, match="killed"):
             run(tmp_path / "hf", corpus_dir, tmp_path / "killed", **trainer)
     shutil.rmtree(tmp_path / "hf")
