@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from test_encoder import run_peer
 from tokenizers import Tokenizer
 
-from brimful.cli import _parse
+from brimful.arguments import parse
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import PretrainConfig, initial_model, pretrain
 from brimful.config import build, read_yaml
@@ -292,7 +292,7 @@ def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
 
 
 def options_of(*arguments: str) -> PretrainConfig:
-    return _parse("pretrain", arguments)[1]
+    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
 
 
 def test_flags_of_a_shape_stand_beside_its_preset():
