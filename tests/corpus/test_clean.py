@@ -104,11 +104,9 @@ def test_html_is_found_out() -> None:
     assert clean("<p>x y", html="always")[0] == ["x y"]
 
 
-def test_boilerplate_is_counted() -> None:
+def test_boilerplate_goes() -> None:
     page = "<nav>Home</nav><p>Text</p><p hidden>x</p><p style='DISPLAY : none'>y</p><footer>legal</footer>"
-    texts, counts = clean(page, is_html=True)
-    assert texts == ["Text"]
-    assert (counts["boilerplate parts"], counts["hidden parts"]) == (2, 2)
+    assert clean(page, is_html=True)[0] == ["Text"]
     assert clean(page, is_html=True, boilerplate=False)[0] == ["Home\nText\nx\ny\nlegal"]
 
 
@@ -259,3 +257,10 @@ def test_hostile_text_takes_linear_time(name: str) -> None:
     texts, counts = clean(HOSTILE[name], nfkc=True)
     assert texts or any(reason.startswith("dropped: ") for reason in counts)
     assert all(len(text) <= CleanConfig().max_characters for text in texts)
+
+
+def test_main_content() -> None:
+    words = " ".join(["Text of the article, which is what a reader comes for."] * 5)
+    page = f"<body><div class=sidebar><p>Beside it</div><article><h1>Title</h1><p>{words}</article></body>"
+    assert clean(page, is_html=True)[0] == [f"Beside it\nTitle\n{words}"]
+    assert clean(page, is_html=True, main_content=True)[0] == [f"Title\n{words}"]

@@ -67,6 +67,8 @@ class CleanConfig:
     """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
+    main_content: bool = False
+    """Keep only the main content of HTML, as resiliparse finds it. It finds articles, and may miss the rest."""
     entities: bool = True
     """Decode entities in text that is not HTML."""
     characters: bool = True
@@ -129,12 +131,14 @@ class _Rule:
     Attributes:
         needs: bits of which a survey of the text must have found one; 0 means that the rule always runs.
         settles: no survey is due after it: it makes nothing that later rules could need.
+        for_pages: it runs on the text of HTML, too.
     """
 
     name: str
     apply: Callable[[str], tuple[str, int]]
     needs: int = 0
     settles: bool = False
+    for_pages: bool = True
 
 
 class Cleaner:
@@ -164,10 +168,11 @@ class Cleaner:
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
-        text = self._without_markup(raw, source, is_html)
+        is_page = self._is_page(raw, is_html)
+        text = (self._page_text if is_page else self._decoded)(raw, source)
         seen = survey(text)
         for rule in self._rules:
-            if rule.needs and not seen.found & rule.needs:
+            if (rule.needs and not seen.found & rule.needs) or (is_page and not rule.for_pages):
                 continue
             changed, times = rule.apply(text)
             self._count(rule.name, times, text, changed, source)
@@ -186,19 +191,20 @@ class Cleaner:
             self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
         return kept
 
-    def _without_markup(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
+    def _is_page(self, raw: str, is_html: bool) -> bool:
         mode = self.config.html
-        if mode == "never" or (mode == "auto" and not (is_html or looks_like_html(raw))):
-            text, times = decode_entities(raw) if self.config.entities else (raw, 0)
-            self._count("entities", times, raw, text, source)
-            return text
-        page = read_page(raw, boilerplate=not self.config.boilerplate)
-        body = raw[max(raw.find("<body"), 0) :]
-        self._count("html documents", 1, body, page.text, source)
-        self._count("boilerplate parts", page.boilerplate, body, page.text, source)
-        self._count("hidden parts", page.hidden, body, page.text, source)
-        self._count("html nested too deeply: tags stripped", int(page.too_deep > 0), body, page.text, source)
-        return page.text
+        return mode == "always" or (mode == "auto" and (is_html or looks_like_html(raw)))
+
+    def _decoded(self, raw: str, source: tuple[int, int]) -> str:
+        text, times = decode_entities(raw) if self.config.entities else (raw, 0)
+        self._count("entities", times, raw, text, source)
+        return text
+
+    def _page_text(self, raw: str, source: tuple[int, int]) -> str:
+        config = self.config
+        text = read_page(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
+        self._count("html documents", 1, raw[max(raw.find("<body"), 0) :], text, source)
+        return text
 
     def _flaw(self, text: str, symbol_share: float) -> str | None:
         """Why a clean text is dropped, or None."""
@@ -240,7 +246,10 @@ def _rules(config: CleanConfig) -> list[_Rule]:
         (config.simplified, lambda: _Rule("simplified characters", simplifier())),
         (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
         (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
-        (config.join_lines, lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True)),
+        (
+            config.join_lines,
+            lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True, for_pages=False),
+        ),
         (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
     ]
     return [make() for wanted, make in candidates if wanted]
