@@ -7,7 +7,7 @@ every side on a single page, which tells what start-up takes; "steady" is withou
 it, with its default settings, pinned to one core (two with 2 workers).
 
 Beside it stand each stage's share, the classic stages against speeds measured elsewhere (is the peer a straw
-man?), and the floor (bench/floor.py): what the tokenizer alone takes for Brimful's tokens.
+man?), and the floor (bench/floor): what the tokenizer alone takes for Brimful's tokens.
 
     python -m bench.prepare [--quick] [--rounds 3] [--megabytes N] [--data FOLDER] [--json FILE]
 """
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
+from bench.common.processes import Run, machine_facts, timed
 from bench.corpora import Corpus, add_arguments, environment
-from bench.processes import Run, machine_facts, timed
 
 CLASSIC, ONE, TWO = "classic", "brimful, 1 worker", "brimful, 2 workers"
 VOCABULARY = {"english": 30522, "chinese": 21128}  # the sizes of BERT's own

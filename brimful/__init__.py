@@ -4,63 +4,45 @@ The verbs of the command line are functions here: `brimful.prepare(paths=["revie
 are resolved when first used (PEP 562), so `import brimful` is quick and `brimful.corpus` never needs torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from brimful.lazy import lazy_names
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "prepare": "brimful.commands.prepare",
-    "inspect": "brimful.commands.inspect",
-    "verify": "brimful.commands.verify",
-    "pack": "brimful.commands.pack",
-    "pretrain": "brimful.commands.pretrain",
-    "finetune": "brimful.commands.finetune",
-    "distil": "brimful.commands.distil",
-    "predict": "brimful.commands.predict",
-    "export": "brimful.commands.export",
-    "report": "brimful.commands.report",
-    "demo": "brimful.commands.demo",
-    "Encoder": "brimful.nn.encoder",
-    "BrimfulError": "brimful.errors",
-}
-
-__all__ = [  # noqa: RUF022 (in the order of the pipeline)
-    "prepare",
-    "inspect",
-    "verify",
-    "pack",
-    "pretrain",
-    "finetune",
-    "distil",
-    "predict",
-    "export",
-    "report",
-    "demo",
-    "Encoder",
-    "BrimfulError",
-]
-
 if TYPE_CHECKING:
-    from brimful.commands.demo import demo
-    from brimful.commands.distil import distil
-    from brimful.commands.export import export
-    from brimful.commands.finetune import finetune
-    from brimful.commands.inspect import inspect
-    from brimful.commands.pack import pack
-    from brimful.commands.predict import predict
-    from brimful.commands.prepare import prepare
-    from brimful.commands.pretrain import pretrain
-    from brimful.commands.report import report
-    from brimful.commands.verify import verify
-    from brimful.errors import BrimfulError
-    from brimful.nn.encoder import Encoder
+    from brimful.commands.demo import demo as demo
+    from brimful.commands.distil import distil as distil
+    from brimful.commands.export import export as export
+    from brimful.commands.finetune import finetune as finetune
+    from brimful.commands.inspect import inspect as inspect
+    from brimful.commands.pack import pack as pack
+    from brimful.commands.predict import predict as predict
+    from brimful.commands.prepare import prepare as prepare
+    from brimful.commands.pretrain import pretrain as pretrain
+    from brimful.commands.report import report as report
+    from brimful.commands.verify import verify as verify
+    from brimful.errors import BrimfulError as BrimfulError
+    from brimful.nn.model import Encoder as Encoder
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'brimful' has no attribute {name!r}")
+__getattr__, _names, __all__ = lazy_names(
+    __name__,
+    {
+        "prepare": "commands.prepare",
+        "inspect": "commands.inspect",
+        "verify": "commands.verify",
+        "pack": "commands.pack",
+        "pretrain": "commands.pretrain",
+        "finetune": "commands.finetune",
+        "distil": "commands.distil",
+        "predict": "commands.predict",
+        "export": "commands.export",
+        "report": "commands.report",
+        "demo": "commands.demo",
+        "Encoder": "nn.model",
+        "BrimfulError": "errors",
+    },
+)
 
 
 def __dir__() -> list[str]:

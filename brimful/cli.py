@@ -1,19 +1,16 @@
 """`brimful VERB ...`: each verb is a function of one configuration dataclass, whose fields are its flags.
 
-What a person or a script wants of a verb goes to stdout; everything else (progress, warnings) to stderr.
-Modules are imported when their verb is called, so `brimful --help` is quick.
+The result goes to stdout; progress, warnings and errors go to stderr. A verb's module is imported when the
+verb is called, so `brimful --help` is fast.
 """
 
-import argparse
-import dataclasses
 import importlib
 import json
 import os
 import sys
 import traceback
-import typing
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 
@@ -24,7 +21,7 @@ VERBS = {
         "documents word by word, what was dropped and why; a run's batches",
     ),
     "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
-    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the limit"),
+    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the proven limit"),
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
@@ -48,76 +45,14 @@ def _help() -> str:
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
-        "brimful VERB --help lists a verb's options; --encoding is enough for --read.encoding where no\n"
-        "other option has that name. Every verb takes --config FILE.yaml, and its options again on top;\n"
-        "--json prints one JSON value on stdout; verbs that write take --dry-run, which only checks.\n"
+        "brimful VERB --help lists a verb's options. --encoding is enough for --read.encoding where no\n"
+        "other option has that name. Every verb takes --config FILE.yaml, and options override the file.\n"
+        "--json prints one JSON value on stdout. Verbs that write take --dry-run, which only checks.\n"
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Common:
-    """Options of every verb."""
-
-    config: str | None = None
-    """YAML file with this verb's options; flags override it."""
-    json: bool = False
-    """Print the result as JSON, on one line of stdout."""
-    debug: bool = False
-    """Show the traceback of an error."""
-
-
-def _in_full(arguments: Sequence[str], schema: type) -> list[str]:
-    """The arguments with `--encoding` written as `--read.encoding`, where only one group has that option."""
-    fields = typing.get_type_hints(schema)
-    groups: dict[str, list[str]] = {}
-    for group, annotation in fields.items():
-        if dataclasses.is_dataclass(annotation):
-            for field in dataclasses.fields(annotation):
-                groups.setdefault(field.name, []).append(group)
-    known = fields.keys() | typing.get_type_hints(Common).keys()
-    written = []
-    for argument in arguments:
-        option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
-        name = option if option in groups else option.removeprefix("no_")
-        if argument.startswith("--") and option not in known and len(groups.get(name, ())) == 1:
-            argument = f"--{groups[name][0]}.{argument.removeprefix('--')}"
-        written.append(argument)
-    return written
-
-
-def _parse(name: str, arguments: Sequence[str]) -> tuple[Any, Any, Common]:
-    """The verb, its configuration, and the common options."""
-    import tyro
-
-    from brimful.config import build, read_yaml
-
-    verb = load_verb(name)
-    arguments = _in_full(arguments, verb.schema)
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--config")
-    path = early.parse_known_args(arguments)[0].config
-    nested = tyro.conf.arg(name="")
-    schema = dataclasses.make_dataclass(
-        "Arguments",
-        [("options", Annotated[verb.schema, nested]), ("common", Annotated[Common, nested])],
-        frozen=True,
-    )
-    default = None
-    if path is not None:
-        default = schema(build(verb.schema, read_yaml(path), missing=tyro.MISSING), Common())
-    parsed: Any = tyro.cli(
-        schema,
-        prog=f"brimful {name}",
-        description=verb.__doc__.split("\n\n")[0] if verb.__doc__ else None,
-        args=list(arguments),
-        default=default,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return verb, parsed.options, parsed.common
 
 
 def _show(result: Any, indent: str = "") -> None:
-    """Print figures for a person: nested keys indented, long lists cut."""
+    """Print a result for a person: nested keys indented, long lists cut."""
     for key, value in result.items():
         if isinstance(value, dict):
             print(f"{indent}{key}")
@@ -133,10 +68,14 @@ def _show(result: Any, indent: str = "") -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
-    verb, options, common = _parse(name, arguments)
+    from brimful.arguments import parse
+
+    verb = load_verb(name)
+    description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
+    options, common = parse(verb.schema, arguments, f"brimful {name}", description)
     result = verb(options)
     if os.environ.get("RANK", "0") != "0":
-        return  # under torchrun all ranks have the result, and one prints it
+        return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         print(json.dumps(result, ensure_ascii=False))
     else:
@@ -168,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemError as error:
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             raise
-        print("interrupted", file=sys.stderr)  # in a compiled loop, which reports it so
+        print("interrupted", file=sys.stderr)  # Ctrl-C in a compiled loop arrives as a SystemError
         return 130
     except BrokenPipeError:
         return 141
@@ -202,7 +141,7 @@ def entry() -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader left; what is still buffered goes nowhere, and silently
+    except BrokenPipeError:  # the reader left; what is still buffered is dropped silently
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""Strict dataclasses as the configuration schema: YAML files and dotted overrides, and nothing unknown.
+"""Configurations are strict dataclasses, read from YAML files and from keywords; unknown keys are errors.
 
 A verb is a function of one frozen dataclass. `verb` lets Python callers pass keywords instead:
 `pretrain(data="data", out="run", trainer={"steps": 10})` equals the YAML file with those keys.
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as the number it is (YAML 1.1 wants `1.0e-3`)."""
+    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`)."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -78,6 +78,27 @@ def config_hash(config: Any) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
+def incidental(default: Any) -> Any:
+    """The default of a configuration field that does not decide a run's result.
+
+    All other fields count in `identity`, so a new field counts unless it is marked.
+    """
+    return dataclasses.field(default=default, metadata={"decides": False})
+
+
+def identity(config: Any) -> Any:
+    """The configuration as plain JSON values, at every level without its `incidental` fields.
+
+    It is what decides a run's bits, beside its data: a run resumes only with the same identity.
+    """
+    if dataclasses.is_dataclass(config):
+        fields = [field for field in dataclasses.fields(config) if field.metadata.get("decides", True)]
+        return {field.name: identity(getattr(config, field.name)) for field in fields}
+    if isinstance(config, list | tuple):
+        return [identity(item) for item in config]
+    return to_dict(config)
+
+
 def _dataclass_of(annotation: Any) -> type | None:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(annotation) if dataclasses.is_dataclass(part)]
@@ -86,7 +107,7 @@ def _dataclass_of(annotation: Any) -> type | None:
 
 
 def _items_of(annotation: Any) -> Any:
-    """The annotation of the items, if this is one of a tuple of dataclasses (among others)."""
+    """The annotation of the items, if this is a tuple of dataclasses or a union with one."""
     for part in (annotation, *typing.get_args(annotation)):
         if typing.get_origin(part) is tuple and _dataclass_of(item := typing.get_args(part)[0]):
             return item
@@ -94,7 +115,7 @@ def _items_of(annotation: Any) -> Any:
 
 
 def _convert(value: Any, annotation: Any, place: str) -> Any:
-    """The value as its annotation wants it; paths may stand for strings."""
+    """The value in the type of its annotation; paths may stand for strings."""
     if isinstance(value, list | tuple):
         value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
     elif isinstance(value, os.PathLike):
@@ -107,7 +128,7 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
 
 
 def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any, default: Any = None) -> C:
-    """`default` is an instance that gives what `values` leaves out: a group's default in its parent."""
+    """`default` is an instance that fills in what `values` leaves out: a group's default in its parent."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     made: dict[str, Any] = {}
@@ -146,7 +167,7 @@ def _item(value: Any, annotation: Any, place: str, missing: Any) -> Any:
 
 
 def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
-    """An instance without `__post_init__`, whose checks would stumble over what is missing."""
+    """An instance made without `__post_init__`, whose checks would fail on missing values."""
     made = object.__new__(schema)
     for field in dataclasses.fields(schema):  # type: ignore[arg-type]
         if field.name in values:
@@ -165,8 +186,8 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
     Args:
         schema: a dataclass, whose fields may be dataclasses.
         values: nested mappings; a key may be written with hyphens or underscores.
-        missing: what stands for an absent required key, for a command line that fills it in and then makes
-            the configuration anew, which runs its own checks; without it, such a key is an error.
+        missing: stands for an absent required key. The command line fills it in and builds the configuration
+            again, which runs its checks. Without `missing`, an absent required key is an error.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
@@ -175,7 +196,7 @@ def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) ->
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
-    """Refuse a whole number below 1 among the fields `names`; `group` is what stands before their names.
+    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name.
 
     Raises:
         BrimfulError: the first such field and its value.
@@ -186,7 +207,7 @@ def require_positive(config: Any, *names: str, group: str = "") -> None:
 
 
 def require_seeds(*seeds: int) -> None:
-    """Refuse a seed that does not fit 64 bits, which is what torch's and Brimful's own keys have.
+    """Refuse a seed that does not fit the 64 bits of torch's and Brimful's keys.
 
     Raises:
         BrimfulError: the first such seed.
@@ -197,7 +218,7 @@ def require_seeds(*seeds: int) -> None:
 
 
 class Verb(Generic[C, R]):
-    """A verb: a function of one configuration, which Python callers may also give as keywords."""
+    """A function of one configuration. Python callers may give keywords instead."""
 
     def __init__(
         self, schema: type[C], run: Callable[[C], R], show: Callable[[R], None] | None = None
@@ -221,6 +242,6 @@ def verb(
     """Mark `run(config: schema)` as a verb of the command line and of `import brimful`.
 
     Args:
-        show: prints the result for a person; without it, the command line lists the figures.
+        show: prints the result for a person; without it, the command line lists the values.
     """
     return lambda run: Verb(schema, run, show)

@@ -1,4 +1,4 @@
-"""What a person sees while a command runs: messages and progress, on stderr, in one style."""
+"""Messages and progress on stderr while a command runs, in one style."""
 
 import math
 import sys
@@ -27,16 +27,16 @@ console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
-        raise  # the command line knows what to do; rich would exit with 1
+        raise  # the command line handles it; rich would exit with 1
 
 
 def output_console() -> Console:
-    """A console on stdout, for what a verb prints for a person."""
+    """A console on stdout, for tables that a person reads."""
     return _Output(highlight=False, soft_wrap=True)
 
 
 def visible(text: str) -> str:
-    """Text of a corpus for a terminal: control characters, bidi overrides and the like as escapes."""
+    """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -46,7 +46,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def say(message: str) -> None:
-    """Print one line for the user. The text is shown as it is: it may come from a corpus."""
+    """Print one line for the user, without markup: the text may come from a corpus."""
     console.print(message, markup=False)
 
 
@@ -56,25 +56,30 @@ def warn(message: str) -> None:
 
 
 class Advance(Protocol):
-    """Report that `steps` more were done; `note` is shown below the bar, and no more seconds than `limit` as
-    those that are left."""
+    """Report that `steps` more are done.
+
+    Args:
+        note: is shown below the bar.
+        limit: the time left is shown as at most this many seconds.
+    """
 
     def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...
 
 
 @contextmanager
-def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds: the last note.
+def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
+    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
 
     Args:
-        shown: no on ranks that don't talk.
+        done: steps that were done before, as in a resumed run.
+        shown: False on ranks that print nothing.
     """
     if not shown:
         yield lambda steps=1, note="", limit=math.inf: None
         return
     if console.is_terminal:
         with _bar() as bar:
-            task = bar.add_task(title, total=total, note="", limit=math.inf)
+            task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)
 
             def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
                 bar.update(task, advance=steps, limit=limit)
@@ -84,16 +89,16 @@ def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]
             yield advance
         return
     started = printed = time.monotonic()
-    done, latest = 0, ""
+    before, latest = done, ""
 
     def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
         nonlocal printed, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if now - printed >= SECONDS_BETWEEN_LINES and done:
+        if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = min((now - started) * (total - done) / done, limit)
+            left = min((now - started) * (total - done) / (done - before), limit)
             times = f"{now - started:.0f} s, {left:.0f} s left"
             print(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip(), file=sys.stderr)
 
@@ -102,7 +107,7 @@ def progress(title: str, total: int, *, shown: bool = True) -> Iterator[Advance]
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """At the bar's speed, or up to the limit if that is sooner."""
+    """The time left at the bar's speed, or until the limit if that is sooner."""
 
     def render(self, task: Task) -> Text:
         limit = task.fields["limit"]
@@ -114,7 +119,7 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 class _WithNotes(Progress):
-    """The notes go below the bar, which they would push off a narrow terminal."""
+    """Notes stand below the bar; beside it, they would push the bar off a narrow terminal."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()

@@ -1,12 +1,12 @@
-"""Ranks: where this process stands among its peers, and the few sums they share.
+"""Ranks: this process among the processes of a distributed run, and the sums that they share.
 
-Started by `torchrun`, which sets RANK, LOCAL_RANK and WORLD_SIZE; without it, one process is the world.
-Gradients are summed, not averaged: a loss is divided by the weight of the whole update before it is
+`torchrun` starts the ranks and sets RANK, LOCAL_RANK and WORLD_SIZE. Without it there is one rank. Gradients
+are summed, not averaged: each loss is divided by the normalizer of the whole update before it is
 differentiated, so the sum over ranks is already the mean over the update.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ BUCKET_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class World:
-    """This process among its peers.
+    """This process and its peers.
 
     Attributes:
-        rank: 0 to size - 1.
-        size: number of processes.
-        device: where this process computes.
+        rank: from 0 to size - 1.
+        size: the number of processes.
+        device: the device of this process.
     """
 
     rank: int
@@ -36,12 +36,17 @@ class World:
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sum of each value over all ranks, in float64. The processors' own: no device waits for it."""
+        """The sum of each value over all ranks, in float64 on the CPU: no device waits for it."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+        """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        sums = iter(self.sum([value for group in groups for value in group.values()]))
+        return [dict(zip(group, sums, strict=False)) for group in groups]
 
     def least(self, value: int) -> int:
         """The smallest of the ranks' values."""
@@ -51,42 +56,48 @@ class World:
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace each gradient by its sum over ranks (an absent one counts as zero), in flat buckets."""
-        if self.size == 1:
-            return
-        bucket: list[torch.Tensor] = []
-        size = 0
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
-                _all_reduce(bucket)
-                bucket, size = [], 0
-            bucket.append(parameter.grad)
-            size += parameter.grad.nbytes
-        if bucket:
-            _all_reduce(bucket)
-
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.size > 1:
             dist.barrier()
 
 
-def _all_reduce(tensors: list[torch.Tensor]) -> None:
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
-    dist.all_reduce(flat)
-    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+@torch.no_grad()
+def sum_gradients(
+    parameters: Iterable[torch.Tensor], factor: float = 1.0, group: dist.ProcessGroup | None = None
+) -> None:
+    """Replace each `.grad` by its sum over ranks, in flat buckets. A missing gradient counts as zero.
+
+    Args:
+        factor: what this rank's gradients are multiplied by first.
+    """
+    bucket: list[torch.Tensor] = []
+    size = 0
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
+            _sum_bucket(bucket, factor, group)
+            bucket, size = [], 0
+        bucket.append(parameter.grad)
+        size += parameter.grad.nbytes
+    if bucket:
+        _sum_bucket(bucket, factor, group)
+
+
+def _sum_bucket(gradients: list[torch.Tensor], factor: float, group: dist.ProcessGroup | None) -> None:
+    flat = torch.cat([gradient.flatten() for gradient in gradients]).mul_(factor)
+    dist.all_reduce(flat, group=group)
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 @contextmanager
 def world() -> Iterator[World]:
-    """Join the ranks that torchrun started, or be the only one; leave on exit."""
+    """Join the ranks that torchrun started, or be the only rank. On exit, leave them."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if torch.cuda.is_available():
-        # Torch reads it once, at the first product. A verb of this process may be deterministic later on.
+        # Torch reads this once, at the first product, and a later verb of this process may be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)

@@ -17,14 +17,14 @@ class UsageError(BrimfulError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: a MemoryError, or what torch raises in its place, kinds of RuntimeError."""
+    """Whether memory ran out: a MemoryError, or the kinds of RuntimeError that torch raises instead."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the known word closest to `name`, or lists what there is."""
+    """A hint that names the known word closest to `name`, or lists all known words."""
     known = sorted(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if matches:

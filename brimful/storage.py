@@ -2,7 +2,7 @@
 
 An artefact exists only when its JSON record does. The data files are written first, each under a
 temporary name, synced and renamed; the record, which holds their sizes and CRCs, comes last.
-A kill at any instant leaves at most files without a record, and the next run overwrites those.
+A kill at any moment leaves at most files without a record, which the next run overwrites.
 """
 
 import errno
@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,18 @@ from brimful.errors import BrimfulError
 TEMPORARY = ".tmp-"
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
-# Whether a process of another machine still lives cannot be seen; what it left is swept when it is so old.
+# Processes of other machines cannot be checked; their temporary files are removed at this age.
 _STALE_SECONDS = 24 * 3600
+_UNFINISHED = "an unfinished run"
+# What the name of a file says about the folder that holds it; the first that is there decides.
+_CONTENTS = {
+    "summary.json": "a finished run",
+    "MANIFEST.json": "a prepared corpus",
+    "plan.json": "an unfinished corpus",
+    "config.yaml": _UNFINISHED,
+    "export.json": "an export",
+    "config.json": "a model",
+}
 
 
 def _sync(path: Path) -> None:
@@ -36,23 +46,74 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """The name beside `path` under which this process writes it; `sweep` knows whose it was."""
+    """The temporary name beside `path` that this process writes to; `sweep` reads the process from it."""
     return path.with_name(f"{TEMPORARY}{_HOST}-{os.getpid()}-{path.name}")
 
 
 def cannot_write(path: Path, error: OSError) -> BrimfulError:
     """The one line for a failed write: full disk, missing permission, read-only file system."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors tell no number
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors give no errno
     remedy = "free space or choose another place" if full else "choose another place"
     return BrimfulError(f"cannot write {path}: {error.strerror or error}; {remedy}")
 
 
 def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
-    """Did something else fail while the file was being written, such as reading an input?"""
+    """Whether another file failed while this one was being written, such as an input."""
     if error.filename is None:
         return False
     failed = Path(os.fsdecode(error.filename))
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
+
+
+def require_file_place(path: Path) -> None:
+    """Refuse a path that no file can have.
+
+    Raises:
+        BrimfulError: `path` is a folder or a device, or a part of it is a file.
+    """
+    if path.exists() and not path.is_file():
+        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
+    _require_parents(path)
+
+
+def require_folder_place(
+    directory: Path,
+    *,
+    replaces: tuple[str, Callable[[Path], bool]] | None = None,
+    unfinished: str = "",
+    remedy: str = "choose another --out",
+) -> None:
+    """The one answer to "may I write this folder?": yes if nothing would be lost.
+
+    An absent folder is free, and so is an empty one, apart from what killed processes left in it.
+
+    Args:
+        replaces: a noun ("an earlier export") and a function that recognises such a folder, which may be
+            written over.
+        unfinished: what to do about an unfinished run, before `remedy`; ends with a comma and "or".
+        remedy: what to do instead.
+
+    Raises:
+        BrimfulError: `directory` or a part of its path is a file, or it holds anything else.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
+    _require_parents(directory)
+    if not directory.exists():
+        return
+    sweep(directory)
+    if not any(directory.iterdir()) or (replaces and replaces[1](directory)):
+        return
+    holds = next((what for name, what in _CONTENTS.items() if (directory / name).exists()), "")
+    said = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
+    said += f" and is not {replaces[0]}" if replaces else ""
+    raise BrimfulError(f"{said}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+
+
+def _require_parents(path: Path) -> None:
+    above = next((parent for parent in path.parents if parent.exists()), None)
+    if above is not None and not above.is_dir():
+        raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
 
 
 @contextmanager
@@ -63,8 +124,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         BrimfulError: the file cannot be written. `path` is then as it was before.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
+    require_file_place(path)
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +186,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
 def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield a temporary path for each of `paths`; on success rename them all, `commit` being next.
 
-    An earlier commit record goes before the first file is replaced: it never describes files of two runs.
+    An earlier record is removed before the first file is replaced, so none describes files of two runs.
 
     Raises:
         BrimfulError: a file cannot be written.
@@ -188,16 +248,16 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
 
 
 def _own_crc32(value: dict[str, Any]) -> int:
-    """CRC-32 of what a commit record says, but for this number."""
+    """CRC-32 of the content of a commit record, without this number."""
     said = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
 def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
-    """Write the commit record of `files` (which lie beside it): their sizes and CRCs, and `facts`.
+    """Write the commit record of `files`, which are in its folder: their sizes and CRCs, and `facts`.
 
     Returns:
-        the record as it reads back: JSON values.
+        the record as JSON values.
     """
     record = Path(record)
     described = {Path(file).name: {"bytes": os.path.getsize(file), "crc32": crc32(file)} for file in files}
@@ -210,10 +270,10 @@ def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dic
 def read_commit(
     record: Path | str, *, verify: bool = False, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record and check that its files are there in full (with `verify`, also their CRCs).
+    """Read a commit record and check the sizes of its files (with `verify`, also their CRCs).
 
     Args:
-        remedy: what the error says to do when the record has been removed.
+        remedy: what the user should do after removing the record, for the error message.
 
     Raises:
         BrimfulError: the record or a file is absent, or a file differs from its record.
@@ -245,7 +305,7 @@ def read_commit(
 
 
 def find_commit(record: Path | str, *, verify: bool = False, **facts: Any) -> dict[str, Any] | None:
-    """The commit record if `read_commit` accepts it and it states these facts; else None."""
+    """The commit record if `read_commit` accepts it and it holds these facts; otherwise None."""
     try:
         known = read_commit(record, verify=verify)
     except BrimfulError:
@@ -258,7 +318,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is someone else's
+    except OSError:  # another user's process
         return True
     return True
 
@@ -272,10 +332,10 @@ def _may_be_in_use(path: Path, host: str, process: str) -> bool:
 
 
 def sweep(directory: Path | str) -> None:
-    """Remove what killed processes left behind: temporary files of processes that no longer live.
+    """Remove the temporary files of processes that have ended.
 
-    What other machines left goes after a day. A directory that was moved aside and not replaced before the
-    kill goes back to its place.
+    Those of other machines are removed after a day. A directory that was moved aside and not yet replaced
+    when its process was killed is moved back.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
         host, _, rest = path.name.removeprefix(TEMPORARY).partition("-")

@@ -1,7 +1,8 @@
-"""Compiled loops: kept machine code can never be older than what it was made of."""
+"""Compiled loops: kept machine code is never older than what it was made of."""
 
-import ast
-import json
+import importlib
+import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,150 +12,153 @@ from typing import Any
 import pytest
 
 import brimful
-from brimful.compiled import compiled
+from brimful.compiled import cache_folder, compiled, sources_of
 
 PACKAGE = Path(brimful.__file__).parent
-NEVER_CHANGES = "brimful.data.draws"
-"""Loops may keep what it defines: test_draws.py holds its values."""
-SOURCES = {str(path.relative_to(PACKAGE)): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+LOOPS = """
+from brimful.compiled import compiled
+from brimful.helpers import LEAST, tripled
 
+@compiled
+def loop(x):
+    return max(tripled(x), LEAST)
+"""
+HELPERS = """
+from brimful.compiled import compiled
+from brimful.constants import FACTOR
+LEAST = 5
 
-def names_in(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
-def calls_compiled(node: ast.AST) -> bool:
-    """`@compiled`, `@compiled_briefly`, `compiled(f)`, and a module's own `_compiled(f)`, imported late."""
-    return isinstance(node, ast.Name) and node.id.lstrip("_").removesuffix("_briefly") == "compiled"
-
-
-def is_renamed(tree: ast.Module, name: str) -> bool:
-    """`f.__qualname__ = ...`: the code is kept under a name that tells the sources it was made of."""
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    return any(
-        isinstance(target, ast.Attribute) and target.attr == "__qualname__" and names_in(target) == {name}
-        for target in targets
-    )
-
-
-def compiled_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    given = {
-        argument.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and calls_compiled(node.func)
-        for argument in node.args
-        if isinstance(argument, ast.Name)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and (
-            node.name in given or any(map(calls_compiled, node.decorator_list))
-        ):
-            yield node
-
-
-def from_elsewhere(tree: ast.Module) -> set[str]:
-    """The global names that come from other modules of ours, or are computed from such."""
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            module = getattr(node, "module", None) or ""
-            if module == NEVER_CHANGES:
-                continue
-            ours = isinstance(node, ast.ImportFrom) and (node.level or module.split(".")[0] == "brimful")
-            names |= {
-                alias.asname or alias.name.split(".")[0]
-                for alias in node.names
-                if ours or alias.name.split(".")[0] == "brimful"
-            }
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value and names_in(node.value) & names:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= set().union(*map(names_in, targets))
-    return names
-
-
-def frozen(source: str) -> set[tuple[str, str]]:
-    """Compiled functions and what they use from other modules of ours, with types of parameters."""
-    tree = ast.parse(source)
-    names = from_elsewhere(tree)
-    used = {
-        function.name: set().union(*map(names_in, [*function.body, function.args]))
-        for function in compiled_functions(tree)
-        if not is_renamed(tree, function.name)
-    }
-    return {(function, name) for function in used for name in used[function] & names}
-
-
-@pytest.mark.parametrize("module", [name for name, source in SOURCES.items() if "compiled" in source])
-def test_compiled_loops_use_only_their_own_module(module: str) -> None:
-    """numba keeps machine code until the file of the loop changes: it would not see another file change."""
-    assert frozen(SOURCES[module]) == set()
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from brimful.a import ONE\n@compiled\ndef f(x):\n    return x + ONE", {("f", "ONE")}),
-        (
-            "from brimful.a import ONE\n_TWO = ONE + 1\n@compiled\ndef f(x):\n    return x + _TWO",
-            {("f", "_TWO")},
-        ),
-        ("from brimful.a import g\ndef f(x):\n    return g(x)\ncompiled(f)", {("f", "g")}),
-        ("from brimful import a\ndef f(x):\n    return x + a.ONE\n_compiled(f)", {("f", "a")}),
-        ("from brimful.a import Pair\n@compiled\ndef f(x: Pair):\n    return x.first", {("f", "Pair")}),
-        ("from brimful.a import g\ndef f(x):\n    return g(x)\nf.__qualname__ = 'f1'\ncompiled(f)", set()),
-        ("from brimful.a import ONE\nTWO = 2\n@compiled\ndef f(x):\n    return x + TWO", set()),
-        ("from brimful.a import ONE\ndef f(x):\n    return x + ONE", set()),
-    ],
-)
-def test_the_check_sees_what_is_frozen(source: str, found: set[tuple[str, str]]) -> None:
-    assert frozen(source) == found
-
-
-def test_loops_compile_where_nothing_can_be_kept() -> None:
-    scope: dict[str, Any] = {}
-    exec("def double(x):\n    return x + x", scope)  # numba finds no folder for code without a file
-    assert compiled(scope["double"])(21) == 42
-
-
-PACK = """
-import importlib, json, pkgutil, sys
-if sys.argv[1] == "without numba":
-    sys.modules["numba"] = None
-import numpy as np
-import brimful.packing
-from brimful.compiled import HAVE_NUMBA
-
-names = [module.name for module in pkgutil.iter_modules(brimful.packing.__path__)]
-homes = [importlib.import_module(f"brimful.packing.{name}") for name in names]
-found = {name: value for home in homes for name, value in vars(home).items() if callable(value)}
-
-lengths = np.random.default_rng(int(sys.argv[2])).integers(1, 25, 150)
-counts = np.bincount(lengths)
-results = {"numba": HAVE_NUMBA}
-for name in ("spfhp", "lpfhp", "nnlshp", "cutting_stock", "pack_stream"):
-    if name in found:
-        plan = found[name](lengths if name == "pack_stream" else counts, 24, 3)
-        row_offsets, order = found["assign"](plan, lengths, np.uint64(7))
-        costs = found["row_costs"](row_offsets, order, lengths)
-        dealt, rest = found["deal"](costs, 2, 3, np.uint64(7))
-        results[name] = [plan.patterns, plan.repeats.tolist(), order.tolist(), dealt.tolist(), rest.tolist()]
-print(json.dumps(results))
+@compiled
+def tripled(x):
+    return x * FACTOR
 """
 
 
-def test_packing_without_numba_gives_the_same(seed: int) -> None:
-    with_numba, without = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-W", "error", "-c", PACK, how, str(seed)],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        for how in ("with numba", "without numba")
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package `brimful` of four modules, three of which see each other."""
+    package = tmp_path / "here" / "brimful"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in ("compiled", "errors", "console"):
+        (package / f"{name}.py").write_bytes((PACKAGE / f"{name}.py").read_bytes())
+    (package / "loops.py").write_text(LOOPS)
+    (package / "helpers.py").write_text(HELPERS)
+    (package / "constants.py").write_text("FACTOR = 3\n")
+    return package
+
+
+def call(package: Path, cache: Path, x: object = 7) -> tuple[float, int]:
+    """What `loop(x)` gives in a new interpreter, and how many of its signatures were compiled there."""
+    code = (
+        "from numba.core import event\n"
+        "import brimful.loops as loops\n"
+        "with event.install_recorder('numba:compile') as recorder:\n"
+        f"    print(loops.loop({x!r}))\n"
+        "print(sum(1 for _, e in recorder.buffer if e.is_start and e.data['dispatcher'] is loops.loop))"
     )
-    assert with_numba.pop("numba")
-    assert not without.pop("numba")
-    assert {"spfhp", "lpfhp"} <= with_numba.keys()
-    assert with_numba == without
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=package.parent, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not done.stderr
+    result, count = done.stdout.split()
+    return float(result), int(count)
+
+
+def test_machine_code_is_kept_until_something_that_it_uses_changes(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert call(package, cache) == (21, 1)
+    assert call(package, cache) == (21, 0)
+    assert call(package, cache, 7.5) == (22.5, 1)
+    assert call(package, cache, 7.5) == (22.5, 0)
+    (package / "constants.py").write_text("FACTOR = 2\n")
+    assert call(package, cache) == (14, 1)
+    (package / "helpers.py").write_text(HELPERS.replace("LEAST = 5", "LEAST = 50"))
+    assert call(package, cache) == (50, 1)
+    (package / "unrelated.py").write_text("FACTOR = 9\n")
+    assert call(package, cache) == (50, 0)
+    (package / "constants.py").write_text("FACTOR = 3\n")
+    (package / "helpers.py").write_text(HELPERS)
+    assert call(package, cache) == (21, 0)
+    for file in cache.rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:100])  # a power failure
+    assert call(package, cache) == (21, 1)
+
+
+@pytest.mark.parametrize("what", ["a file", "read-only"])
+def test_without_a_folder_loops_compile_in_memory(package: Path, tmp_path: Path, what: str) -> None:
+    cache = tmp_path / "cache"
+    if what == "a file":
+        cache.touch()
+    else:
+        cache.mkdir(mode=0o500)
+        if os.access(cache, os.W_OK):
+            pytest.skip("this user may write anywhere")
+    assert call(package, cache) == (21, 1)
+    assert call(package, cache) == (21, 1)
+
+
+def test_loops_without_a_file_compile_in_memory() -> None:
+    scope: dict[str, Any] = {}
+    exec("def double(x):\n    return x + x", scope)
+    assert compiled(scope["double"])(21) == 42
+
+
+def test_a_full_disk_does_not_stop_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    def double(x: int) -> int:
+        return x + x
+
+    loop = compiled(double)
+    monkeypatch.setattr(type(loop._cache._cache_file), "_save_data", full)
+    assert loop(21) == 42
+
+
+def test_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
+    """Each signature has a file of its own: numba's index would mix up those that are compiled at once."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    calls = [("7", "21"), ("7.5", "22.5"), ("7", "21"), ("7.5", "22.5")]
+    for _ in range(2):
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", f"import brimful.loops; print(brimful.loops.loop({x}))"],
+                cwd=package.parent, env=environment, stdout=subprocess.PIPE, text=True,
+            )
+            for x, _ in calls
+        ]  # fmt: skip
+        assert [process.communicate()[0].strip() for process in started] == [result for _, result in calls]
+
+
+def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "brimful" / "loops"
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "numba"))
+    assert cache_folder() == tmp_path / "numba" / "brimful" / "loops"
+
+
+def modules_with_loops() -> Iterator[str]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "from brimful.compiled import" in path.read_text("utf-8"):
+            yield ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("module", list(modules_with_loops()))
+def test_the_sources_of_a_module_are_all_that_its_loops_can_see(module: str) -> None:
+    """A name that comes from a package's facade would hide the module that defines it."""
+    home = importlib.import_module(module)
+    files = sources_of(Path(str(home.__file__)))
+    for name, value in vars(home).items():
+        defined_in = sys.modules.get(getattr(value, "__module__", None) or "")
+        if getattr(value, "__module__", "").startswith("brimful") and defined_in is not None:
+            assert Path(str(defined_in.__file__)) in files, f"{module}.{name}"
+
+
+def test_compiled_loops_can_be_pickled() -> None:
+    from brimful.draws import mix_word
+
+    assert pickle.loads(pickle.dumps(mix_word)) is not None

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brimful.randomness import derive_key, hash_words, mix, permutation, shuffled_index, uniform
+from brimful.draws import mix_word, shuffled_index
+from brimful.randomness import derive_key, hash_words, mix, permutation, uniform
 
 words = st.integers(0, 2**64 - 1)
 
@@ -23,6 +24,7 @@ def test_splitmix64_vectors() -> None:
     }.items():
         states = [(start + i * golden) % 2**64 for i in range(len(expected))]
         assert mix(np.array(states, dtype=np.uint64)).tolist() == expected
+        assert [int(mix_word(np.uint64(state))) for state in states] == expected
 
 
 @given(words, st.lists(words, unique=True, min_size=1, max_size=50))

@@ -22,6 +22,7 @@ from brimful.storage import (
     crc32,
     read_commit,
     read_json,
+    require_folder_place,
     sweep,
     temporary_path,
     write_json,
@@ -375,3 +376,32 @@ def test_kill_at_random_moments(tmp_path: Path, seed: int) -> None:
         assert len(set(numbers)) == 1
     sweep(tmp_path)
     assert names(tmp_path) == ["file.json"]
+
+
+def test_only_a_folder_that_nothing_is_lost_from_may_be_written(tmp_path: Path) -> None:
+    mine = ("an earlier thing", lambda folder: (folder / "thing.json").is_file())
+    (tmp_path / "file").touch()
+    full = tmp_path / "full"
+    full.mkdir()
+    for free in (tmp_path / "absent" / "below", full):
+        require_folder_place(free)
+        assert free.exists() == (free == full)
+    (full / "summary.json").touch()
+    for place, words in (
+        (tmp_path / "file", "it is a file"),
+        (tmp_path / "file" / "below", "file is a file"),
+        (full, "holds a finished run and is not an earlier thing; choose another --out"),
+    ):
+        with pytest.raises(BrimfulError, match=words):
+            require_folder_place(place, replaces=mine)
+    (full / "thing.json").touch()
+    require_folder_place(full, replaces=mine)
+
+
+def test_an_unfinished_run_is_refused_with_the_way_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(BrimfulError, match="unfinished run; resume it, or choose another --out"):
+        require_folder_place(tmp_path, unfinished="resume it, or ")
+    (tmp_path / "MANIFEST.json").touch()
+    with pytest.raises(BrimfulError, match="holds a prepared corpus; choose another --out"):
+        require_folder_place(tmp_path, unfinished="resume it, or ")

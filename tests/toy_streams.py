@@ -15,7 +15,7 @@ from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shar
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.masking import MaskingConfig
-from brimful.data.reader import Part, SequenceReader
+from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.rows import Phase, Row, RowStream
 from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Source
@@ -166,7 +166,7 @@ def contents(batches: Sequence[PackedBatch]) -> Counter[int]:
 
 def tokens_of(stream: RowStream, row: Row) -> Counter[int]:
     """The tokens of a row."""
-    part = Part(stream.sources[row.source].corpus, row.block.sequences, row.chosen, np.uint64(1))
+    part = BlockSlice(stream.sources[row.source].corpus, row.block.sequences, row.chosen, np.uint64(1))
     batch = stream.reader.batch([part], max_length=row.block.max_length, rate=0.5)
     return contents([batch])
 

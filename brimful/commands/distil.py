@@ -1,96 +1,166 @@
-"""Distillation as TinyBERT does it (Jiao et al., 2020), on packed rows, and the verb `brimful distil`.
+"""The verb `brimful distil`: a small student learns from a fine-tuned teacher (TinyBERT: Jiao et al., 2020).
 
-Two stages. First the student imitates the teacher's insides: embeddings, hidden states and raw attention
-scores of every g-th layer. Then it imitates the teacher's answers, by soft cross-entropy. Both need texts
-and no labels, so unlabelled text of the task's kind is as good as the labelled.
+There are two stages. First the student imitates the teacher's embeddings, hidden states and attention scores
+of every g-th layer. Then it imitates the teacher's outputs. Both stages need texts and no labels, so
+unlabelled text of the same kind is as good as the training table.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from brimful.commands.distil_config import DistilConfig, StageConfig
-from brimful.commands.finetune import starting_model
-from brimful.commands.finetune_config import FinetuneConfig
-from brimful.config import build, config_hash, read_yaml, verb
+from brimful.commands.finetune import TASK_TRAINER, FinetuneConfig, starting_model
+from brimful.config import (
+    build,
+    config_hash,
+    identity,
+    incidental,
+    read_yaml,
+    require_positive,
+    require_seeds,
+    verb,
+)
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import save_model
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import Precision
 from brimful.runs.directory import (
     CONFIG,
     absolute,
     check_inputs,
     find_model,
+    finished_run,
     model_files,
     open_run,
     start_run,
 )
-from brimful.runs.stages import Parts, finish_parts
-from brimful.tasks.classification import (
-    Classifier,
-    Task,
-    example_stream,
-    judge,
-    load_classifier,
-    load_task,
-    write_predictions,
-)
-from brimful.tasks.table import encode, read_texts
+from brimful.runs.stages import Stages, finish_stages
+from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.model import TaskModel, evaluation, load_task_model
+from brimful.tasks.table import encode, read_texts, write_rows
+from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 
 
+@dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """One stage of the distillation."""
+
+    epochs: float
+    """Passes over the texts."""
+    learning_rate: float
+    """Peak learning rate."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate"):
+            if not getattr(self, name) >= 0:
+                raise BrimfulError(f"a stage's {name} is {getattr(self, name)}: it must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilConfig:
+    """Train a smaller student to imitate a fine-tuned teacher."""
+
+    teacher: str | None = incidental(None)
+    """Run directory of `brimful finetune`; its tables are used again."""
+    out: str | None = incidental(None)
+    """Run directory to create; the student ends up in RUN/model."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run: continue it with its own configuration."""
+    student_layers: int = 2
+    """Layers of the student; they divide the teacher's."""
+    student_hidden: int | None = None
+    """Width of the student; by default the teacher's. A narrower student starts from random weights."""
+    initialisation: Literal["pretrained", "random"] = "pretrained"
+    """pretrained: layers of the encoder that the teacher was fine-tuned from."""
+    unlabelled: tuple[str, ...] = incidental(())
+    """More texts to learn from: .txt (one a line), or tables with a text column."""
+    seed: int = 0
+    """Decides random weights and the order of texts."""
+    batch: int = 32
+    """Texts in an update."""
+    temperature: float = 1.0
+    """Divides the logits of both models in the second stage. Only for tasks with probabilities."""
+    micro_batch_tokens: int = 4096
+    """The most tokens of one forward and backward pass."""
+    layers: StageConfig = StageConfig(epochs=3.0, learning_rate=5e-4)
+    """First stage: embeddings, hidden states, attention scores."""
+    logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
+    """Second stage: outputs."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """learning_rate is set by each stage."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    trainer: TrainerConfig = TASK_TRAINER
+    """steps is set from epochs."""
+    dry_run: bool = incidental(False)
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        require_seeds(self.seed)
+        require_positive(self, "batch", "micro_batch_tokens")
+        check_trainer(self.trainer)
+        if not self.temperature > 0:
+            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
+
+
 def spread_layers(layers: Sequence[int], kept: int) -> tuple[int, ...]:
-    """Which of a teacher's `layers` a student of `kept` layers starts from: every g-th, the last included."""
+    """The `kept` of a teacher's `layers` that a student starts from: every g-th layer, the last included."""
     every = len(layers) // kept
     return tuple(layers[every * (index + 1) - 1] for index in range(kept))
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """Who teaches whom, on what.
+class Distillation:
+    """The teacher, the student and their data.
 
     Attributes:
         finetuned: the configuration of the teacher's run, whose tables are used again.
         texts: what the student learns from, without labels.
-        task: what it is judged on.
+        data: the tables that teacher and student are measured on.
     """
 
+    config: DistilConfig
     finetuned: FinetuneConfig
-    teacher: Classifier
-    student: Classifier
+    teacher: TaskModel
+    student: TaskModel
     texts: Examples
-    task: Task
+    data: TaskData
 
 
-def _starts_trained(config: DistilConfig, teacher: Classifier) -> bool:
+def _starts_pretrained(config: DistilConfig, teacher: TaskModel) -> bool:
     """Whether the student starts from layers of the encoder that the teacher was fine-tuned from."""
     width = teacher.encoder.config.hidden_size
     return config.initialisation == "pretrained" and config.student_hidden in (None, width)
 
 
-def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifier) -> Classifier:
-    """The student before it has learned anything: as `brimful finetune --layers` would start it."""
-    shape, labels = teacher.encoder.config, teacher.labels
+def _student(
+    config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData
+) -> TaskModel:
+    """The student before training: the model that `brimful finetune --layers` would start from."""
+    shape = teacher.encoder.config
     width = config.student_hidden or shape.hidden_size
     if config.student_layers < 1 or shape.layers % config.student_layers:
         raise BrimfulError(
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
         )
-    if _starts_trained(config, teacher):
+    if _starts_pretrained(config, teacher):
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(
             finetuned, initialisation="pretrained", layers=layers, dropout=0.0, attention_dropout=0.0
         )
-        return Classifier(*starting_model(start, config.seed, len(labels)), labels, teacher.max_length)
+        return TaskModel(data.task, *starting_model(start, config.seed, data.task), teacher.max_length)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
@@ -104,32 +174,31 @@ def _student(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifie
         )
     )
     encoder.tokenizer = teacher.encoder.tokenizer
-    return Classifier(encoder, SequenceHead(encoder, len(labels)), labels, teacher.max_length)
+    return TaskModel(data.task, encoder, data.task.new_head(encoder), teacher.max_length)
 
 
-def _transfer_texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: Classifier) -> Examples:
+def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel) -> Examples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files.
 
-    Empty texts are left out; the training table has others, since two classes need two texts.
+    Empty texts are left out. At least one text is left: a training table has two texts or more.
     """
     assert teacher.encoder.tokenizer is not None
-    parts = []
+    tables = []
     for path in (finetuned.tables[0], *config.unlabelled):
         table = read_texts(path)
         table = table.take([row for row, text in enumerate(table.texts) if text])
-        parts.append(encode(table, teacher.encoder.tokenizer, teacher.max_length))
+        tables.append(encode(table, teacher.encoder.tokenizer, teacher.max_length))
     return Examples(
-        tokens=[ids for part in parts for ids in part.tokens],
-        segments=[types for part in parts for types in part.segments],
+        tokens=[ids for table in tables for ids in table.tokens],
+        segments=[types for table in tables for types in table.segments],
         targets={},
         max_length=teacher.max_length,
-        pad=parts[0].pad,
+        pad=tables[0].pad,
     )
 
 
-def _prepare_lesson(config: DistilConfig) -> Lesson:
-    assert config.teacher is not None
-    run = Path(config.teacher)
+def _read_teacher_config(run: Path) -> FinetuneConfig:
+    """The configuration of the teacher's run."""
     if not (run / CONFIG).is_file():
         raise BrimfulError(f"{run} is not a run of `brimful finetune`: it has no {CONFIG}")
     try:
@@ -138,42 +207,54 @@ def _prepare_lesson(config: DistilConfig) -> Lesson:
         raise BrimfulError(f"{run} is not a run of `brimful finetune` ({error})") from error
     if not (finetuned.encoder and finetuned.train and finetuned.test):
         raise BrimfulError(f"{run} is not a run of `brimful finetune`: {CONFIG} lacks encoder, train or test")
-    teacher = load_classifier(run)
-    task = load_task(teacher.encoder, *finetuned.tables, max_length=teacher.max_length, split=False)
-    if task.labels != teacher.labels:
+    return finetuned
+
+
+def _prepare(config: DistilConfig) -> Distillation:
+    assert config.teacher is not None
+    finetuned = _read_teacher_config(Path(config.teacher))
+    teacher = load_task_model(config.teacher)
+    data = load_task_data(
+        type(teacher.task), teacher.encoder, *finetuned.tables, max_length=teacher.max_length, split=False
+    )
+    if data.task.labels != teacher.task.labels:
         raise BrimfulError(
-            f"the teacher's labels {teacher.labels} are not {finetuned.train}'s: {task.labels}"
+            f"the teacher's labels {teacher.task.labels} are not {finetuned.train}'s: {data.task.labels}"
         )
-    student = _student(config, finetuned, teacher)
-    return Lesson(finetuned, teacher, student, _transfer_texts(config, finetuned, teacher), task)
+    data.task.imitation(config.temperature)  # so that a wrong setting is refused now
+    student = _student(config, finetuned, teacher, data)
+    return Distillation(config, finetuned, teacher, student, _texts(config, finetuned, teacher), data)
 
 
 @verb(DistilConfig)
 def distil(config: DistilConfig) -> dict[str, Any]:
-    """Teach a smaller student what a fine-tuned teacher does: its layers first, then its answers.
+    """Train a smaller student to imitate a fine-tuned teacher: first its layers, then its outputs.
 
     Returns:
-        what summary.json holds: `teacher.accuracy`, `student.accuracy`, `test.n` ...
+        the content of summary.json: `teacher.METRIC`, `student.METRIC`, `test.n` ...
 
     Raises:
-        BrimfulError: the teacher is no finished fine-tuning run, a table or the run directory is unusable; to
-            go on, one that has changed.
-        StoppedError: a signal asked for it.
+        BrimfulError: the teacher is not a finished fine-tuning run; a table or the run directory is unusable;
+            or one of them has changed since the run that is resumed began.
+        StoppedError: a signal asked the run to stop.
     """
     dry_run = config.dry_run
     with world() as ranks:
+        if (summary := finished_run(config, "distil", ranks)) is not None:
+            return summary
         config, directory, resuming = open_run(config, "distil", ("teacher", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
-        lesson = _prepare_lesson(config)
-        inputs = check_inputs(directory, _inputs(config, lesson))
-        old, new = lesson.teacher.encoder.config, lesson.student.encoder.config
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
+        distillation = _prepare(config)
+        inputs = check_inputs(directory, _inputs(distillation))
+        texts = len(distillation.texts)
+        old, new = distillation.teacher.encoder.config, distillation.student.encoder.config
         if ranks.is_main and not resuming:
             say(
                 f"distilling {old.layers} layers of width {old.hidden_size} into {new.layers} of width"
-                f" {new.hidden_size} on {len(lesson.texts):,} texts"
+                f" {new.hidden_size} on {texts:,} texts"
             )
         if dry_run:
-            return {"dry_run": True, "texts": len(lesson.texts), "student_layers": new.layers}
+            return {"dry_run": True, "texts": texts, "student_layers": new.layers}
         config = replace(
             config,
             teacher=config.teacher and absolute(config.teacher),
@@ -183,81 +264,85 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        decisive = config.trainer.decisive()
-        anywhere = replace(config, teacher=None, unlabelled=(), out=None, trainer=decisive)
-        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
-        return _distil(config, lesson, parts, runtime)
+        stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
+        return _run(distillation, stages, runtime)
 
 
-def _inputs(config: DistilConfig, lesson: Lesson) -> dict[str, Path]:
-    """The files that decide what a run gives."""
+def _inputs(distillation: Distillation) -> dict[str, Path]:
+    """The files that decide the result of a run."""
+    config, finetuned = distillation.config, distillation.finetuned
     assert config.teacher is not None
     teacher = Path(config.teacher)
     files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
-    tables = zip(("train", "dev", "test"), lesson.finetuned.tables, strict=True)
+    tables = zip(("train", "dev", "test"), finetuned.tables, strict=True)
     files |= {name: Path(path) for name, path in tables if path}
     files |= {f"teacher/{CONFIG}": teacher / CONFIG} | model_files("teacher", find_model(teacher, "model"))
-    if _starts_trained(config, lesson.teacher):
-        files |= model_files("encoder", lesson.finetuned.encoder_folder)
+    if _starts_pretrained(config, distillation.teacher):
+        files |= model_files("encoder", finetuned.encoder_folder)
     return files
 
 
-def _distil(config: DistilConfig, lesson: Lesson, parts: Parts, runtime: Runtime) -> dict[str, Any]:
-    teacher, student, task = lesson.teacher, lesson.student, lesson.task
-    directory, ranks = parts.run, runtime.world
-    learned = {"encoder": student.encoder, "head": student.head}
+def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[str, Any]:
+    """Train both stages, save the student, and return the summary."""
+    config, texts = distillation.config, distillation.texts
+    teacher, student, data = distillation.teacher, distillation.student, distillation.data
+    task, directory, ranks = data.task, stages.run, runtime.world
+    trained = {"encoder": student.encoder, "head": student.head}
     seconds = 0.0
 
     def train(name: str, stage: StageConfig, objective: Objective) -> None:
         nonlocal seconds
         folder = directory / "stages" / name
+        steps = max(1, round(stage.epochs * len(texts) / config.batch))
 
         def trainer() -> Trainer:
             return Trainer(
                 student.encoder,
                 objective,
-                example_stream(lesson.texts, config.batch, config.micro_batch_tokens, config.seed, runtime),
+                example_stream(texts, config.batch, config.micro_batch_tokens, config.seed, runtime),
                 runtime,
                 folder,
-                config=replace(
-                    config.trainer, steps=max(1, round(stage.epochs * len(lesson.texts) / config.batch))
-                ),
+                config=replace(config.trainer, steps=steps),
                 optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
                 schedule=config.schedule,
                 seed=config.seed,
-                identity=parts.identity,
+                identity=stages.identity,
             )
 
-        result = parts.train(folder, f"distil {name}", trainer, learned)
-        result.load(learned)
+        result = stages.train(folder, f"distil {name}", trainer, trained)
+        result.load(trained)
         seconds += result.seconds
 
     if config.layers.epochs:
         train("layers", config.layers, LayerDistillation(teacher.encoder, student.encoder))
-    answers = LogitDistillation(teacher.encoder, teacher.head, student.head, config.temperature, task.dev)
+    outputs_objective = LogitDistillation(
+        teacher.encoder,
+        teacher.head,
+        student.head,
+        task.imitation(config.temperature),
+        task.judged_by,
+        evaluation(task, student.head, data.dev),
+    )
     if config.logits.epochs:
-        train("logits", config.logits, answers)
-    for module in (student.encoder, student.head, teacher.encoder, teacher.head):
-        module.to(runtime.device)
+        train("logits", config.logits, outputs_objective)
 
-    logits, figures = judge(student.encoder, student.head, task.test, runtime)
-    _, teacher_figures = judge(teacher.encoder, teacher.head, task.test, runtime)
+    outputs, metrics = student.to(runtime.device).judge(data.test, runtime)
+    _, teacher_metrics = teacher.to(runtime.device).judge(data.test, runtime)
     summary = {
         "kind": "distil",
-        "teacher": teacher_figures | {"parameters": teacher.parameters},
-        "student": figures | {"parameters": student.parameters},
-        "test": {"n": figures["n"]},
-        "texts": len(lesson.texts),
-        "labels": student.labels,
+        "task": task.name,
+        "teacher": teacher_metrics | {"parameters": teacher.parameters},
+        "student": metrics | {"parameters": student.parameters},
+        "test": {"n": metrics["n"]},
+        "texts": len(texts),
+        **task.facts,
         "precision": runtime.precision,
         "seconds": seconds,
     }
-    ranks.barrier()  # all have read what was kept
+    ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
-        save_model(
-            directory / "model", student.encoder, student.head, student.labels, max_length=student.max_length
-        )
-        write_predictions(directory / "predictions.jsonl", logits, task)
-        finish_parts(directory, summary)
+        student.save(directory / "model")
+        write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
+        finish_stages(directory, summary)
     ranks.barrier()
     return summary

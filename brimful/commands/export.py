@@ -1,7 +1,7 @@
-"""A trained model as something to deploy: a Hugging Face folder or an ONNX file, checked before it exists.
+"""The verb `brimful export`: a Hugging Face folder or an ONNX file to deploy, checked before it exists.
 
-The check feeds the same random sequences, padded, to `transformers` or `onnxruntime` and, packed, to Brimful,
-and compares logits. An export that differs is not written.
+The check runs the same random sequences, padded, through `transformers` or `onnxruntime` and, packed, through
+Brimful, and compares the outputs. An export with different outputs is not written.
 """
 
 import importlib.util
@@ -27,11 +27,11 @@ from brimful.nn.interop import HEADS, save_model, text_length
 from brimful.nn.padded import PaddedModel
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
-from brimful.storage import atomic_directory, commit
+from brimful.storage import atomic_directory, commit, read_json, require_folder_place
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
-"""Largest difference of a logit that an export may have, in float32."""
+"""The largest difference of an output that an export may have, in float32."""
 RECORD = "export.json"
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -45,8 +45,8 @@ class ExportConfig:
     out: str
     """Folder to create; an earlier export there is replaced."""
     step: Step | None = None
-    """Of a run of pretrain, also one that goes on: the checkpoint after so many updates, or that of the best
-    evaluation. The average of the weights is taken where the run makes one."""
+    """For a run of pretrain, finished or not: the checkpoint after this many updates, or the checkpoint of
+    the best evaluation. If the run averages its weights, the average is taken."""
     format: Literal["hf", "onnx"] = "hf"
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
     dry_run: bool = False
@@ -54,9 +54,9 @@ class ExportConfig:
 
 
 def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
-    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; always the same ones.
+    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; the same ones on every call.
 
-    No padding token is among them: RoBERTa of `transformers` does not count its position.
+    They have no padding tokens: RoBERTa of `transformers` does not count the position of one.
     """
     assert encoder.tokenizer is not None
     special = special_ids(encoder.tokenizer)
@@ -73,7 +73,7 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
 
 
 def _packed_logits(encoder: Encoder, head: Head | None, sequences: list[np.ndarray]) -> list[np.ndarray]:
-    """Brimful's own outputs on a packed batch: for each sequence (classes,) or (length, width)."""
+    """Brimful's outputs for a packed batch: for each sequence (outputs,) or (length, width)."""
     batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
     with torch.inference_mode():
         hidden = encoder(batch)
@@ -87,7 +87,7 @@ def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float
     """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
-        other: (input_ids, attention_mask), int64 (B, L) -> outputs as `PaddedModel` gives them.
+        other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
     """
     sequences = sample_sequences(encoder)
     ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
@@ -101,11 +101,11 @@ def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
         differences.append(float(np.abs(found - expected).max()))
-    return float(np.max(differences))  # NaN if one is
+    return float(np.max(differences))  # NaN if one of them is
 
 
 def transformers_forward(folder: Path, head: Head | None) -> Forward:
-    """The folder as `transformers` runs it (imports transformers)."""
+    """The forward pass of the folder in `transformers` (imports transformers)."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -117,7 +117,7 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     except ValueError as error:
         name = type(head).__name__
         raise BrimfulError(
-            f"transformers has no class for a {name} on this kind of encoder; it would load nowhere"
+            f"transformers has no class for a {name} on this kind of encoder, so it cannot load the export"
         ) from error
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -131,7 +131,7 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
 
 
 def onnx_session(path: Path, threads: int = 0) -> Any:
-    """An onnxruntime session on the CPU; `threads` 0 leaves the number to it."""
+    """An onnxruntime session on the CPU; with `threads` 0, onnxruntime chooses their number."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -141,7 +141,7 @@ def onnx_session(path: Path, threads: int = 0) -> Any:
 
 
 def onnx_forward(path: Path) -> Forward:
-    """The file as `onnxruntime` runs it."""
+    """The forward pass of the file in `onnxruntime`."""
     session = onnx_session(path)
     inputs = [value.name for value in session.get_inputs()]
 
@@ -154,9 +154,8 @@ def onnx_forward(path: Path) -> Forward:
 
 def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
     """Trace the model with dynamic batch and length, into one file."""
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it reports operators of packages that are absent
+    # It would report the operators of packages that are not installed.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     model = PaddedModel(encoder, head).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -165,7 +164,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
     output = "last_hidden_state" if head is None else "logits"
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter's own internals
+        warnings.simplefilter("ignore")  # they are about the exporter itself
         torch.onnx.export(
             model,
             kwargs=inputs,
@@ -180,7 +179,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
 
 
 def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> float | None:
-    """The largest difference of a logit; None where `transformers` is absent."""
+    """The largest difference of an output; None if `transformers` is needed and not installed."""
     if kind == "hf" and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
@@ -198,20 +197,19 @@ def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> floa
 
 @verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
-    """Write a trained model as a Hugging Face folder or an ONNX file, and check that its logits agree.
+    """Write a trained model as a Hugging Face folder or an ONNX file, and check that its outputs agree.
 
     Returns:
-        the folder, its size in bytes, and `max_abs_logit_difference` (None where `transformers` is absent);
-        of a checkpoint also its `step` and whether its weights are `averaged`.
+        the folder, its size in bytes, and `max_abs_logit_difference` (None if `transformers` is needed and
+        not installed); for a checkpoint also its `step` and whether its weights are `averaged`.
 
     Raises:
-        BrimfulError: no model or no such checkpoint to export, the folder holds something else, or the logits
+        BrimfulError: there is no model or no such checkpoint, the folder holds something else, or the outputs
             differ.
     """
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
-    if out.exists() and not (out / RECORD).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise BrimfulError(f"{out} exists and is not an earlier export; choose another --out")
+    require_folder_place(out, replaces=("an earlier export", lambda folder: (folder / RECORD).is_file()))
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     if encoder.tokenizer is None:
@@ -219,7 +217,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "model": str(source), "format": config.format, **about}
     with atomic_directory(out) as folder:
-        save_model(folder, encoder, head, labels, max_length=text_length(source, encoder))
+        save_model(
+            folder,
+            encoder,
+            head,
+            labels,
+            max_length=text_length(source, encoder),
+            problem_type=read_json(source / "config.json").get("problem_type"),
+        )
         if config.format == "onnx":
             (folder / "model.safetensors").unlink()
             write_onnx(folder / "model.onnx", encoder, head)

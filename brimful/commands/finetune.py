@@ -1,15 +1,19 @@
-"""Fine-tuning: classification of texts and pairs of texts, and the verb `brimful finetune`."""
+"""The verb `brimful finetune`: an encoder and labelled tables become a task model.
+
+A run trains one model for each seed and learning rate. The learning rate that is best on dev trains each
+seed's model, and the best seed's model is kept.
+"""
 
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+import tyro
 
-from brimful.commands.finetune_config import FinetuneConfig
-from brimful.config import config_hash, verb
+from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, verb
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.distributed import world
@@ -17,37 +21,131 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
-from brimful.nn.interop import load_model, save_model
+from brimful.nn.interop import load_model
+from brimful.objectives.supervised import Supervised
+from brimful.optim.build import OptimizerConfig
+from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
-from brimful.runs.directory import absolute, check_inputs, model_files, open_run, start_run
-from brimful.runs.stages import Parts, Result, finish_parts
-from brimful.tasks.classification import (
-    Classification,
-    Task,
-    example_stream,
-    judge,
-    load_task,
-    write_predictions,
+from brimful.runs.directory import (
+    absolute,
+    check_inputs,
+    find_model,
+    finished_run,
+    model_files,
+    open_run,
+    start_run,
 )
+from brimful.runs.stages import Result, Stages, finish_stages
+from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.table import write_rows
+from brimful.tasks.task import Metric, Task
+from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
 
+TASK_TRAINER = TrainerConfig(checkpoint_every=200, deterministic=True)
+"""Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 
-def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Encoder, SequenceHead]:
-    """What training starts from. A pretrained encoder's masked-LM transform starts the head, as it does where
-    `transformers` loads a ModernBERT checkpoint: the tensors have one name."""
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Train an encoder for a task on texts or pairs of texts."""
+
+    encoder: str | None = incidental(None)
+    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    train: str | None = incidental(None)
+    """TSV, CSV or JSONL with the columns text, text_b (optional) and label."""
+    test: str | None = incidental(None)
+    """A table of the same columns, on which the finished model is measured once."""
+    out: str | None = incidental(None)
+    """Run directory to create; the model ends up in RUN/model."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run: continue it with its own configuration."""
+    dev: str | None = incidental(None)
+    """A table of the same columns, to choose the learning rate on. By default a fifth of train, which the
+    final training uses as well."""
+    seed: tuple[int, ...] = (0,)
+    """Each seed trains its own model. Metrics of several seeds are means, with their standard deviation."""
+    learning_rates: tuple[float, ...] = (3e-4,)
+    """Peak learning rates to try; the best on dev is kept."""
+    epochs: float = 6.0
+    """Passes over train."""
+    trial_epochs: float | None = None
+    """Passes while learning rates are compared on held-out rows of train; by default the same as epochs."""
+    batch: int = 16
+    """Examples in an update."""
+    max_length: int | None = None
+    """The most tokens of an example; the rest is cut. By default 128, or the encoder's maximum if less."""
+    initialisation: Literal["pretrained", "random"] = "pretrained"
+    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    layers: tuple[int, ...] | None = None
+    """Keep only these layers of the encoder (0-based), in this order."""
+    dropout: float = 0.1
+    """Dropout of hidden states and before the last layer of the head."""
+    attention_dropout: float | None = None
+    """Dropout of attention probabilities, only with the attention backend sdpa; by default the
+    encoder's own."""
+    micro_batch_tokens: int = 4096
+    """The most tokens of one forward and backward pass."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """learning_rate is set from learning_rates."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    trainer: TrainerConfig = TASK_TRAINER
+    """steps is set from epochs."""
+    dry_run: bool = incidental(False)
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        find_task(self.task)
+        require_seeds(*self.seed)
+        require_positive(self, "batch", "micro_batch_tokens")
+        check_trainer(self.trainer)
+        for name in ("epochs", "trial_epochs"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise BrimfulError(f"{name} is {getattr(self, name)}: it must be above 0")
+        for name in ("seed", "learning_rates"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise BrimfulError(f"{name} is {list(values)}: give at least one value, and no value twice")
+
+    @property
+    def encoder_folder(self) -> Path:
+        """The Hugging Face folder of the encoder.
+
+        Raises:
+            BrimfulError: there is no model.
+        """
+        assert self.encoder is not None
+        return find_model(Path(self.encoder), "encoder")
+
+    @property
+    def tables(self) -> tuple[str, str | None, str]:
+        """Paths of train, dev and test."""
+        assert self.train is not None
+        assert self.test is not None
+        return self.train, self.dev, self.test
+
+
+def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, SequenceHead]:
+    """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
+    `transformers` loads a ModernBERT checkpoint: the tensors have the same name."""
     encoder, pretraining_head, _ = load_model(config.encoder_folder)
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
     rate = config.attention_dropout
     rate = encoder.config.attention_dropout if rate is None else rate
-    shape = replace(encoder.config, dropout=config.dropout, attention_dropout=rate)
-    fresh = Encoder(shape)
+    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     if config.initialisation == "pretrained":
         fresh.load_state_dict(encoder.state_dict())
-    head = SequenceHead(fresh, classes)
+    head = task.new_head(fresh)
     if config.initialisation == "pretrained" and isinstance(pretraining_head, MaskedLMHead):
         head.start_from(pretraining_head)
     return fresh, head
@@ -55,59 +153,60 @@ def starting_model(config: FinetuneConfig, seed: int, classes: int) -> tuple[Enc
 
 @verb(FinetuneConfig)
 def finetune(config: FinetuneConfig) -> dict[str, Any]:
-    """Train an encoder to classify texts, choosing the learning rate on held-out examples.
+    """Train an encoder for a task, with the learning rate that is best on held-out examples.
 
     Returns:
-        what summary.json holds: `test.accuracy`, `test.n`, `dev.accuracy`, the trials ...
+        the content of summary.json: `test.METRIC`, `test.n`, `dev.METRIC`, the trials ...
 
     Raises:
-        BrimfulError: an unusable encoder, table or run directory; to go on, one that has changed.
-        StoppedError: a signal asked for it.
+        BrimfulError: the encoder, a table or the run directory is unusable; or one of them has changed since
+            the run that is resumed began.
+        StoppedError: a signal asked the run to stop.
     """
     dry_run = config.dry_run
     with world() as ranks:
+        if (summary := finished_run(config, "finetune", ranks)) is not None:
+            return summary
         config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)
-        runtime = Runtime.of(ranks, config.precision, config.trainer.weights)
+        runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
-            raise BrimfulError("attention_dropout is known on CPUs only: leave it out, or set it to 0")
-        encoder = Encoder.load(config.encoder_folder)
-        split = len(config.learning_rates) > 1
+            raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
+        encoder, *_ = load_model(config.encoder_folder)
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))
         assert config.max_length is not None
-        task = load_task(encoder, *config.tables, max_length=config.max_length, split=split)
-        starting_model(config, config.seed[0], len(task.labels))  # or it says now what is wrong
+        data = load_task_data(
+            find_task(config.task),
+            encoder,
+            *config.tables,
+            max_length=config.max_length,
+            split=len(config.learning_rates) > 1,
+        )
+        starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
-                f"fine-tuning on {len(task.train):,} examples of {len(task.labels)} classes"
-                f" ({', '.join(task.labels[:8])}), test {len(task.test):,}"
+                f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
+                f" test {len(data.test):,}"
             )
         if dry_run:
-            return {
-                "dry_run": True,
-                "train": len(task.train),
-                "test": len(task.test),
-                "labels": task.labels,
-            }
+            return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        decisive = config.trainer.decisive()
-        anywhere = replace(config, encoder=None, train=None, dev=None, test=None, out=None, trainer=decisive)
-        parts = Parts(directory, config_hash([anywhere, inputs]), ranks)
-        return Finetuning(config, task, parts, runtime).run()
+        stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
+        return Finetuning(config, data, stages, runtime).run()
 
 
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:
-    """The files that decide what a run gives."""
+    """The files that decide the result of a run."""
     tables = zip(("train", "dev", "test"), config.tables, strict=True)
     return {name: Path(path) for name, path in tables if path} | model_files("encoder", config.encoder_folder)
 
 
 def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
-    """What a saved configuration must say to mean the same elsewhere."""
+    """The configuration with everything that it needs to mean the same elsewhere."""
     train, dev, test = (path and absolute(path) for path in config.tables)
     encoder = config.encoder and absolute(config.encoder)
     return replace(config, encoder=encoder, train=train, dev=dev, test=test, precision=precision)
@@ -115,17 +214,12 @@ def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training: its settings, its figures on dev, and what it left."""
+    """One training: its settings, its metrics on dev, and its result."""
 
     seed: int
     learning_rate: float
     dev: dict[str, float]
     result: Result
-
-    @property
-    def accuracy(self) -> float:
-        """On dev; 0 where there is none."""
-        return self.dev.get("accuracy", 0.0)
 
 
 @dataclass(frozen=True)
@@ -133,25 +227,30 @@ class Finetuning:
     """A run: a training for each seed and learning rate, and the choice among them."""
 
     config: FinetuneConfig
-    task: Task
-    parts: Parts
+    data: TaskData
+    stages: Stages
     runtime: Runtime
 
+    @property
+    def primary(self) -> Metric:
+        """The metric that decides."""
+        return self.data.task.metrics[0]
+
     def train(
-        self, examples: tuple[Examples, Examples | None], seed: int, rate: float, folder: Path
+        self, training: Examples, held_out: Examples | None, seed: int, rate: float, folder: Path
     ) -> Trial:
-        """Train one model from the start on the first `examples`, and judge it on the second. Its weights are
-        kept if these are all examples."""
-        config, (training, held_out) = self.config, examples
-        everything = training is self.task.train
+        """Train one model from the start, and measure it on `held_out`. Its weights are kept if `training` is
+        all of train."""
+        config, task = self.config, self.data.task
+        everything = training is self.data.train
         epochs = config.epochs if everything else config.trial_epochs or config.epochs
-        encoder, head = starting_model(config, seed, len(self.task.labels))
+        encoder, head = starting_model(config, seed, task)
         steps = max(1, round(epochs * len(training) / config.batch))
 
         def trainer() -> Trainer:
             return Trainer(
                 encoder,
-                Classification(head, held_out),
+                Supervised(task, head, evaluation(task, head, held_out)),
                 example_stream(training, config.batch, config.micro_batch_tokens, seed, self.runtime),
                 self.runtime,
                 folder,
@@ -159,92 +258,99 @@ class Finetuning:
                 optimizer=replace(config.optimizer, learning_rate=rate),
                 schedule=config.schedule,
                 seed=seed,
-                identity=self.parts.identity,
+                identity=self.stages.identity,
             )
 
         title = f"fine-tune, seed {seed}, rate {rate:g}"
         keep = {"encoder": encoder, "head": head} if everything else {}
-        result = self.parts.train(folder, title, trainer, keep)
+        result = self.stages.train(folder, title, trainer, keep)
         return Trial(seed, rate, result.figures, result)
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
-        """The training whose model is the seed's: at the learning rate that is best on dev, on all of train;
-        and all that were compared."""
-        task, folder = self.task, self.parts.run / "trials" / f"seed-{seed}"
+        """The training that gives the seed's model, and the trials that chose its learning rate."""
+        data, folder = self.data, self.stages.run / "trials" / f"seed-{seed}"
         trials: list[Trial] = []
         best: Trial | None = None
         for rate in self.config.learning_rates:
-            trial = self.train((task.fit, task.dev), seed, rate, folder / f"rate-{rate}")
+            trial = self.train(data.fit, data.dev, seed, rate, folder / f"rate-{rate}")
             trials.append(trial)
-            better = best is None or trial.accuracy > best.accuracy
+            better = best is None or self.primary.score(trial.dev) > self.primary.score(best.dev)
             worse = best if better else trial
             best = trial if better else best
             if worse and self.runtime.world.is_main:
                 worse.result.forget_weights()
         assert best is not None
-        if task.fit is not task.train:
+        if data.fit is not data.train:
             rate = best.learning_rate
             if self.runtime.world.is_main:
-                examples = f"all {len(task.train):,} examples"
+                examples = f"all {len(data.train):,} examples"
                 say(f"learning rate {rate:g} is best on dev; training on {examples} with it")
-            final = self.train((task.train, None), seed, rate, folder / "final")
+            final = self.train(data.train, None, seed, rate, folder / "final")
             best = replace(final, dev=best.dev)
         return best, trials
 
-    def model(self, trial: Trial) -> tuple[Encoder, SequenceHead]:
-        """What a training on all examples has made."""
-        encoder, head = starting_model(self.config, trial.seed, len(self.task.labels))
+    def model(self, trial: Trial) -> TaskModel:
+        """The model of a training on all examples."""
+        encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
-        return encoder.to(self.runtime.device), head.to(self.runtime.device)
+        assert self.config.max_length is not None
+        return TaskModel(self.data.task, encoder, head, self.config.max_length).to(self.runtime.device)
 
     def run(self) -> dict[str, Any]:
-        """Train all, and keep the model that is best on dev; returns the summary."""
-        config, task, directory, ranks = self.config, self.task, self.parts.run, self.runtime.world
+        """Train all, keep the model that is best on dev, and return the summary."""
+        data, task, directory, ranks = self.data, self.data.task, self.stages.run, self.runtime.world
         trials: list[Trial] = []
-        trained: list[Trial] = []
-        judged: list[tuple[np.ndarray, dict[str, float]]] = []
-        for seed in config.seed:
-            chosen, compared = self.train_seed(seed)
+        chosen: list[Trial] = []
+        tests: list[tuple[np.ndarray, dict[str, float]]] = []
+        for seed in self.config.seed:
+            trial, compared = self.train_seed(seed)
             trials += compared
-            trained.append(chosen)
-            judged.append(judge(*self.model(chosen), task.test, self.runtime))
-        index = max(range(len(trained)), key=lambda i: trained[i].accuracy)
-        best, logits = trained[index], judged[index][0]
-        encoder, head = self.model(best)
-        trainings = {trial.result.directory: trial.result for trial in (*trials, *trained)}
+            chosen.append(trial)
+            tests.append(self.model(trial).judge(data.test, self.runtime))
+        index = max(range(len(chosen)), key=lambda i: self.primary.score(chosen[i].dev))
+        best, outputs = chosen[index], tests[index][0]
+        model = self.model(best)
+        results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
         summary = {
             "kind": "finetune",
-            "test": _over_seeds([figures for _, figures in judged]),
+            "task": task.name,
+            "test": _over_seeds([metrics for _, metrics in tests], task),
             "dev": best.dev,
             "learning_rate": best.learning_rate,
             "trials": [
                 {
                     "seed": trial.seed,
                     "learning_rate": trial.learning_rate,
-                    "dev_accuracy": trial.dev.get("accuracy"),
+                    f"dev_{self.primary.name}": trial.dev.get(self.primary.name),
                 }
                 for trial in trials
             ],
-            "labels": task.labels,
-            "parameters": sum(p.numel() for p in [*encoder.parameters(), *head.parameters()]),
-            "leaked_test_texts": task.leaked,
+            **task.facts,
+            "parameters": model.parameters,
+            "leaked_test_texts": data.leaked,
             "precision": self.runtime.precision,
-            "seconds": sum(result.seconds for result in trainings.values()),
+            "seconds": sum(result.seconds for result in results.values()),
         }
-        ranks.barrier()  # all have read what was kept
+        ranks.barrier()  # every rank has read the kept weights
         if ranks.is_main:
-            save_model(directory / "model", encoder, head, task.labels, max_length=config.max_length)
-            write_predictions(directory / "predictions.jsonl", logits, task)
+            model.save(directory / "model")
+            write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
-            finish_parts(directory, summary)
+            finish_stages(directory, summary)
         ranks.barrier()
         return summary
 
 
-def _over_seeds(tests: list[dict[str, float]]) -> dict[str, Any]:
-    """Figures of one seed as they are; of several, their means, with spread and list for the accuracy."""
+def _over_seeds(tests: list[dict[str, float]], task: Task) -> dict[str, Any]:
+    """The metrics of one seed; of several seeds their means, and for the primary metric also the standard
+    deviation and each value."""
     if len(tests) == 1:
         return tests[0]
-    runs = [test["accuracy"] for test in tests]
-    means = {name: float(np.mean([test[name] for test in tests])) for name in ("accuracy", "f1")}
-    return means | {"accuracy_std": float(np.std(runs, ddof=1)), "accuracy_runs": runs, "n": tests[0]["n"]}
+    primary = task.metrics[0].name
+    runs = [test[primary] for test in tests]
+    means = {metric.name: float(np.mean([test[metric.name] for test in tests])) for metric in task.metrics}
+    return means | {
+        f"{primary}_std": float(np.std(runs, ddof=1)),
+        f"{primary}_runs": runs,
+        "n": tests[0]["n"],
+    }

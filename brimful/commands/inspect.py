@@ -1,16 +1,22 @@
-"""`inspect`: what a prepared folder holds, what cleaning did, and what a run sees of it, for human eyes."""
+"""`inspect`: documents of a prepared folder, examples of what cleaning did, and the batches of a run.
 
+The batches of a run are made again without training: its stream is a function of its configuration and data.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
 from rich.text import Text
 
-from brimful.config import require_positive, verb
-from brimful.console import output_console, visible
-from brimful.corpus.pipeline.duplicates import FATES, read_fates
+from brimful.config import build, read_yaml, require_positive, verb
+from brimful.console import output_console, progress, visible
+from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.errors import BrimfulError
@@ -20,6 +26,9 @@ from brimful.storage import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from brimful.commands.pretrain import PretrainConfig
+    from brimful.data.rows import Cursor, RowStream
 
 EXCERPT = 200
 
@@ -33,17 +42,17 @@ class InspectConfig:
     documents: int = 5
     """How many documents to show."""
     tokens: int = 150
-    """The most tokens to show of each document or row."""
+    """How many tokens of each document or row to show at most."""
     examples: int = 2
     """How many examples to show of each cleaning rule."""
     batches: int | None = None
-    """Show so many micro-batches; of a prepared folder, those that pretrain makes of it by default. Without
-    it, a run shows all those of an update."""
+    """How many micro-batches to show; by default, a run shows all of one update. Those of a prepared folder
+    are what pretrain makes of it with default settings."""
     update: Annotated[int | None, tyro.conf.arg(aliases=("--batch",))] = None
-    """The update whose micro-batches to show first, counted from 1. A spike's is known; another is found by
-    choosing the sequences of all updates since the start again, or since the run's nearest checkpoint."""
+    """Begin with this update, counted from 1. The update of a spike is found at once; for another one, the
+    sequences are chosen again from the nearest checkpoint before it, or from the start."""
     seed: int = 0
-    """Another seed shows other documents, or batches of a prepared folder."""
+    """Another seed shows other documents, or other batches of a prepared folder."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("batches", "update") if getattr(self, name) is not None]
@@ -51,7 +60,7 @@ class InspectConfig:
 
 
 def show_findings(findings: dict[str, Any]) -> None:
-    """Print documents, words apart, and before/after of each rule; or rows."""
+    """Print documents with word boundaries and examples of each rule; or rows."""
     if "rows" in findings:
         from brimful.data.view import show_rows
 
@@ -81,8 +90,8 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
 
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
-        Or `rows`, with what `BatchView.rows` says of each, and `update`, `micro_batch` and `row`, counted
-        from 1, and `spikes`: what spikes.jsonl says of these updates, less where their batches begin.
+        Or `rows`: for each what `BatchView.rows` returns, with `update`, `micro_batch` and `row`, counted
+        from 1; and `spikes`: the entries of spikes.jsonl for these updates, without the cursor.
 
     Raises:
         BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
@@ -101,13 +110,12 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
 
 
 def _rows(config: InspectConfig, directory: Path) -> dict[str, Any]:
-    """Those of `config.batches` micro-batches from `config.update` on; by default of one update."""
-    from brimful.commands.replay import replay
+    """The rows of `config.batches` micro-batches from `config.update` on; by default of one update."""
     from brimful.data.view import BatchView
 
     rows: list[dict[str, Any]] = []
     left = config.batches
-    with replay(directory, config.seed) as run:
+    with _open_batches(directory, config.seed) as run:
         view = BatchView(run.stream, run.tokenizer, config.tokens)
         cursor = run.cursor(config.update or 1)
         while (left is None or left) and cursor["update"] < run.steps:
@@ -122,6 +130,98 @@ def _rows(config: InspectConfig, directory: Path) -> dict[str, Any]:
     shown = {row["update"] for row in rows}
     spikes = [{k: v for k, v in s.items() if k != "cursor"} for s in run.spikes if s["update"] in shown]
     return {"rows": rows, "spikes": spikes}
+
+
+class _Batches(NamedTuple):
+    """The stream of a run, for all ranks together.
+
+    Attributes:
+        steps: the number of updates of the run.
+        known: cursors at checkpoints and before spikes, by the number of finished updates.
+        spikes: the entries of spikes.jsonl.
+    """
+
+    stream: "RowStream"
+    tokenizer: "Tokenizer"
+    steps: int
+    known: "dict[int, Cursor]"
+    spikes: list[dict[str, Any]]
+
+    def cursor(self, update: int) -> "Cursor":
+        """The cursor before an update, counted from 1.
+
+        The search starts at the last known cursor before it, or at the start of the run. From there the
+        sequences of each update are chosen again; none is read.
+
+        Raises:
+            BrimfulError: the run has no such update, or its data has changed.
+        """
+        if update > self.steps:
+            raise BrimfulError(f"there is no update {update:,}: the run has {self.steps:,}")
+        if self.known:  # the stream refuses a cursor of other data, even if it is not needed here
+            self.stream.following(self.known[max(self.known)])
+        done = max((done for done in self.known if done < update), default=0)
+        cursor = self.known[done] if done else self.stream.start()
+        skipped = update - 1 - done
+        if skipped:
+            begin = f"update {done + 1:,}" if done else "the start"
+            with progress(f"from {begin} to update {update:,}", skipped) as advance:
+                for _ in range(skipped):
+                    cursor = self.stream.following(cursor)
+                    advance()
+        return cursor
+
+
+@contextmanager
+def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
+    """The batches of the run in `directory`, or those that pretrain makes of a prepared folder by default.
+
+    Blocks are planned again in a temporary folder, so a run that is still going on is not touched.
+
+    Args:
+        seed: for a prepared folder; a run has its own.
+
+    Raises:
+        BrimfulError: the run is not one of pretrain, or its data cannot be opened.
+    """
+    from tokenizers import Tokenizer
+
+    from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
+    from brimful.data.mixture import open_sources, parse_sources
+    from brimful.data.reader import SequenceReader
+    from brimful.runs import checkpoint
+    from brimful.train.journal import SPIKES
+    from brimful.train.metrics import read_metrics
+
+    known, spikes = {}, []
+    if not (directory / MANIFEST).is_file():
+        config = _run_config(directory)
+        if (directory / SPIKES).is_file():
+            spikes = read_metrics(directory / SPIKES)
+        known = {
+            done: state["cursor"] for done, state in checkpoint.states(directory / "checkpoints").items()
+        }
+        known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
+    else:
+        config = PretrainConfig(data=str(directory), seed=seed)
+    corpora = open_sources(parse_sources(config.data or ()), verify=False)
+    tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
+    with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
+        sources = make_sources(config, corpora, Path(plans), ahead=True)
+        with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
+            yield _Batches(stream, tokenizer, config.trainer.steps, known, spikes)
+
+
+def _run_config(directory: Path) -> "PretrainConfig":
+    from brimful.commands.pretrain import PretrainConfig
+
+    try:
+        return build(PretrainConfig, read_yaml(directory / CONFIG))
+    except BrimfulError as error:
+        raise BrimfulError(
+            f"{directory} holds no finished corpus (no {MANIFEST}) and no pretraining run"
+            f" (its {CONFIG}: {error})"
+        ) from error
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
@@ -174,8 +274,8 @@ def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict
                 found.setdefault(rule, []).append(
                     {"source": source, "before": example["before"], "after": example["after"]}
                 )
-        for fate, examples in _repetitions(directory, text, most).items():
-            found.setdefault(f"dropped: {fate}", []).extend(examples)
+        for reason, examples in _dropped_duplicates(directory, text, most).items():
+            found.setdefault(f"dropped: {reason}", []).extend(examples)
     for shard in corpus.shards:
         for rule, lines in shard.record["examples"].items():
             found.setdefault(rule, []).extend(
@@ -184,19 +284,19 @@ def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict
     return {rule: examples[:most] for rule, examples in sorted(found.items())}
 
 
-def _repetitions(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
-    """The first documents of a text part that were dropped as repetitions."""
+def _dropped_duplicates(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
+    """The first documents of a text part that were dropped as duplicates."""
     try:
-        part, fates = TextPart(directory, text["name"]), read_fates(directory, text["name"])
-    except FileNotFoundError:  # what lies between the stages may be deleted
+        part, decisions = TextPart(directory, text["name"]), read_decisions(directory, text["name"])
+    except FileNotFoundError:  # a user may delete the files between the stages
         return {}
     found: dict[str, list[dict[str, str]]] = {}
-    for code, fate in enumerate(FATES[1:], start=1):
-        numbers = np.flatnonzero(fates == code)[:most]
+    for code, reason in enumerate(DECISIONS[1:], start=1):
+        numbers = np.flatnonzero(decisions == code)[:most]
         if len(numbers):
             chosen = np.zeros(int(numbers[-1]) + 1, bool)
             chosen[numbers] = True
-            found[fate] = [
+            found[reason] = [
                 {
                     "source": f"{text['inputs'][file]['path']}, record {record}",
                     "before": words[:EXCERPT],

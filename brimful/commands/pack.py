@@ -1,4 +1,4 @@
-"""The verb `brimful pack`: how full rows get, by which algorithm, and how close that is to the limit."""
+"""The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ WIDTH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class PackConfig:
-    """Plan rows, and say how close to the proven limit they are."""
+    """Plan rows, and show how close they are to the proven limit."""
 
     histogram: str | None = None
-    """JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
+    """wikipedia-512 (published), or a JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
     data: str | None = None
     """Folder made by `brimful prepare`."""
     lengths: str | None = None
@@ -48,19 +48,21 @@ class PackConfig:
     tokenizer: str | None = None
     """Tokenizer for --texts: a file, or a folder such as a model's."""
     max_length: int | None = None
-    """What --data and --texts are cut to, special tokens included: by default 512, or capacity if less."""
+    """The most tokens of a sequence from --data or --texts, special tokens included: by default 512, or
+    capacity if that is less."""
     capacity: int = 512
     """Token slots of a row."""
     depth: tuple[int | Literal["none"], ...] = ()
-    """The most sequences in a row, one or several values; by default no limit, with all: 2 3 4 8 16 none."""
+    """The most sequences in a row; several values make a plan each. By default no limit; with algorithm all:
+    2 3 4 8 16 none."""
     algorithm: Literal[Algorithm, "all"] = "cutting-stock"
-    """How rows are planned."""
+    """How rows are planned; all compares every algorithm."""
     plot: str | None = None
     """Picture to write (.png, .svg, .pdf): the length histogram, and what fills the rows of the best plan."""
     out: str | None = None
-    """JSON file to write the best plan to: patterns of lengths and how many rows follow each."""
+    """JSON file to write the best plan to: patterns of lengths, and the number of rows with each."""
     dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
+    """Check everything, and write nothing."""
 
     def __post_init__(self) -> None:
         check_limits(self.capacity, None)
@@ -88,7 +90,7 @@ class PackConfig:
         if self.plot is not None:
             check_picture(self.plot)
         if self.algorithm == "online" and (self.plot or self.out):
-            raise UsageError("online makes rows, not a plan: --plot and --out need another algorithm")
+            raise UsageError("online makes rows, not a plan: choose another algorithm for --plot and --out")
         files = [path for path in (self.plot, self.out, getattr(self, given[0])) if path is not None]
         if len({Path(path).resolve() for path in files}) < len(files):
             raise UsageError("--plot, --out and the input must be different files")
@@ -101,7 +103,7 @@ def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
     most = config.max_length or min(LONGEST, config.capacity)
     if config.histogram is not None:
-        counts = histogram_counts(Path(config.histogram))
+        counts = histogram_counts(config.histogram)
     elif config.lengths is not None:
         counts = npy_counts(Path(config.lengths), config.capacity)
     elif config.data is not None:
@@ -112,7 +114,7 @@ def _counts(config: PackConfig) -> np.ndarray:
 
 
 def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
-    """What is to be compared, algorithm by algorithm."""
+    """The algorithms and depths to compare."""
     depths: list[Depth] = [None if depth == "none" else depth for depth in config.depth]
     if config.algorithm == "all":
         return [
@@ -128,12 +130,12 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
 
 
 class Plans(list[dict[str, Any]]):
-    """A record for each plan, as `--json` prints them.
+    """A record for each plan, as `--json` prints it.
 
     Attributes:
-        by_capacity: capacity, depth and efficiency of best-fit in larger and larger rows.
-        by_ranks: attention cost of the dearest rank over the mean, in the best plan's rows: dealt by cost
-            (mean and worst of the updates), and at random; and tokens, dealt so.
+        by_capacity: capacity, depth and efficiency of best-fit, for increasing capacities.
+        by_ranks: attention cost of the costliest rank divided by the mean, with the best plan's rows dealt by
+            cost (mean and worst over updates) and at random; and the same for tokens, dealt by cost.
     """
 
     def __init__(self) -> None:
@@ -155,13 +157,13 @@ def show_plans(plans: Plans) -> None:
     )
     console.print(_plan_table(plans))
     if any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans):
-        console.print(f"\nonline was shown {STREAM:,} sequences, drawn at random")
+        console.print(f"\nonline packed {STREAM:,} sequences, drawn at random")
     if plans.by_capacity:
         console.print("\nEfficiency % by capacity and depth (best-fit)\n")
         console.print(_capacity_table(plans.by_capacity))
     if plans.by_ranks:
         console.print(
-            f"\nThe dearest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
+            f"\nThe costliest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
             " and tokens\n"
         )
         console.print(_rank_table(plans.by_ranks))
@@ -214,16 +216,16 @@ def _depth(depth: Depth) -> str:
 
 @verb(PackConfig, show=show_plans)
 def pack(config: PackConfig) -> Plans:
-    """Plan rows for prepared data, a length histogram or a task's texts; say how close to the limit they are.
+    """Plan rows for prepared data, a length histogram or texts; show how close they are to the limit.
 
     Returns:
-        a list of records, one a plan: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
-        efficiency (share of token slots that hold a token), packing_factor (sequences a row), seconds (of
-        planning), lower_bound (the proven minimum of rows), rows_above_bound.
+        a record for each plan: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
+        efficiency (tokens divided by token slots), packing_factor (sequences per row), seconds (of planning),
+        lower_bound (the proven minimum of rows), rows_above_bound.
 
     Raises:
-        BrimfulError: input that cannot be read, sequences longer than a row, or a depth that the algorithm
-            cannot do.
+        BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
+            this depth.
     """
     counts = _counts(config)
     choices = _choices(config)

@@ -7,17 +7,21 @@ import numpy as np
 from brimful.corpus.shards import Corpus
 from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig, cut_documents
 from brimful.errors import BrimfulError
-from brimful.packing.histogram import checked_lengths, count_lengths
+from brimful.packing.histogram import PUBLISHED, checked_lengths, count_lengths
 from brimful.randomness import derive_key
 from brimful.storage import read_json
 
 
-def histogram_counts(path: Path) -> np.ndarray:
-    """int64 (longest + 1,): the counts of a JSON file {"counts": [...]}, counts[i] sequences of length i + 1.
+def histogram_counts(name: str | Path) -> np.ndarray:
+    """int64 (longest + 1,): the counts of a published histogram or of a JSON file.
+
+    Args:
+        name: `wikipedia-512`, or the path of a file {"counts": [...]}: counts[i] sequences of length i + 1.
 
     Raises:
         BrimfulError: the file cannot be read, or holds something else.
     """
+    path = PUBLISHED.get(str(name), Path(name))
     value = read_json(path)
     counts = value.get("counts") if isinstance(value, dict) else None
     if not (isinstance(counts, list) and counts and all(type(n) is int and 0 <= n < 2**53 for n in counts)):

@@ -1,9 +1,9 @@
 """`prepare`: raw text files -> a folder of tokenized, word-bounded shards.
 
-    read + clean (per part) -> fates: repetitions (the whole corpus) -> tokenizer -> tokenize (per shard)
+    read, clean (per part) -> find duplicates (whole corpus) -> tokenizer -> tokenize (per shard)
 
-The output is a function of the inputs and the settings: not of the number of workers, the engine, the number
-of machines, nor of kills.
+The output depends on the inputs and the settings alone: not on the number of workers, the engine, the number
+of machines, or kills.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,8 @@ from brimful.console import say
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.pipeline.inventory import open_inventory
 from brimful.corpus.pipeline.manifest import show_summary
-from brimful.corpus.pipeline.plan import open_plan
-from brimful.corpus.pipeline.ranks import Ranks
 from brimful.corpus.pipeline.stages import Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
@@ -54,35 +53,35 @@ class PrepareConfig:
     tokenizer: str = "train:8000"
     """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
     extend: int = 0
-    """Add so many pieces that are frequent in the text to a given tokenizer; its own keep their ids."""
+    """Add this many frequent pieces of the text to a given tokenizer; its own pieces keep their ids."""
     model: Model = "wordpiece"
-    """Kind of the trained tokenizer: WordPiece (BERT), byte-level BPE, or Unigram (SentencePiece)."""
+    """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = True
     """Whether a trained tokenizer ignores case and accents."""
     han: Han = "characters"
-    """Chinese in a trained tokenizer: each character a token, as BERT has it, or pieces of up to four."""
+    """Chinese in a trained tokenizer: one token for each character, as in BERT, or pieces of up to four."""
     retrain_tokenizer: bool = False
     """Train the tokenizer again on all the text, and tokenize everything again."""
     language: Language = "auto"
     """Chinese word segmentation: wherever there are Han characters (auto, zh), or not at all (en)."""
     lexicon: str | None = None
-    """File of words that must stay whole, one a line: names with blanks, digits or brackets in them."""
+    """A file of words that masking keeps whole, one a line; they may hold spaces, digits and brackets."""
     shard_tokens: int | None = None
-    """About how many tokens a shard holds; by default a 32nd of what is added, at most 16 million."""
+    """About how many tokens a shard holds; by default a 32nd of the added tokens, at most 16 million."""
     validation_share: float = 0.01
-    """Share of the documents held out for validation, chosen by a hash of their text; 0 = none."""
+    """The fraction of documents held out for validation, chosen by a hash of their text; 0 = none."""
     engine: Literal["local", "ray"] = "local"
-    """Where the work is done: processes of this machine, or a Ray cluster that runs already."""
+    """Where the work is done: processes on this machine, or a running Ray cluster."""
     ray_address: str | None = None
-    """Address of the Ray cluster; by default the one that this machine belongs to."""
+    """Address of the Ray cluster, HOST:PORT; by default the cluster that this machine belongs to."""
     workers: int = 0
-    """Tasks at once; 0 means one for each core (of the cluster, with Ray)."""
+    """How many tasks run at once; 0 means one for each core (with ray, of the cluster)."""
     rank: int = 0
-    """Which of `world` processes on a shared file system this is, as in a SLURM array."""
+    """Removed: several machines work as one Ray cluster, with --engine ray (docs/prepare.md)."""
     world: int = 1
-    """How many processes prepare this folder together; start each with its own rank."""
+    """Removed, as --rank. Both stay in the schema because the config.yaml of earlier corpora has them."""
     document_seconds: float = 30.0
-    """Skip a document that takes more CPU seconds to clean, and report it."""
+    """Skip and report a document that takes more CPU seconds than this to clean."""
     max_documents: int | None = None
     """Read only the first N documents, for a quick look."""
     dry_run: bool = False
@@ -92,7 +91,11 @@ class PrepareConfig:
     dedup: DedupConfig = field(default_factory=DedupConfig)
 
     def __post_init__(self) -> None:
-        require_positive(self, "world")
+        if (self.rank, self.world) != (0, 1):
+            raise BrimfulError(
+                "--rank and --world are gone: start one Ray cluster on the machines and prepare once, with "
+                "--engine ray (docs/prepare.md has the SLURM script)"
+            )
         if self.extend < 0:
             raise BrimfulError(f"extend is {self.extend}: it must not be negative")
         if self.shard_tokens is not None:
@@ -105,14 +108,6 @@ class PrepareConfig:
             raise BrimfulError(
                 f"validation_share is {self.validation_share}: it must be at least 0 and below 1"
             )
-        if not 0 <= self.rank < self.world:
-            raise BrimfulError(
-                f"rank is {self.rank}: with world={self.world} it must be from 0 to {self.world - 1}"
-            )
-        if self.world > 1 and (self.retrain_tokenizer or self.max_documents is not None):
-            raise BrimfulError(
-                "retrain_tokenizer and max_documents are for one process alone: leave out rank and world"
-            )
 
     @property
     def engine_config(self) -> EngineConfig:
@@ -124,16 +119,16 @@ class PrepareConfig:
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Turn raw text files into a folder of tokenized shards.
 
-    What a killed or an earlier run finished is kept, so running again goes on, new files only add shards, and
-    another setting does again only what depends on it.
+    Finished work is kept. So after a kill the same command goes on, new files only add shards, and a changed
+    setting repeats only the work that depends on it.
 
     Returns:
-        the figures of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
-        peak memory. A rank other than 0 returns its share of the work.
+        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
+        peak memory.
 
     Raises:
-        BrimfulError: nothing to read, nothing left after cleaning, another tokenizer than the folder's,
-            inputs that changed since, a folder that cannot be written.
+        BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another
+            tokenizer; inputs have changed; the folder cannot be written.
     """
     check_encoding(config.read.encoding)
     Cleaner(config.clean)
@@ -143,15 +138,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
-    plan = open_plan(Path(config.out), inputs)
-    purpose = config_hash([settings.given, config.tokenizer, inputs])
-    with (
-        Ranks(plan.directory, config.rank, config.world, purpose) as ranks,
-        Engine(config.engine_config) as engine,
-    ):
-        summary = Preparation(settings, plan, ranks, engine).run()
-        if ranks.is_main:
-            write_yaml(plan.directory / "config.yaml", config)
+    inventory = open_inventory(Path(config.out), inputs)
+    with Engine(config.engine_config) as engine:
+        summary = Preparation(settings, inventory, engine).run()
+    write_yaml(inventory.directory / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("workers")

@@ -8,7 +8,7 @@ import tyro
 
 from brimful.config import verb
 from brimful.errors import BrimfulError, UsageError
-from brimful.storage import atomic_file
+from brimful.storage import atomic_file, require_file_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,26 +16,16 @@ class ReportConfig:
     """Show runs on one HTML page that needs no network and no other file."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Run directories, finished or not; `runs/demo` is shown with the runs in it."""
+    """Run directories and prepared folders, finished or not; the runs inside a folder are shown with it."""
     out: str
     """HTML file to write."""
     dry_run: bool = False
     """Read and check everything, and write nothing."""
 
 
-def _check_out(path: Path) -> None:
-    if path.is_dir():
-        raise BrimfulError(f"--out {path} is a directory; name a file, such as {path / 'report.html'}")
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise BrimfulError(f"--out {path} must end in .html: it is a page for a browser")
-    blocking = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
-    if blocking:
-        raise BrimfulError(f"--out {path} cannot be written: {blocking} is a file")
-
-
 @verb(ReportConfig)
 def report(config: ReportConfig) -> dict[str, Any]:
-    """Show runs on one self-contained HTML page: figures, curves, comparisons, configurations.
+    """Show runs and prepared folders on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:
         `out`, the number of `runs` and of `bytes` written.
@@ -48,7 +38,9 @@ def report(config: ReportConfig) -> dict[str, Any]:
     if not config.runs:
         raise UsageError("report needs at least one run directory: brimful report RUN... --out FILE.html")
     out = Path(config.out)
-    _check_out(out)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise BrimfulError(f"--out {out} must end in .html: it is a page for a browser")
+    require_file_place(out)
     runs = [load_run(Path(path)) for path in config.runs]
     if config.dry_run:
         return {"dry_run": True, "runs": len(runs)}

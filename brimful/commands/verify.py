@@ -1,4 +1,4 @@
-"""`verify`: every byte below a folder against the checksums in its commit records."""
+"""`verify`: checks every byte below a folder against the checksums in its commit records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ def verify(config: VerifyConfig) -> dict[str, Any]:
     """Check every byte below a folder against its commit records.
 
     Returns:
-        `records`, `files` and `bytes` that were checked.
+        the number of `records`, `files` and `bytes` that were checked.
 
     Raises:
-        BrimfulError: there are no commit records, or a file is missing, cut short or damaged; all such files
-            are printed first.
+        BrimfulError: there are no commit records, or files are missing, cut short or damaged; each such file
+            is printed first.
     """
     directory = Path(config.directory)
     if not directory.is_dir():
@@ -54,12 +54,14 @@ def verify(config: VerifyConfig) -> dict[str, Any]:
     for problem in problems:
         say(problem)
     if problems:
-        raise BrimfulError(f"{len(problems)} of {len(found)} commit records below {directory} do not hold")
+        raise BrimfulError(
+            f"{len(problems)} of {len(found)} commit records below {directory} do not match their files"
+        )
     return {"records": len(found), "files": files, "bytes": size}
 
 
 def _check_shards(path: Path, record: dict[str, Any]) -> None:
-    """The shards that a manifest names must be there, and be those."""
+    """Check that the shards of a manifest exist and are the ones it names."""
     if path.name != MANIFEST:
         return
     for shard in record["shards"]:
@@ -69,7 +71,7 @@ def _check_shards(path: Path, record: dict[str, Any]) -> None:
 
 
 def _records(directory: Path) -> Iterator[Path]:
-    """Files that are commit records, or cannot be read as JSON: they may have been."""
+    """Files that are commit records; also files that are not valid JSON, which may be damaged records."""
     for path in sorted(directory.rglob("*.json")):
         try:
             value = read_json(path)

@@ -1,7 +1,7 @@
 """The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/shard-format.md.
 
 A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}`, tokenizer.json and
-MANIFEST.json, which lists the shards: what it does not name does not exist. Special tokens are not stored.
+MANIFEST.json, which lists the shards: others do not exist. Special tokens are not stored.
 """
 
 import functools
@@ -23,9 +23,9 @@ from brimful.storage import atomic_files, commit, read_commit, read_json
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
-_PREPARE_AGAIN = "run prepare again to make it anew"
+_PREPARE_AGAIN = "run prepare again to make it again"
 _OTHER_FILES = 256
-"""Open files of a process beside those of its shards."""
+"""How many files a process may open in addition to its shards."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TokenBatch:
     Attributes:
         tokens: ids, integer (T,).
         word_starts, sentence_starts: bool (T,).
-        lengths: tokens of each document, none zero, integer (D,).
+        lengths: tokens of each document, at least 1, integer (D,).
         sources: input number and record number of each document, integer (D, 2).
     """
 
@@ -87,8 +87,8 @@ def write_shard(
         batches: the documents in order; read once, so memory holds one batch.
         inputs: names of the input files, which `TokenBatch.sources` numbers.
         begins: where in each of them the span begins whose records are counted; 0 by default.
-        split: which side of the split the documents are on, `train` or `validation`.
-        facts: whatever else the record should hold, such as counters.
+        split: the split of the documents, `train` or `validation`.
+        facts: further entries of the record, such as counters.
 
     Raises:
         BrimfulError: the directory cannot be written.
@@ -189,7 +189,7 @@ def _allow_open_files(path: Path, shards: int) -> None:
 
 
 def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
-    """Bits begin..end of packed ones, eight a byte, the first in the lowest bit; bool (end - begin,)."""
+    """Bits `begin` to `end` of an array with eight bits a byte, the lowest bit first; bool (end - begin,)."""
     first = begin // 8
     unpacked = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
@@ -246,7 +246,7 @@ class Shard:
             raise self.damaged("its files do not belong together")
 
     def damaged(self, how: str) -> BrimfulError:
-        """What to raise when its files contradict themselves or each other."""
+        """The error to raise when its files are inconsistent."""
         return BrimfulError(
             f"the shard {self._path} is damaged: {how}; remove {self._path}.json and {_PREPARE_AGAIN}"
         )
@@ -279,7 +279,7 @@ class Shard:
         """
         number, record = self._sources[document].tolist()
         if number >= len(self.record["inputs"]):
-            raise self.damaged("a document has a source that is none of its inputs")
+            raise self.damaged("the source of a document is not one of its inputs")
         return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
 
@@ -307,8 +307,8 @@ class Corpus:
         """Open the folder that `prepare` wrote (with `verify`, reading every byte to check its CRC).
 
         Raises:
-            BrimfulError: it is no prepared folder, holds no document, a shard is damaged or of a newer
-                format, its shards were made with different tokenizers, or are too many to open at once.
+            BrimfulError: it is not a prepared folder or holds no documents; a shard is damaged or has another
+                format; shards have different tokenizers, or there are too many to open at once.
         """
         directory = Path(directory)
         remedy = f"make one with: brimful prepare TEXT --out {directory}"
@@ -322,7 +322,7 @@ class Corpus:
         _allow_open_files(directory, len(manifest["shards"]))
         shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
         if not shards:
-            raise BrimfulError(f"{directory} holds no document; prepare more text")
+            raise BrimfulError(f"{directory} holds no documents; prepare more text")
         for shard, entry in zip(shards, manifest["shards"], strict=True):
             if shard.record["crc32"] != entry["crc32"]:
                 raise BrimfulError(
@@ -338,11 +338,11 @@ class Corpus:
                 )
         corpus = cls(directory, shards)
         if not corpus.documents:
-            raise BrimfulError(f"the shards of {directory} hold no document; prepare more text")
+            raise BrimfulError(f"the shards of {directory} hold no documents; prepare more text")
         return corpus
 
     def part(self, split: str) -> "Corpus | None":
-        """The documents on one side of the split, `train` or `validation`; None if there are none."""
+        """The documents of one split, `train` or `validation`; None if it is empty."""
         corpus = Corpus(self.directory, [shard for shard in self.shards if shard.split == split])
         return corpus if corpus.documents else None
 

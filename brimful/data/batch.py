@@ -1,9 +1,9 @@
 """PackedBatch: the tensors a step needs. Sequences lie one after the other; there is no batch dimension.
 
 Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. All
-three are fixed for a phase of a run, so compilers see one shape. What sequences leave of T is filled with
-sequences of pad tokens that enter no loss and no metric; what they leave of S is empty sequences at the
-end (their offset is T); what predictions leave of M points at position 0 with label -100.
+three are fixed for a phase of a run, so compilers see one shape. The rest of T is filled with sequences of
+pad tokens, which are in no loss and no metric. The rest of S is empty sequences at the end, with offset T.
+The rest of M has position 0 and label -100.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 IGNORED = -100
-"""The label that counts for nothing, everywhere."""
+"""The label of everything that is in no loss and no metric."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class PackedBatch:
         max_length: the longest that a sequence may be.
         mlm_positions: int64 (M,), unused slots 0.
         mlm_labels: int64 (M,), unused slots -100.
-        targets: per sequence int64/float32 (S,) or (S, C); per token int64 (T,); -100 = none.
-        sequence_index: int64 (real_sequences,) on the host: which sequence of the data stands where.
-        predictions, dropped_predictions: how many predictions there are, and how many did not fit M.
+        targets: per sequence int64/float32 (S,) or (S, C); per token int64 (T,); -100 = none, NaN in floats.
+        sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
+        predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
     """
 
     tokens: Tensor
@@ -58,7 +58,7 @@ class PackedBatch:
 
     @property
     def first_positions(self) -> Tensor:
-        """int64 (S,): where each sequence's first token is; empty sequences point at the last slot."""
+        """int64 (S,): the slot of each sequence's first token; of an empty sequence, the last slot."""
         return self.offsets[:-1].long().clamp(max=max(self.tokens.numel() - 1, 0))
 
     @property
@@ -69,7 +69,7 @@ class PackedBatch:
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
-        """The same batch with `change` of each of its tensors."""
+        """The same batch with `change` applied to each tensor."""
         return replace(
             self,
             tokens=change(self.tokens),
@@ -87,7 +87,7 @@ class PackedBatch:
 
 
 def filler_lengths(room: int, max_length: int) -> list[int]:
-    """Lengths of the filler sequences for `room` slots that no sequence uses, each at most `max_length`."""
+    """Lengths of the filler sequences for `room` unused slots, each at most `max_length`."""
     lengths = [max_length] * (room // max_length)
     if room % max_length:
         lengths.append(room % max_length)
@@ -108,9 +108,9 @@ def blank(
     Args:
         lengths: of the sequences, special tokens included, each 1 to `max_length`.
         max_length: the longest that a sequence may be (filler sequences too).
-        slots: T; without it, exactly as many as the sequences need.
-        sequence_slots: S; without it, as many as there are sequences and filler sequences.
-        sequence_index: int64, which sequence of the data stands where.
+        slots: T; by default the tokens of the sequences.
+        sequence_slots: S; by default the number of sequences and filler sequences.
+        sequence_index: int64, the index in the data of each sequence.
 
     Raises:
         ValueError: a sequence is empty or too long, or the sequences do not fit (a bug in the caller).
@@ -153,7 +153,7 @@ def pack(
 
     Args:
         sequences: token ids of each sequence, special tokens included.
-        segments: token types of each sequence; zeros without it.
+        segments: token types of each sequence, by default zeros.
         max_length, pad, slots, sequence_slots, sequence_index: as in `blank`.
 
     Raises:

@@ -1,11 +1,10 @@
-"""The corpus as blocks: each epoch shuffles the documents and deals them out; each block has one committed,
+"""The corpus as blocks: each epoch deals the shuffled documents to blocks, and each block has one committed,
 memory-mapped plan.
 
-A plan says which sequences the block's documents yield and which row each lands in. It is a pure function
-of the corpus and of (seed, epoch, block) (and, where best-fit doesn't suffice, of the linear solver's
-version), so it can be made again at any time; on disk it is a cache that several processes share, written
-atomically with its commit record last. No table of all documents is held: which ones are in a block follows
-from a format-preserving permutation.
+A plan holds the sequences of the block's documents and the row of each. It is a pure function of the corpus
+and (seed, epoch, block) (and, where best-fit does not suffice, of the solver's version), so it can be made
+again at any time. On disk it is a cache that several processes share, written atomically with its commit
+record last. There is no table of all documents: a keyed permutation gives the documents of a block.
 """
 
 import functools
@@ -26,25 +25,26 @@ from brimful.data.sequences import (
     cut_documents,
     single_segments,
 )
+from brimful.draws import shuffled_index
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
-from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, permutation, shuffled_index
+from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
-"""A block has at least about so many rows, if the corpus has: what its last ones leave empty is then some
-thousandth."""
+"""The fewest rows of a block, about, if the corpus has as many: the empty slots of its last rows are then
+about a thousandth."""
 BLOCKS_PER_EPOCH = 16
-"""A small corpus is cut in so many blocks, if they have enough rows: a phase begins with a block."""
+"""The blocks of a small corpus, if they have enough rows: new lengths begin with a block."""
 _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
-"""Another version of the solver may find another plan of as many rows."""
+"""Another version of the solver may find another plan with as many rows."""
 _ARRAYS: dict[str, type[np.generic]] = {**SEQUENCE_ARRAYS, "row_offsets": np.int64, "order": np.int64}
-"""What a plan is on disk: a file of numbers for each, without a header. (Planners are threads, and to parse a
-.npy file's header in one fails now and then in Python 3.11.)"""
+"""The files of a plan: bare arrays. (Planners are threads, and in a thread of Python 3.11 parsing the header
+of a .npy file fails now and then.)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Block:
     """A block's sequences and rows: row r holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`.
 
     Attributes:
-        max_length: the longest that one of its sequences may be.
+        max_length: the longest that a sequence may be.
     """
 
     sequences: Sequences
@@ -117,7 +117,8 @@ class Block:
         return self.order[self.row_offsets[index] : self.row_offsets[index + 1]]
 
     def measure(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each of these rows, int64 (n,): its tokens, and what attention costs in it (squared lengths)."""
+        """The tokens of each of these rows, and its attention cost (the sum of squared lengths): int64
+        (n,)."""
         tokens, costs = np.zeros((2, len(rows)), dtype=np.int64)
         _measure(self.sequences.length, self.order, self.row_offsets, rows, tokens, costs)
         return tokens, costs
@@ -130,7 +131,7 @@ class Blocks:
         directory: where plans are committed.
 
     Attributes:
-        count: how many blocks an epoch has.
+        count: blocks in an epoch.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Blocks:
 
     @functools.cached_property
     def identity(self) -> str:
-        """A hash of all that decides the plans, but for `max_length`."""
+        """A hash of all inputs of the plans except `max_length`."""
         shape = (self.packing.capacity, self.packing.depth)
         return config_hash([self.corpus.fingerprint, shape, self.sequences, self.seed, self.count, _PLANNER])
 
@@ -166,7 +167,7 @@ class Blocks:
         return (epoch, block + 1) if block + 1 < self.count else (epoch + 1, 0)
 
     def open(self, epoch: int, block: int) -> Block:
-        """A block's plan for an epoch: from disk if it is committed there, else made and committed."""
+        """A block with its plan, read from disk or made and committed."""
         stem = self._stem(epoch, block)
         record_path = stem.with_suffix(".json")
         inputs = config_hash([self.identity, self.packing.max_length, epoch, block])
@@ -178,7 +179,7 @@ class Blocks:
                 arrays = {name: map_file(Path(f"{stem}.{name}"), dtype) for name, dtype in _ARRAYS.items()}
                 break
             except FileNotFoundError:
-                continue  # another rank, ahead of this one, has dropped it in between
+                continue  # another rank, ahead of this one, has just dropped it
         return Block(
             Sequences(*(arrays[name] for name in SEQUENCE_ARRAYS)),
             arrays["row_offsets"],
@@ -230,18 +231,19 @@ class Blocks:
         )
 
     def _planned(self, counts: np.ndarray) -> Plan:
-        """Best-fit, which is a pure function on any machine, if it comes within 0.3 % or one of its bound."""
+        """Best-fit, a pure function on any machine, if it is within 0.3 % or one row of its bound; else
+        cutting stock."""
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
         if plan.rows_above_bound <= max(1, 0.003 * plan.rows):
             return plan
         return cutting_stock(counts, self.packing.capacity, self.packing.depth)
 
     def preview(self) -> tuple[Sequences, Plan]:
-        """The block that a run begins with: its sequences, and how they share rows. Nothing is written."""
+        """The first block of a run: its sequences and their plan. Nothing is written."""
         sequences = self.cut(0, 0)
         return sequences, self._planned(count_lengths(sequences.length))
 
     def drop(self, epoch: int, block: int) -> None:
-        """Forget a plan that is no longer needed (it can be made again)."""
+        """Delete a plan that is no longer needed."""
         for path in self.directory.glob(f"{self._stem(epoch, block).name}.*"):
             path.unlink(missing_ok=True)

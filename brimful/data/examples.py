@@ -1,8 +1,8 @@
 """Labelled or plain texts, encoded and packed: the stream of updates for fine-tuning and distillation.
 
-An update holds exactly B examples (the mean over an update then weighs what it weighs without packing).
-Order and cursor work as in `rows`: examples come in a keyed permutation, anew each epoch; an update that
-reaches the end of an epoch goes on with the next.
+An update holds exactly B examples, so a mean over it is the same as without packing. Order and cursor work as
+in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
+the rest from the next.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation
 
 TOKENS = 4096
-"""Tokens in a batch of inference: enough to keep the matrix products busy, little enough for the cache."""
+"""Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
 
 GRAIN = 128
-"""Where shapes are not fixed, T is a multiple of this: kernels are made, and kept, for every new shape."""
+"""T is a multiple of this where shapes are not fixed, since every new shape makes new kernels."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Examples:
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
     ) -> PackedBatch:
-        """The examples `index` (int64) as one micro-batch of T = `slots` and S = `sequence_slots` (without
-        them: as many as are needed)."""
+        """The examples `index` (int64) as one micro-batch of T = `slots` and S = `sequence_slots`, by
+        default as many as are needed."""
         batch = pack(
             [self.tokens[i] for i in index],
             segments=[self.segments[i] for i in index],
@@ -71,7 +71,8 @@ class Examples:
         )
         targets = {}
         for name, values in self.targets.items():
-            missing = np.full(len(batch.offsets) - 1, -100, dtype=values.dtype)
+            none = -100 if values.dtype.kind == "i" else np.nan
+            missing = np.full(len(batch.offsets) - 1, none, dtype=values.dtype)
             missing[: len(index)] = values[index]
             targets[name] = torch.from_numpy(missing)
         return replace(batch, targets=targets)
@@ -105,10 +106,10 @@ def encode_texts(
 ) -> Examples:
     """Token ids of each text or pair, special tokens included, cut to `max_length` tokens.
 
-    A text of no tokens (an empty one, where the tokenizer adds no special ones) is a single pad token.
+    A text without tokens (an empty text, with a tokenizer that adds no special tokens) is a single pad token.
 
     Raises:
-        BrimfulError: a text is no string, or holds half a surrogate pair.
+        BrimfulError: a text is not a string, or holds half a surrogate pair.
     """
     before = tokenizer.truncation
     tokenizer.no_padding()
@@ -136,7 +137,7 @@ def encode_texts(
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a string that UTF-8 can write."""
+    """Whether a value is a string that can be written as UTF-8."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -177,7 +178,7 @@ class ExampleStream:
         return {"epoch": 0, "example": 0}
 
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
-        """Nothing: there are no sources to tell apart."""
+        """Empty: there are no sources."""
         return {}
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:

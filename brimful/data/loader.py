@@ -1,8 +1,8 @@
 """A prefetching loader with an exact state: updates are made ahead, in a thread, while the model computes.
 
-The thread reads, masks and weighs batches, and on CUDA copies them through pinned memory on a stream of its
-own; its loops are compiled and let other threads run. The state is the cursor of the next update, handed out
-together with each update; what was prefetched but not used is simply made again after a resume.
+The thread reads and masks batches, computes their normalizers, and on CUDA copies them through pinned memory
+on its own stream. Its loops are compiled and let other threads run. The state is the cursor of the next
+update, which comes with each update. Updates that were made but not used are made again after a resume.
 """
 
 import queue
@@ -19,8 +19,9 @@ from brimful.data.batch import PackedBatch
 from brimful.data.rows import Cursor
 
 SWITCH_SECONDS = 3e-4
-"""How soon the thread gets the interpreter's lock back from a step that computes in Python. It gives it away
-in each compiled loop, some tens of times an update, and each time would cost Python's own 5 ms."""
+"""How soon the thread gets the interpreter's lock back from a step that computes in Python. The thread
+releases the lock in each compiled loop, tens of times an update; Python's default would cost 5 ms each
+time."""
 
 
 class Stream(Protocol):
@@ -37,17 +38,17 @@ class Stream(Protocol):
 
 
 class Update(NamedTuple):
-    """What a step takes.
+    """The input of a step.
 
     Attributes:
         batches: this rank's micro-batches, on the device.
-        weights: what each one's sums are to be divided by, from the host.
+        normalizers: of each one's loss sums, from the host.
         cursor: of the next update.
-        waited: seconds that the caller stood still for it.
+        waited: seconds that the caller waited for it.
     """
 
     batches: list[PackedBatch]
-    weights: list[dict[str, float]]
+    normalizers: list[dict[str, float]]
     cursor: Cursor
     waited: float
 
@@ -60,18 +61,19 @@ class _Device:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def send(self, batches: list[PackedBatch]) -> tuple[list[PackedBatch], torch.cuda.Event | None]:
-        """Begin to copy; the event tells when that is done."""
+        """Begin to copy; the event marks the end."""
         if self.stream is None:
             return [batch.to(self.device) for batch in batches], None
         with torch.cuda.stream(self.stream):
-            # torch does not use the pinned memory again before the copy is done.
+            # torch does not reuse the pinned memory before the copy is done.
             copies = [
                 batch.map(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches
             ]
             return copies, self.stream.record_event()
 
     def receive(self, batches: list[PackedBatch], copied: torch.cuda.Event | None) -> list[PackedBatch]:
-        """The batches, which the caller's stream waits for, and keeps until it has used them."""
+        """The batches. The caller's stream waits for them, and their memory is kept until it has used
+        them."""
         if copied is None:
             return batches
         current = torch.cuda.current_stream(self.device)
@@ -96,12 +98,11 @@ def prefetch(
     """Yield `updates` updates from `cursor` on.
 
     Args:
-        weigh: the weights of a batch, from its tensors on the host.
-        device: where batches are wanted.
-        depth: how many updates are made ahead; 0 makes each when it is asked for.
+        weigh: a batch, with its tensors on the host -> its normalizers.
+        device: of the batches.
+        depth: the number of updates that are made ahead; 0 makes each on demand.
 
-    An error in the stream is raised here, at the update that it belongs to. The thread ends with the
-    generator.
+    An error in the stream is raised here, at its update. The thread ends with the generator.
     """
     copier = _Device(device)
 
@@ -139,7 +140,7 @@ def _made_when_asked(
 def _made_ahead(
     make: Callable[[Cursor], _Made], cursor: Cursor, updates: int, depth: int
 ) -> Generator[_Made, None, None]:
-    """What a thread makes, which is never more than `depth` updates ahead and ends with this generator."""
+    """Updates of a thread that is at most `depth` updates ahead and ends with this generator."""
     ready: queue.SimpleQueue[_Made | BaseException] = queue.SimpleQueue()
     room = threading.Semaphore(depth)
     stopped = threading.Event()

@@ -1,9 +1,9 @@
 """Dynamic masking for masked language modelling: tokens (Devlin et al., 2019), whole words (Cui et al., 2021)
 or spans of words (Joshi et al., 2020).
 
-Every draw is a hash of (seed, epoch, sequence, position), so masks are new each epoch, and the same whatever
-row, worker or rank a sequence comes to. Each word is masked all or nothing, with probability `rate`, so the
-expected share of masked tokens is `rate` whatever the words' lengths, and wherever a word stands.
+Every draw is a hash of (seed, epoch, sequence, position). So masks are new in each epoch, and they do not
+depend on the row, worker or rank of a sequence. Each word is masked as a whole with probability `rate`, so
+the expected fraction of masked tokens is `rate`, whatever the words' lengths and places are.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.data.batch import IGNORED
-from brimful.data.draws import mix_word
+from brimful.draws import mix_word
 from brimful.errors import BrimfulError
 
 Unit = Literal["words", "tokens", "spans"]
@@ -36,33 +36,33 @@ class MaskingConfig:
     """Which tokens a model must predict, and what it sees in their place."""
 
     rate: float = 0.15
-    """Expected share of tokens to predict."""
+    """Expected fraction of tokens to predict."""
     final_rate: float | None = None
-    """The rate at the end of the run, approached evenly; by default it stays as it is."""
+    """The rate at the end of the run, approached linearly; by default the rate is constant."""
     unit: Unit = "words"
-    """What is masked all or nothing: words, tokens, or spans of 1 to 10 words."""
+    """What is masked as a whole: words, tokens, or spans of 1 to 10 words."""
     together: bool = False
-    """Whether the pieces of a word are all shown as [MASK], random or as they are; false draws for each."""
+    """Whether the tokens of a word are all [MASK], all random or all unchanged; false draws for each."""
     mask_share: float = 0.8
-    """Share of predicted tokens shown as [MASK]."""
+    """Fraction of the predicted tokens that are shown as [MASK]."""
     random_share: float = 0.1
-    """Share shown as a random token; the rest is shown as it is."""
+    """Fraction that is shown as a random token; the rest is shown unchanged."""
 
     def __post_init__(self) -> None:
         for name in ("rate", "final_rate"):
             rate = getattr(self, name)
             if rate is not None and not 0 < rate <= 1:
-                raise BrimfulError(f"masking.{name} is {rate:g}: it is a share, above 0 and at most 1")
+                raise BrimfulError(f"masking.{name} is {rate:g}: it must be a fraction above 0 and at most 1")
         if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
             raise BrimfulError(
-                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}: these"
-                " are shares, which must add up to at most 1"
+                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}:"
+                " both are fractions, which must add up to at most 1"
             )
         if self.together and self.unit == "tokens":
             raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")
 
     def rate_at(self, progress: float) -> float:
-        """The rate when this share of the run is done."""
+        """The rate when this fraction of the run is done."""
         final = self.rate if self.final_rate is None else self.final_rate
         return self.rate + (final - self.rate) * min(progress, 1.0)
 
@@ -74,11 +74,11 @@ class MaskingConfig:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking must know of a tokenizer.
+    """What masking needs to know about a tokenizer.
 
     Attributes:
         mask: id of [MASK].
-        ordinary: int32, ids that may replace a token: no special and no unused ones.
+        ordinary: int32, ids that may replace a token: without special and unused ones.
     """
 
     mask: int
@@ -88,9 +88,9 @@ class Vocabulary:
 def prediction_slots(tokens: int, rate: float, unit: Unit = "words", tokens_per_word: float = 1.0) -> int:
     """M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard deviations.
 
-    What is drawn at once has one and a half times as many tokens as words have on average, and at least two;
-    for spans, so many words as are in the span of an average masked word. Then less than 0.1 % of the
-    predictions don't fit.
+    Masking draws for units of several tokens: one and a half times the mean length of a word, and at least
+    two tokens; for spans, times the words in the span of an average masked word. With these estimates less
+    than 0.1 % of the predictions do not fit.
     """
     sizes = np.arange(1, LONGEST_SPAN + 1)
     words = (_SPAN_LENGTHS @ sizes**2) / (_SPAN_LENGTHS @ sizes) if unit == "spans" else 1
@@ -101,10 +101,11 @@ def prediction_slots(tokens: int, rate: float, unit: Unit = "words", tokens_per_
 
 @lru_cache
 def span_start_rate(rate: float) -> float:
-    """With what probability a word starts a span, so that each word is in one with probability `rate`.
+    """The probability with which a word starts a span, such that each word is in a span with probability
+    `rate`.
 
-    A word is in none if no span begins so near before it that it reaches it: the product of (1 - start rate *
-    survival) over the ten words that may. Solved by bisection.
+    A word is outside all spans if no span reaches it from one of the ten words up to it: the product of (1 -
+    start rate * survival) over these words. Solved by bisection.
     """
     low, high = 0.0, 1.0
     for _ in range(60):
@@ -129,8 +130,8 @@ def _choose(
 ) -> int:
     """Write the predictions' indices and the draws of their words; returns how many there are.
 
-    With `spans`, `rate` is that of starts. Those that begin before the first word count too, or its
-    neighbourhood would be masked less often.
+    With `spans`, `rate` is the rate of span starts. Spans that begin before the first word count too, or the
+    first words would be masked less often.
     """
     n = 0
     for sequence in range(len(keys)):
@@ -163,7 +164,7 @@ def _choose(
 
 @compiled
 def _span(draw: np.uint64, rate: float, survival: np.ndarray) -> int:
-    """How many words the span that this draw starts has; 0 if it starts none."""
+    """The number of words in the span that this draw starts; 0 if it starts no span."""
     if np.float64(draw >> _S32) * _SCALE >= rate:
         return 0
     length, chance = 0, np.float64(mix_word(draw) >> _S32) * _SCALE
@@ -194,10 +195,10 @@ def _hide(
             sequence += 1
         labels[n] = tokens[index]
         draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
-        fate = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
-        if fate < mask_share:
+        drawn = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
+        if drawn < mask_share:
             tokens[index] = mask
-        elif fate < mask_share + random_share:
+        elif drawn < mask_share + random_share:
             tokens[index] = ordinary[np.int64(mix_word(draw) % np.uint64(len(ordinary)))]
 
 
@@ -218,16 +219,17 @@ def mask_tokens(
     Args:
         tokens: int32 (T,), ids; what the model sees afterwards.
         offsets: int32 (n + 1,), where sequences begin, and the end of the last one.
-        word_starts: bool (T,), true where a word starts; what follows a token that isn't maskable starts one.
+        word_starts: bool (T,), true where a word starts; a token after one that is not maskable starts a
+        word.
         maskable: bool (T,), false for special tokens and filler.
         keys: uint64 (n,), a hash of (seed, epoch, sequence) for each sequence.
         vocabulary: the ids to hide tokens behind.
-        rate: expected share of tokens to predict.
-        slots: M; predictions beyond it are dropped by whole words, those that drew highest first.
+        rate: expected fraction of tokens to predict.
+        slots: M; if there are more predictions, whole words are dropped, the highest draws first.
 
     Returns:
         mlm_positions and mlm_labels int64 (M,), in order of position, padded with 0 and -100 if `slots` is
-        given; the number of predictions that didn't fit.
+        given; the number of predictions that did not fit.
     """
     chosen = np.empty(len(tokens), dtype=np.int64)
     word_draws = np.empty(len(tokens), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""What pretraining is told of its data: which folders, and in which shares."""
+"""The sources of a mixture: folders and their proportions."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from brimful.errors import BrimfulError
 from brimful.text.tokenizer import load, tokenizer_hash
 
 _LARGEST_WEIGHT = 1e15
-"""So that no sum or quotient of weights and tokens leaves the range of float64, nor of its digits."""
+"""So that sums and quotients of proportions and tokens stay within the range and precision of float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class DataSource:
     path: str
     """Where it is."""
     weight: float = 1.0
-    """Its share of the tokens, in any unit."""
+    """Its proportion of the tokens, in any unit."""
     name: str = ""
-    """What metrics call it; by default the folder's name."""
+    """Its name in metrics; by default the folder's name."""
 
     def __post_init__(self) -> None:
         if not 1 / _LARGEST_WEIGHT <= self.weight <= _LARGEST_WEIGHT:
@@ -35,10 +35,10 @@ class DataSource:
 
 
 def parse_source(text: str) -> DataSource:
-    """`PATH`, or `PATH:WEIGHT`; what follows the last colon and is no number belongs to the path.
+    """`PATH`, or `PATH:WEIGHT`. Text after the last colon that is not a number belongs to the path.
 
     Raises:
-        BrimfulError: the weight is no number, and there is a folder PATH but none called `PATH:WEIGHT`.
+        BrimfulError: the weight is not a number, and there is a folder PATH, but no folder `PATH:WEIGHT`.
     """
     path, _, weight = text.rpartition(":")
     try:
@@ -50,10 +50,10 @@ def parse_source(text: str) -> DataSource:
 
 
 def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
-    """The sources, with absolute paths and a name each.
+    """The sources, with absolute paths and names.
 
     Raises:
-        BrimfulError: there is none, or two have one name.
+        BrimfulError: there is no source, or two have the same name.
     """
     given = [data] if isinstance(data, str) else data
     sources = []
@@ -74,14 +74,14 @@ def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Co
     """The corpora by name; with `verify`, every byte of them is checked.
 
     Raises:
-        BrimfulError: one is no prepared folder, is damaged, or has another tokenizer than the first; or
+        BrimfulError: a folder is not prepared, is damaged, or has another tokenizer than the first; or its
             tokenizer.json is not the one that made the shards.
     """
     corpora = {source.name: Corpus.open(source.path, verify=verify) for source in sources}
     (first, one), *others = corpora.items()
     if tokenizer_hash(load(one.tokenizer_path)) != one.tokenizer_hash:
         raise BrimfulError(
-            f"{one.tokenizer_path} is not the tokenizer that made the shards beside it; put that one back, or"
+            f"{one.tokenizer_path} is not the tokenizer that made the shards beside it; restore it, or"
             " prepare the corpus again"
         )
     for name, other in others:

@@ -2,28 +2,28 @@
 sentence order prediction (Lan et al., 2020, section 3.1).
 
 BERT's data script draws the random second segment from anywhere, so a token may appear often or never. Here
-the random second segments of a block are a permutation of the second segments themselves: each appears once
-as a partner, always of a first segment from another document, and every token is in one sequence.
+the random second segments of a block are a permutation of its second segments: each is the partner of one
+first segment, from another document, and every token is in one sequence.
 """
 
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.data.draws import mix_word
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences
+from brimful.draws import mix_word
 from brimful.randomness import hash_words
 
 NO_PAIR = -100
 _TRIES = 32
-"""Draws of a partner: the more, the closer lengths are, and the fewer stay alone where a block is almost one
-document."""
+"""Draws of a partner. More draws give closer lengths, and fewer segments without a partner in a block that is
+almost one document."""
 
 
 @compiled
 def _splits(
     begin: np.ndarray, end: np.ndarray, draws: np.ndarray, bits: np.ndarray, split: np.ndarray
 ) -> None:
-    """Cut each piece at one of its sentence starts but the first; where there is none, at its end."""
+    """Cut each piece at one of its sentence starts after the first; without another sentence, at its end."""
     starts = np.empty((end - begin).max(), dtype=np.int64)
     for i in range(len(begin)):
         n = 0
@@ -45,12 +45,13 @@ def _match(
     key: np.uint64,
     partner: np.ndarray,
 ) -> int:
-    """Give each first segment a second one of another document with which it fits `room`: `partner`, or -1.
+    """Write to `partner` the second segment of another document for each first segment, or -1.
 
-    The longest first segment chooses first, from all that fit it: they fit all later ones too, and its own is
-    among them, so that lengths leave nobody without. Of several draws it takes the one nearest to its own in
-    length: else the length of a pair would tell whether it is random. Returns how many second segments are
-    left, in `second_order[:n]`.
+    The longest first segment chooses first, among all second segments that fit `room` with it. These fit
+    all later first segments too, and its own second segment is among them, so lengths never leave a segment
+    without a partner. Of several draws it takes the one whose length is nearest to its own second
+    segment's; otherwise the length of a pair would tell whether it is random. Returns the number n of
+    second segments that are left, in `second_order[:n]`.
     """
     pool = np.empty(len(second), dtype=np.int64)
     size = reached = 0
@@ -85,7 +86,7 @@ def _match(
 def _exchange(
     first: np.ndarray, second: np.ndarray, document: np.ndarray, room: int, key: np.uint64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each pair of lengths (n,) whose second segment it gets instead, or -1; and whose nobody gets."""
+    """For each pair, whose second segment it gets (an index, or -1); and the second segments left over."""
     partner = np.empty(len(first), dtype=np.int64)
     orders = np.argsort(-first, kind="stable"), np.argsort(second, kind="stable")
     left = _match(first, second, *orders, document, room, key, partner)
@@ -93,7 +94,7 @@ def _exchange(
 
 
 def _split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
-    """Where the second segment of each piece begins, int64 (n,): at a sentence; `end` if there is none."""
+    """Where the second segment of each piece begins, int64 (n,): at a sentence, or `end` without another."""
     split = np.empty(len(pieces.begin), dtype=np.int64)
     draws = hash_words(key, pieces.identity())
     shards, begins = np.unique(pieces.shard, return_index=True)  # which ascend
@@ -110,13 +111,13 @@ def pair_pieces(
 
     Args:
         sentence_bits: of each shard.
-        room: the most tokens of a pair, special ones not counted.
+        room: the most tokens of a pair, special tokens not counted.
         swap: exchange the two segments (SOP) rather than take the second from another document (NSP).
-        key: decides which half, where pieces are cut, and who is whose partner.
+        key: decides which half, where pieces are cut, and the partners.
 
     Returns:
-        the pairs, in the order of their first segments' pieces; then what has no pair: a piece of a single
-        sentence, and segments for which no other document is left.
+        the pairs, in the order of their first segments' pieces; then the sequences without a pair: pieces
+        of a single sentence, and segments for which no other document is left.
     """
     split = _split_pieces(pieces, sentence_bits, key)
     first, second = split - pieces.begin, pieces.end - split
@@ -137,7 +138,7 @@ def pair_pieces(
     starts = np.where(exchanged, split[pairs], pieces.begin[pairs])
     second_starts = np.where(exchanged, pieces.begin[pairs], split[seconds])
     second_sizes = np.where(exchanged, first[pairs], second[seconds])
-    # A single segment is a whole piece of one sentence, or a first segment for which nobody was left.
+    # A single segment is a whole piece of one sentence, or a first segment for which no partner was left.
     singles = len(alone) + len(left)
     return Sequences(
         shard=np.concatenate([pieces.shard[pairs], pieces.shard[alone], pieces.shard[left]]),

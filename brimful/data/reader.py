@@ -23,25 +23,26 @@ from brimful.text.tokenizer import special_ids
 UNUSED = re.compile(
     r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE
 )
-"""Names of vocabulary entries that stand for nothing yet: [unused1], <reserved_7>, <extra_id_0>, fairseq's
+"""Names of unused vocabulary entries: [unused1], <reserved_7>, <extra_id_0>, fairseq's
 madeupword0000, <|reserved_special_token_0|>."""
 
 
 def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
-    """int32: every id of the vocabulary but the special and the unused ones, ascending."""
+    """int32: the ids of the vocabulary that are neither special nor unused, ascending."""
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     special |= {i for i in astuple(special_ids(tokenizer)) if i is not None}
     ids = [i for name, i in tokenizer.get_vocab().items() if i not in special and not UNUSED.fullmatch(name)]
     return np.array(sorted(ids), dtype=np.int32)
 
 
-class Part(NamedTuple):
-    """Some sequences of a micro-batch.
+class BlockSlice(NamedTuple):
+    """Sequences of one block that a micro-batch takes.
 
     Attributes:
-        corpus: whose ranges they are.
-        chosen: int64, which of `sequences`.
-        key: a hash of (seed, epoch), which decides their masks.
+        corpus: where their tokens are.
+        sequences: of the block.
+        chosen: int64, indices into `sequences`.
+        key: a hash of (seed, source, epoch) that decides their masks.
     """
 
     corpus: Corpus
@@ -60,9 +61,9 @@ def _lay(
     segments: np.ndarray,
     word_starts: np.ndarray,
 ) -> None:
-    """Write ranges of a shard's tokens, which of them start words, and a [SEP] behind each.
+    """Write ranges of a shard's tokens, whether each token starts a word, and a [SEP] after each range.
 
-    A row of `ranges`, int64 (n, 4), says where one begins, how long it is, where it goes, and its segment.
+    `ranges`: int64 (n, 4), a row for each range: first token, length, destination, segment.
     """
     for row in range(len(ranges)):
         begin, n, at, segment = ranges[row]
@@ -74,9 +75,12 @@ def _lay(
         segments[at : at + n + 1] = segment
 
 
-def _ranges(part: Part, lengths: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each segment the shard, int64 (n,), and a row for `_lay`, int64 (n, 4); sequences end at `ends`."""
-    sequences, chosen = part.sequences, part.chosen
+def _ranges(taken: BlockSlice, lengths: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each segment its shard, int64 (n,), and its row for `_lay`, int64 (n, 4).
+
+    `ends`: int64, where the sequences end in the batch.
+    """
+    sequences, chosen = taken.sequences, taken.chosen
     shard, begin = sequences.shard[chosen].astype(np.int64), sequences.begin[chosen]
     ranges = np.column_stack([begin, lengths - SPECIAL_TOKENS, ends - lengths + 1, np.zeros_like(begin)])
     if not len(sequences.pair):
@@ -105,7 +109,7 @@ class SequenceReader:
 
     def batch(
         self,
-        parts: Sequence[Part],
+        slices: Sequence[BlockSlice],
         *,
         max_length: int,
         rate: float,
@@ -116,14 +120,15 @@ class SequenceReader:
         """Lay sequences into one masked micro-batch. Pairs give it the target `pair`.
 
         Args:
+            slices: the sequences, in this order.
             max_length: the longest that a sequence may be.
-            rate: expected share of tokens to predict.
-            slots, sequence_slots, predictions: T, S and M; without them, as many as there are.
+            rate: the expected fraction of tokens to predict.
+            slots, sequence_slots, predictions: T, S and M; by default as many as are needed.
 
         Raises:
-            BrimfulError: a token is none of the tokenizer's.
+            BrimfulError: a token is not in the tokenizer's vocabulary.
         """
-        lengths = [length for part in parts for length in part.sequences.length[part.chosen].tolist()]
+        lengths = [length for taken in slices for length in taken.sequences.length[taken.chosen].tolist()]
         batch = blank(
             lengths, max_length=max_length, pad=self.special.pad, slots=slots, sequence_slots=sequence_slots
         )
@@ -131,14 +136,14 @@ class SequenceReader:
         tokens, segments = batch.tokens.numpy()[:used], batch.segments.numpy()[:used]
         word_starts = np.ones(used, dtype=np.bool_)
         at = 0
-        for part in parts:
-            at = self._fill(part, tokens, segments, word_starts, at)
+        for taken in slices:
+            at = self._fill(taken, tokens, segments, word_starts, at)
         if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
-            names = ", ".join(str(part.corpus.directory) for part in parts)
+            names = ", ".join(str(taken.corpus.directory) for taken in slices)
             raise BrimfulError(
                 f"{names}: a token is not in the vocabulary, so a shard is damaged; brimful verify says which"
             )
-        keys = [hash_words(part.key, part.sequences.identity(part.chosen)) for part in parts]
+        keys = [hash_words(taken.key, taken.sequences.identity(taken.chosen)) for taken in slices]
         positions, labels, dropped = mask_tokens(
             tokens,
             batch.offsets.numpy()[: len(lengths) + 1],
@@ -154,33 +159,33 @@ class SequenceReader:
             batch,
             mlm_positions=torch.from_numpy(positions),
             mlm_labels=torch.from_numpy(labels),
-            targets=self._targets(parts, len(batch.offsets) - 1),
+            targets=self._targets(slices, len(batch.offsets) - 1),
             predictions=int((labels != IGNORED).sum()),
             dropped_predictions=dropped,
         )
 
     def _fill(
-        self, part: Part, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
+        self, taken: BlockSlice, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
     ) -> int:
-        """Write a part's tokens from `at` on; returns where they end."""
-        lengths = part.sequences.length[part.chosen].astype(np.int64)
+        """Write the tokens of a slice from `at` on; returns where they end."""
+        lengths = taken.sequences.length[taken.chosen].astype(np.int64)
         ends = at + np.cumsum(lengths)
         tokens[ends - lengths] = self.special.cls
-        shard, ranges = _ranges(part, lengths, ends)
+        shard, ranges = _ranges(taken, lengths, ends)
         order = np.argsort(shard, kind="stable")
         shard, ranges = shard[order], ranges[order]
         borders = np.flatnonzero(np.diff(shard, prepend=-1, append=-1))
         for first, last in pairwise(borders.tolist()):
-            read = part.corpus.shards[shard[first]]
+            read = taken.corpus.shards[shard[first]]
             written = (tokens, segments, word_starts)
             _lay(read.tokens, read.word_bits, ranges[first:last], self.special.sep, *written)
         return at + int(lengths.sum())
 
     @staticmethod
-    def _targets(parts: Sequence[Part], sequence_slots: int) -> dict[str, torch.Tensor]:
-        if not any(len(part.sequences.pair) for part in parts):
+    def _targets(slices: Sequence[BlockSlice], sequence_slots: int) -> dict[str, torch.Tensor]:
+        if not any(len(taken.sequences.pair) for taken in slices):
             return {}
-        pairs = np.concatenate([part.sequences.pair[part.chosen] for part in parts])
+        pairs = np.concatenate([taken.sequences.pair[taken.chosen] for taken in slices])
         target = np.full(sequence_slots, NO_PAIR, dtype=np.int64)
         target[: len(pairs)] = pairs
         return {"pair": torch.from_numpy(target)}

@@ -1,8 +1,8 @@
 """Planned rows -> masked micro-batches: pretraining's stream of updates.
 
-The stream is endless. Where it stands is a cursor, a small JSON value, and `take(cursor)` is a pure function
-of it: resuming costs nothing and gives the same bits. Every update is full: there is no last partial batch,
-one that reaches the end of a block or an epoch goes on with the next.
+The stream is endless. Its state is a cursor, a small JSON value, and `take(cursor)` is a pure function of it:
+a resume costs nothing and gives the same bits. Every update is full: at the end of a block or an epoch it
+takes the rest from the next.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ import numpy as np
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Block, PackingConfig
 from brimful.data.masking import prediction_slots
-from brimful.data.reader import Part, SequenceReader
+from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sources import Rows, Source, mix
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
@@ -26,10 +26,10 @@ from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key
 
 ROWS_PER_HAND = 4
-"""The least rows over which attention costs are evened out; more ranks can profit where it is less."""
+"""The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""
 
 Cursor = dict[str, Any]
-"""Where a stream stands: JSON values only."""
+"""The state of a stream, in JSON values."""
 
 
 @lru_cache
@@ -38,8 +38,8 @@ def _mask_key(seed: int, source: str, epoch: int) -> np.uint64:
 
 
 class Row(NamedTuple):
-    """The sequences `chosen` (int64) of a block of a source, which share a row; where updates are counted in
-    sequences, neighbours in a micro-batch."""
+    """The sequences `chosen` (int64) of a block, which share a row; or, where updates are counted in
+    sequences, the sequences of that block in a micro-batch."""
 
     source: int
     epoch: int
@@ -54,13 +54,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run.
+    """A phase of a run.
 
     Attributes:
         steps: its updates.
-        packing: of the blocks that begin in it. The capacity is that of the whole run.
-        size: of an update.
-        counted: what its size counts; the same in all phases.
+        packing: of the blocks that begin in it. The capacity is the same in all phases.
+        size: of an update, in rows or in sequences.
+        counted: the unit of `size`; the same in all phases.
     """
 
     steps: int
@@ -70,15 +70,15 @@ class Phase:
 
 
 class RowStream:
-    """Updates of so many rows, or so many sequences, in micro-batches of `rows_per_micro_batch` rows.
+    """Updates of a number of rows, or of sequences, in micro-batches of `rows_per_micro_batch` rows.
 
-    Micro-batch i of an update belongs to rank `i % world`, so what an update holds does not depend on the
-    number of ranks. Its rows are dealt to micro-batches so that ranks have about the same attention cost.
-    Each row comes from the source that is furthest behind its share of the tokens.
+    Micro-batch i of an update belongs to rank `i % world`, so the sequences of an update do not depend on the
+    number of ranks. Rows are dealt to micro-batches so that ranks have about the same attention cost. Each
+    row comes from the source that is furthest behind its proportion of the tokens.
 
     Args:
-        sources: what is mixed. Where updates are counted in sequences, rows of their blocks hold one each.
-        phases: one after the other; the last one never ends.
+        sources: of the mixture. Where updates are counted in sequences, each row of their blocks holds one.
+        phases: in their order; the last phase never ends.
         seed: decides masks, and neighbours where updates are counted in sequences.
         fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs.
     """
@@ -124,7 +124,7 @@ class RowStream:
         return {name: place["tokens"] for name, place in cursor["sources"].items()}
 
     def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
-        """What the update's micro-batches hold (of all ranks, or `which` of them), and the cursor of the next
+        """The rows of the update's micro-batches (all of them, or `which`), and the cursor of the next
         update."""
         rows, order, following = self._chosen(cursor)
         phase, key = self.phase(cursor["update"]), derive_key(self.seed, "update", cursor["update"])
@@ -161,16 +161,19 @@ class RowStream:
     def _packed(
         self, order: np.ndarray, lengths: np.ndarray, phase: Phase, key: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
-        """An update's sequences in an order in which they fill micro-batches well, and where all of those but
-        the first begin."""
+        """An update's sequences in an order that fills micro-batches well, and where each micro-batch but the
+        first begins."""
         packing, lengths = phase.packing, lengths[order]
         plan = best_fit(count_lengths(lengths), packing.capacity, packing.depth)
         offsets, packed = assign(plan, lengths, key)
         return order[packed], offsets[self.rows_per_micro_batch : -1 : self.rows_per_micro_batch]
 
     def _dealt(self, order: np.ndarray, costs: np.ndarray, key: np.uint64) -> np.ndarray:
-        """An update's rows in an order in which the i-th, (n + i)-th ... micro-batch cost as much for every i
-        below n: for n = 2, 4, 8 ..., as far as its number of rows and of micro-batches allows."""
+        """An update's rows in an order that balances attention costs among n groups of micro-batches.
+
+        Group i has the micro-batches i, n + i, 2 n + i ... n is a power of two where the numbers of rows and
+        micro-batches allow it.
+        """
         each, hands = self.rows_per_micro_batch, self._hands(len(order))
         if hands == 1:
             return order
@@ -178,7 +181,7 @@ class RowStream:
         return order[dealt[0].reshape(hands, -1, each).swapaxes(0, 1).ravel()]
 
     def _hands(self, rows: int) -> int:
-        """Among how many groups of micro-batches an update's rows are dealt; 1 = they are not."""
+        """The number of groups of micro-batches among which rows are dealt; 1: they are not dealt."""
         micro_batches, left = divmod(rows, self.rows_per_micro_batch)
         most = 0 if left else min(micro_batches, rows // ROWS_PER_HAND)
         divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
@@ -191,14 +194,14 @@ class RowStream:
         slots = self.rows_per_micro_batch * packing.capacity
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
-        parts = []
+        slices = []
         for (source, epoch, _), group in groupby(rows, lambda row: (row.source, row.epoch, id(row.block))):
             same = list(group)
             chosen = np.concatenate([row.chosen for row in same])
             key = _mask_key(self.seed, self.sources[source].name, epoch)
-            parts.append(Part(self.sources[source].corpus, same[0].block.sequences, chosen, key))
+            slices.append(BlockSlice(self.sources[source].corpus, same[0].block.sequences, chosen, key))
         return self.reader.batch(
-            parts,
+            slices,
             max_length=longest,
             rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,
@@ -207,14 +210,14 @@ class RowStream:
         )
 
     def _sequence_slots(self, packing: PackingConfig) -> int:
-        """S: the most sequences of a micro-batch, and those that fill what they leave of it."""
+        """S: the most sequences of a micro-batch, and the most filler sequences beside them."""
         slots = self.rows_per_micro_batch * packing.capacity
         return self.rows_per_micro_batch * packing.depth + slots // packing.max_length + 1
 
 
 def _rows(parts: list[Rows], chosen: np.ndarray, *, apart: bool) -> list[Row]:
-    """Those that were chosen of the rows of all parts: each by itself, in this order; or, where a row holds
-    one sequence, those of the same block together."""
+    """The chosen rows, out of all `parts`. With `apart` each is a Row of its own, in this order; without, the
+    rows of one block, each a single sequence, make one Row."""
     if not apart:
         chosen = np.sort(chosen)
     sizes = np.array([len(part.numbers) for part in parts])

@@ -1,9 +1,9 @@
-"""Documents -> sequences: whole sentences of one document, at most so many tokens (RoBERTa's FULL-SENTENCES
-within document borders; Liu et al., 2019, section 4.2), plain chunks, or pairs of segments (`pairs`).
+"""Documents -> sequences: whole sentences of one document up to a limit (RoBERTa's DOC-SENTENCES; Liu et al.
+2019, section 4.2), plain chunks, or pairs of segments (`pairs`).
 
 A sequence is one or two ranges of a shard's tokens, so nothing is copied and lengths are known without
 reading a token. Every token of every document is in exactly one sequence of an epoch; no tail is dropped.
-Where a document is cut first is drawn anew each epoch, so that no border stays.
+The first cut of a document is drawn anew each epoch, so that borders move.
 """
 
 from dataclasses import dataclass, fields
@@ -13,14 +13,14 @@ import numpy as np
 
 from brimful.compiled import compiled
 from brimful.corpus.shards import Corpus
-from brimful.data.draws import mix_word
+from brimful.draws import mix_word
 from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
 
 SPECIAL_TOKENS = 2
 """[CLS] before a sequence and [SEP] after it."""
 PAIR_SPECIAL_TOKENS = 3
-"""And [SEP] between two segments."""
+"""The same, and [SEP] between two segments."""
 
 _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -31,14 +31,14 @@ class SequencesConfig:
     """How documents become sequences."""
 
     kind: Literal["sentences", "chunks", "nsp", "sop"] = "sentences"
-    """sentences: as many whole ones as fit; chunks: as many tokens as fit, cut at words; nsp: two segments,
-    for half of them the second from another document (BERT); sop: two segments, half swapped (ALBERT)."""
+    """sentences: as many whole sentences as fit; chunks: as many tokens as fit, cut at words; nsp: pairs of
+    segments, half with a second segment from another document (BERT); sop: pairs, half swapped (ALBERT)."""
     short_share: float = 0.0
-    """Share of sequences that get a limit below max_length, drawn evenly (BERT has 0.1)."""
+    """Fraction of sequences with a limit below max_length, drawn uniformly (BERT has 0.1)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.short_share <= 1:
-            raise BrimfulError(f"sequences.short_share is {self.short_share}: it is a share, from 0 to 1")
+            raise BrimfulError(f"sequences.short_share is {self.short_share}: it must be from 0 to 1")
 
     @property
     def paired(self) -> bool:
@@ -52,22 +52,21 @@ class SequencesConfig:
 
 
 def _names(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
-    """uint64: what names ranges of tokens for keyed draws, whatever their order or packing."""
+    """uint64: keys of ranges of tokens for draws; they do not depend on order or packing."""
     return (shard.astype(np.uint64) << np.uint64(48)) | begin.astype(np.uint64)
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Ranges of tokens. Those without a second segment have 0 as its length, and pair -100.
+    """Ranges of tokens. Without a second segment, `second_length` is 0 and `pair` -100.
 
     Attributes:
         shard: uint32 (n,), index into the corpus's shards.
         begin: int64 (n,), first token within the shard.
-        length: int32 (n,), tokens including the special ones and those of the second segment.
-        second_shard, second_begin: where the second segment is, uint32 and int64 (n,), or (0,) if there are
-            no pairs.
-        second_length: int32 (n,) or (0,), its tokens, no special ones among them.
-        pair: int8 (n,) or (0,): 0 = the second segment follows the first, 1 = it does not, -100 = none.
+        length: int32 (n,), tokens, special tokens and the second segment included.
+        second_shard, second_begin: where the second segment is, uint32 and int64 (n,); (0,) without pairs.
+        second_length: int32 (n,) or (0,), its tokens without special tokens.
+        pair: int8 (n,) or (0,): 0 = the second segment follows the first, 1 = it does not, -100 = no pair.
     """
 
     shard: np.ndarray
@@ -82,7 +81,7 @@ class Sequences:
         return len(self.begin)
 
     def identity(self, index: np.ndarray) -> np.ndarray:
-        """uint64: names of these sequences, for keyed draws."""
+        """uint64: keys of these sequences, for draws."""
         return _names(self.shard[index], self.begin[index])
 
 
@@ -99,7 +98,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 
 
 def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) -> Sequences:
-    """Sequences without pairs: `tokens` (n,) of each, special ones not counted."""
+    """Sequences without pairs; `tokens` (n,) are their lengths without special tokens."""
     return Sequences(
         shard.astype(np.uint32),
         begin.astype(np.int64),
@@ -113,7 +112,7 @@ def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) ->
 
 @dataclass(frozen=True)
 class Pieces:
-    """What documents are cut into, in the order of the documents: ranges of tokens, no special ones.
+    """Ranges of tokens that documents are cut into, in the order of the documents.
 
     Attributes:
         document: int64 (n,), index over the whole corpus.
@@ -127,7 +126,7 @@ class Pieces:
     end: np.ndarray
 
     def identity(self) -> np.ndarray:
-        """uint64 (n,): names of the pieces, for keyed draws."""
+        """uint64 (n,): keys of the pieces, for draws."""
         return _names(self.shard, self.begin)
 
 
@@ -154,10 +153,10 @@ def _cut(
 ) -> int:
     """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
-    The limit is `room` tokens; but the first piece of a longer document has one drawn from 1 to `room`, and
-    each other one with probability `short_share`, if that does not cut a sentence that need not be cut.
-    Rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end; returns how many
-    pieces there are, maybe above m.
+    The limit is `room` tokens. The first piece of a longer document has a limit drawn from 1 to `room`, and
+    so has each other piece with probability `short_share`, unless that would cut a sentence that fits. The
+    rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns the number
+    of pieces, which may exceed m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits

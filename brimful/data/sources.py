@@ -1,7 +1,7 @@
 """A corpus of a mixture as an endless stream of rows: block after block, epoch after epoch.
 
-Where it stands is a small JSON value, and what comes next is a pure function of it. The block after the one
-that is read is planned meanwhile, in a thread.
+Its state is a small JSON value, and the rows that follow are a pure function of it. While a block is read, a
+thread plans the next one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ from brimful.data.blocks import Block, Blocks
 from brimful.errors import BrimfulError
 
 Place = dict[str, Any]
-"""Where a source stands: {"max_length": of the open block, "epoch", "block", "row": the next one, "tokens":
-real ones taken so far, "data": a hash of what decides the plans, "plan": the open block's digest}."""
+"""The state of a source: {"max_length": of the open block, "epoch", "block", "row": the next row, "tokens":
+real tokens so far, "data": a hash of the inputs of the plans, "plan": the open block's digest}."""
 
 
 class Rows(NamedTuple):
     """Rows of one block of a source, in the order in which they are visited.
 
     Attributes:
-        numbers: int64 (n,), which of the block's.
-        tokens, costs: int64 (n,), as `Block.measure` has them.
+        numbers: int64 (n,), indices into the block's rows.
+        tokens, costs: int64 (n,), from `Block.measure`.
     """
 
     source: int
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     costs: np.ndarray
 
     def first(self, count: int) -> "Rows":
-        """The first so many of them."""
+        """The first `count` of them."""
         return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})
 
 
@@ -44,18 +44,18 @@ class Source:
 
     Args:
         number: its place in the mixture.
-        name: what metrics call it, and what its masks are keyed by.
-        weight: its share of the tokens, in any unit.
-        blocks: of each `max_length` that a phase has; the same documents are in a block of each.
+        name: in metrics, and in the key of its masks.
+        proportion: of the tokens of the mixture, in any unit.
+        blocks: for each `max_length` of a phase; a block has the same documents at every length.
         ahead: whether to plan the next block ahead; one rank does.
     """
 
     def __init__(
-        self, number: int, name: str, weight: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
+        self, number: int, name: str, proportion: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
     ) -> None:
         self.number = number
         self.name = name
-        self.weight = weight
+        self.proportion = proportion
         self.blocks = blocks
         self.ahead = ahead
         self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
@@ -64,7 +64,7 @@ class Source:
 
     @property
     def corpus(self) -> Corpus:
-        """What it reads."""
+        """The corpus of its blocks."""
         return self._any.corpus
 
     @property
@@ -77,10 +77,10 @@ class Source:
         return place | {"data": self._any.identity, "plan": None}
 
     def upcoming(self, place: Place, most: int, max_length: int) -> Rows:
-        """The rows from `place` on: at least one, at most `most`, and all of one block.
+        """The rows from `place` on: at least one, at most `most`, all of one block.
 
-        A block that begins here is cut at `max_length`; one that is open is read to its end as it was cut, so
-        that nothing is lost or comes twice.
+        A block that begins here is cut at `max_length`. An open block is read to its end as it was cut, so
+        that nothing is lost or read twice.
 
         Raises:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
@@ -97,7 +97,7 @@ class Source:
         return Rows(self.number, epoch, block, numbers, *block.measure(numbers))
 
     def after(self, place: Place, taken: Rows) -> Place:
-        """The place behind rows that begin at `place`. The plan of a block that ends here leaves the disk."""
+        """The place after rows that begin at `place`. The plan of a block that ends here is deleted."""
         row, tokens = place["row"] + len(taken.numbers), place["tokens"] + int(taken.tokens.sum())
         at = place | {"max_length": taken.block.max_length, "row": row, "tokens": tokens}
         if row < taken.block.rows:
@@ -108,11 +108,11 @@ class Source:
         return at | {"epoch": epoch, "block": number, "row": 0, "plan": None}
 
     def close(self) -> None:
-        """Wait for the plan that is being made; then the source cannot be read any more."""
+        """Wait for the plan in progress. The source cannot be read afterwards."""
         self._planner.shutdown(cancel_futures=True)
 
     def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
-        """A block and the order of its rows; the next one is planned from when it is first opened."""
+        """A block and the order of its rows. When it is first opened, the next block is planned."""
         wanted, blocks = (max_length, epoch, number), self.blocks[max_length]
         if wanted in self._opened:
             return self._opened[wanted]
@@ -120,15 +120,15 @@ class Source:
         if planned and planned[0] == wanted:
             future = planned[1]
         else:
-            if planned:  # a phase has begun: what was planned for the one before is not read
+            if planned:  # a new phase: the plan of the old length is not read
                 (unread, *which), _ = planned
                 self._planner.submit(self.blocks[unread].drop, *which)
-            future = self._planner.submit(blocks.open, epoch, number)  # there, so that no block is made twice
+            future = self._planner.submit(blocks.open, epoch, number)  # there: no block is made twice
         block = future.result()
         if self.ahead:
             following = blocks.next(epoch, number)
             self._planned = (max_length, *following), self._planner.submit(blocks.open, *following)
-        if len(self._opened) > 1:  # an update may lie in two
+        if len(self._opened) > 1:  # an update may need two
             del self._opened[next(iter(self._opened))]
         self._opened[wanted] = block, blocks.row_order(epoch, number, block.rows)
         return self._opened[wanted]
@@ -137,16 +137,16 @@ class Source:
 def mix(
     sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
 ) -> tuple[list[Rows], np.ndarray, list[Place]]:
-    """The next `count` rows of a mixture: each from the source that is furthest behind its share of the
-    tokens, the first of several that are.
+    """The next `count` rows of a mixture: each from the source that is furthest behind its proportion of the
+    tokens; of several, from the first.
 
     Args:
-        places: where each source stands.
+        places: the state of each source.
         max_length: of the blocks that begin.
 
     Returns:
-        the rows, by block; int64 (count,), their order: indices into all of them, one block after the other;
-        and the places behind them.
+        The rows, by block; their order, int64 (count,), as indices into the rows of all blocks; and the
+        places after them.
     """
     places, taken, order, done = list(places), [], [], 0
     while done < count:
@@ -154,10 +154,10 @@ def mix(
             source.upcoming(place, count - done, max_length)
             for source, place in zip(sources, places, strict=True)
         ]
-        # How far its source is when a row's turn comes; and, last of each source, when one's turn would come
-        # that is not known yet: up to the first of those the order is certain.
+        # For each row, how far its source is when the row's turn comes. The last entry of each source is the
+        # turn of a row that is not known yet: the order is certain up to the first of these.
         turns = [
-            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.weight
+            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.proportion
             for source, place, rows in zip(sources, places, upcoming, strict=True)
         ]
         ends = np.cumsum([len(turn) for turn in turns]) - 1

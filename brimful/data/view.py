@@ -1,4 +1,4 @@
-"""What the model sees in a row, token by token, what it must predict, and where the text was read."""
+"""How a batch is shown: what the model sees token by token, what it must predict, the text's source."""
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
@@ -12,13 +12,13 @@ from brimful.data.batch import IGNORED
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
-from brimful.text.code_points import WORD, character_classes, code_points
+from brimful.text.characters import WORD, character_classes, code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 KINDS = ("plain", "special", "masked", "random", "kept")
-"""What becomes of a token. The last three are predictions: shown as [MASK], as a random token, as it is."""
+"""The kinds of token. The last three are predictions: the model sees [MASK], a random token, the token."""
 _PLAIN, _SPECIAL, _MASKED, _RANDOM, _KEPT = range(len(KINDS))
 _STYLES = {"special": "magenta", "masked": "bold yellow", "random": "bold bright_red", "kept": "bold cyan"}
 _PAIRS = {0: "pair 0, the second segment follows", 1: "pair 1, the second segment does not follow"}
@@ -28,7 +28,7 @@ class BatchView:
     """Describes micro-batches of a stream in plain values.
 
     Args:
-        most: the most tokens to show of a row.
+        most: how many tokens of a row to show at most.
     """
 
     def __init__(self, stream: RowStream, tokenizer: "Tokenizer", most: int) -> None:
@@ -39,13 +39,13 @@ class BatchView:
     def rows(self, parts: Sequence[Row], update: int) -> list[dict[str, Any]]:
         """The rows of a micro-batch, exactly as the model sees them at this update (counted from 0).
 
-        Where updates are counted in sequences, rows that share a micro-batch are described as one.
+        If updates are counted in sequences, the rows of a micro-batch are described as one.
 
         Returns:
-            for each row `slots`, `tokens`, `filler`, `predictions`, and `sequences`, each with `source`,
-            `epoch`, `tokens`, `predictions`, `pair`, `places` where its segments were read, and `words`:
-            lists of runs of tokens of one `kind`, with `text`, `ids` and, for predictions, what the model
-            `sees` and its `sees_ids`. Sequences beyond the tokens to show have no `words`.
+            for each row `slots`, `tokens`, `filler`, `predictions` and `sequences`. A sequence has `source`,
+            `epoch`, `tokens`, `predictions`, `pair`, `places` (where its segments were read) and `words`. A
+            word is a list of runs of tokens of one `kind`, each with `text` and `ids`; a prediction also has
+            `sees` and `sees_ids`, which the model sees. Sequences beyond `most` tokens have no `words`.
         """
         batch = self.stream.batch(parts, update)
         assert batch.mlm_positions is not None
@@ -129,7 +129,7 @@ class BatchView:
         }
 
     def _word(self, truth: list[int], sees: list[int], kinds: list[int]) -> list[dict[str, Any]]:
-        """A word's runs of pieces that are of one kind."""
+        """The runs of tokens of one kind in a word."""
         runs = [(kind, [i for i, _ in run]) for kind, run in groupby(enumerate(kinds), lambda pair: pair[1])]
         texts = self._texts(truth, [pieces[-1] + 1 for _, pieces in runs])
         word = []
@@ -142,7 +142,7 @@ class BatchView:
         return word
 
     def _texts(self, word: list[int], ends: list[int]) -> list[str]:
-        """The text of each run of a word's pieces; their names, if one is a blank or no whole character."""
+        """The text of each run of pieces; their vocabulary entries if it is empty or a broken character."""
         wholes = ["", *(self._decode(word[:end]) for end in ends)]
         texts = [b.removeprefix(a) for a, b in pairwise(wholes)]
         if all(texts) and "".join(texts) == wholes[-1] and "\ufffd" not in "".join(wholes):
@@ -159,13 +159,13 @@ class BatchView:
 
 
 def _unspaced(word: str) -> str:
-    """The word without the blanks that WordPiece's decoder puts between pieces; Coca Cola keeps its own."""
+    """The word without the spaces that WordPiece's decoder puts between pieces; Coca Cola keeps its space."""
     letters = character_classes()[code_points(word)] == WORD
     return "".join(c for i, c in enumerate(word) if c != " " or (letters[i - 1] and letters[i + 1]))
 
 
 def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
-    """Shard, begin and end of a sequence's one or two segments."""
+    """Shard, begin and end of each segment of a sequence: one, or two for a pair."""
     second = int(sequences.second_length[index]) if len(sequences.pair) else 0
     first = int(sequences.length[index]) - (second + PAIR_SPECIAL_TOKENS if second else SPECIAL_TOKENS)
     begin = int(sequences.begin[index])
@@ -177,7 +177,7 @@ def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
 
 
 def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
-    """Print described rows; whatever colour says, characters say too. What was wrong comes first."""
+    """Print rows that `BatchView` described, spikes first. Colours only repeat what characters say."""
     console = output_console()
     for spike in spikes:
         console.print(Text(_spike(spike), style="bold bright_red"))
@@ -268,5 +268,5 @@ def _append(text: Text, run: dict[str, Any]) -> None:
 
 
 def _joined(text: str) -> str:
-    """Text for a terminal, with the blanks within a word visible."""
+    """Text for a terminal; spaces inside a word are visible."""
     return visible(text).replace(" ", "␣")

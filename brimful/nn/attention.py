@@ -1,11 +1,10 @@
-"""The one seam that attention goes through: `attend(q, k, v, layout)`.
+"""The one interface of attention: `attend(q, k, v, layout)`.
 
-A layout says which tokens of a flat row see each other. It is made once per batch by a backend, outside of
-what is compiled, and used by every layer. Attention never crosses a sequence; a window narrows it further, to
-the tokens at most `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024,
-section 2.1.2).
+A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
+code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
+`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
-    sdpa    anywhere: exact, sequence by sequence (blockwise.py); the only one with float32 and float64
+    sdpa    anywhere: exact, sequence by sequence (blockwise.py); alone in supporting float32 and float64
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
     flex    compiled FlexAttention with a mask of sequences: other CUDA devices
 """
@@ -29,15 +28,15 @@ CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class Layout(ABC):
-    """Which tokens see each other, in the form that one backend's kernel wants."""
+    """Which tokens see each other, in the form that the kernel of one backend needs."""
 
     drops: ClassVar[bool] = False
-    """Whether the backend knows dropout of probabilities."""
+    """Whether the backend supports dropout of probabilities."""
 
     @staticmethod
     @abstractmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        """What this backend needs and does not have on `device` with `dtype`; None if it runs there."""
+        """What this backend lacks on `device` with `dtype`; None if it runs there."""
 
     @classmethod
     @abstractmethod
@@ -45,12 +44,12 @@ class Layout(ABC):
         """The layout of a batch, on the device that its tensors are on.
 
         Args:
-            windows: those that layers will ask for, where a compiled step is to find their masks made.
+            windows: of the layers, so that their masks exist before a compiled step.
         """
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        """See `attend`; dropout is 0 where the backend does not know it."""
+        """See `attend`; dropout is 0 where the backend does not support it."""
 
 
 def attend(
@@ -68,17 +67,17 @@ def attend(
     Args:
         q, k, v: (T, heads, head_dim), one dtype.
         layout: `choose_backend(...).prepare(batch)`.
-        window: width of local attention: a token sees those at most `window // 2` away. None: all of its
+        window: width of local attention: a token sees tokens at most `window // 2` away. None: its whole
             sequence.
-        dropout: the share of probabilities that become 0, drawn from torch's generator; the others grow as
-            much. Only the `sdpa` backend knows it.
-        capture: is given (q, k, v), so that distillation can form attention scores of its own.
+        dropout: the fraction of probabilities that become 0, drawn from torch's generator; the others are
+            divided by 1 - dropout. The `sdpa` backend alone supports it.
+        capture: receives (q, k, v), from which distillation computes attention scores.
 
     Returns:
         (T, heads, head_dim), the dtype of q.
 
     Raises:
-        BrimfulError: the layout's backend does not know dropout.
+        BrimfulError: the layout's backend does not support dropout.
     """
     if dropout and not layout.drops:
         raise BrimfulError("attention dropout is known to the attention backend 'sdpa' alone: use that, or 0")
@@ -120,7 +119,7 @@ class VarlenLayout(Layout):
 
     Attributes:
         offsets: int32 (S + 1,) on the device; empty sequences are allowed.
-        max_length: fixed for a phase of a run, since the kernels are built anew for another one.
+        max_length: fixed for a phase of a run, since another value builds new kernels.
     """
 
     offsets: Tensor
@@ -142,7 +141,7 @@ class VarlenLayout(Layout):
         from torch.nn.attention import varlen
 
         head_dim = q.shape[-1]
-        missing = -head_dim % 8  # the kernels want a multiple of 8; zeros change neither scores nor output
+        missing = -head_dim % 8  # kernels need a multiple of 8; zeros change neither scores nor output
         if missing:
             q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
         reach = -1 if window is None else window // 2
@@ -165,8 +164,8 @@ class FlexLayout(Layout):
     """`flex`: FlexAttention with a block mask of sequences, one mask for each window in use.
 
     Attributes:
-        sequence: int64 (T,), which sequence each token belongs to.
-        masks: the block masks made so far, by window.
+        sequence: int64 (T,), the sequence of each token.
+        masks: the block masks so far, by window.
     """
 
     sequence: Tensor
@@ -201,7 +200,7 @@ class FlexLayout(Layout):
         from torch.nn.attention.flex_attention import flex_attention
 
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
-        # In a compiled step it becomes part of the step's graph. On the CPU it has no backward (tests only).
+        # In a compiled step it is part of the step's graph. On the CPU, for tests alone, it has no backward.
         alone = q.is_cuda and not torch.compiler.is_compiling()
         attention: Any = _compiled_flex_attention() if alone else flex_attention
         return attention(q, k, v, block_mask=self._mask(window))[0].transpose(0, 1)
@@ -260,15 +259,15 @@ BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout,
 def choose_backend(
     device: torch.device | str, dtype: torch.dtype = torch.float32, name: str = "auto"
 ) -> type[Layout]:
-    """The fastest backend that runs on `device` with activations of `dtype`, or the one named.
+    """The fastest backend that runs on `device` with activations of `dtype`, or the backend `name`.
 
     Args:
         device: where the model is.
-        dtype: of q, k and v; under autocast, autocast's.
+        dtype: of q, k and v; under autocast, the dtype of autocast.
         name: "auto" or a key of `BACKENDS`.
 
     Raises:
-        BrimfulError: there is no such backend, or it lacks something here; the text says what.
+        BrimfulError: there is no such backend, or it cannot run here; the message says why.
     """
     device = torch.device(device)
     if name == "auto":

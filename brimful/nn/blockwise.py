@@ -1,16 +1,16 @@
-"""Exact attention of packed sequences, sequence by sequence, by the kernel that is faster for its length.
+"""Exact attention of packed sequences, one sequence at a time, with the faster kernel for its length.
 
     fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout
-    explicit   matrix product, softmax, matrix product: all else. 16-bit gradients above all, where the fused
-               kernel's backward takes twice the time; its forward is the faster one up to SHORT tokens
+    explicit   matrix product, softmax, matrix product: everything else. In 16 bits the backward of the fused
+               kernel takes twice the time; its forward is faster up to SHORT tokens
 
-Neither keeps the probabilities for backward: they are computed again from q and k, as is the mask of dropout
-from its seed. The explicit form takes heads and queries in tiles whose scores stay in the cache, and a window
-skips the keys out of its reach. bench/attention.py compares it with F.scaled_dot_product_attention.
+Neither kernel keeps the probabilities for backward. They are computed again from q and k, and the dropout
+mask from its seed. The explicit kernel takes heads and queries in tiles whose scores stay in the cache, and
+skips keys outside a window. bench/attention.py compares it with F.scaled_dot_product_attention.
 
 A sequence's result does not depend on its neighbours, to the last bit. The two functions are opaque custom
-ops, so that a compiled step stays one graph; lengths travel in a tensor of fixed shape, so that it is not
-compiled again for every batch.
+ops, so that a compiled step stays one graph. Lengths travel in a tensor of fixed shape, so that a new batch
+does not compile again.
 """
 
 from collections.abc import Iterator
@@ -24,40 +24,40 @@ SHORT = 96
 """The longest sequence whose 16-bit forward pass is fused."""
 
 SCORES = 2 << 20
-"""Bytes of scores in a tile: what the L2 cache holds, and what lies beside it, in a larger one."""
+"""Bytes of scores in a tile: they and the tensors beside them stay in the L2 cache."""
 
 QUERIES = 512
-"""Queries of a tile, at most."""
+"""The most queries in a tile."""
 
 WINDOWED_QUERIES = 256
-"""Queries of a tile where a window hides most keys: fewer queries see fewer keys in vain."""
+"""The same where a window hides most keys: with fewer queries, fewer scores are computed in vain."""
 
 LONG = 512
-"""Sequences longer than this are several jobs."""
+"""Longer sequences are split into several jobs."""
 
 _fused_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def _hides(reach: int, length: int) -> bool:
-    """Whether a window of `reach` hides anything from a sequence's tokens."""
+    """Whether a window of `reach` hides any token of a sequence from another."""
     return 0 <= reach < length - 1
 
 
 def _is_fused(q: Tensor, reach: int, rate: float, *, backward: bool) -> bool:
-    """Whether the fused kernel takes a sequence of queries (heads, length, head_dim)."""
+    """Whether the fused kernel computes a sequence with queries (heads, length, head_dim)."""
     if q.device.type != "cpu" or rate or _hides(reach, q.shape[1]):
         return False
     return q.element_size() >= 4 or (q.shape[1] <= SHORT and not backward)
 
 
 def _as_fused(tensor: Tensor) -> Tensor:
-    """(heads, length, head_dim) -> (1, ...); the fused kernel relies on heads that lie in one piece."""
+    """(heads, length, head_dim) -> (1, ...). The fused kernel needs a contiguous last dimension."""
     return (tensor if tensor.stride(-1) == 1 else tensor.contiguous())[None]
 
 
 def _tiles(heads: int, length: int, itemsize: int, reach: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Heads, queries, and the keys within `reach` of any of them: the pieces that attention is made of."""
+    """Tiles that cover a sequence: heads, queries, and the keys within `reach` of these queries."""
     hides = _hides(reach, length)
     seen = min(length, WINDOWED_QUERIES + 2 * reach) if hides else length
     most = max(64, min(WINDOWED_QUERIES if hides else QUERIES, SCORES // (seen * itemsize)))
@@ -81,9 +81,10 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
 
 
 def _factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_heads: int) -> Tensor:
-    """What dropout multiplies a tile's probabilities by: 0, or 1 / (1 - rate).
+    """The factors of dropout for a tile's probabilities: 0, or 1 / (1 - rate).
 
-    Each head has a stream of its own, named by the tile's first token, so that no split of the work shows.
+    Each head has its own random stream, keyed by the tile's first token, so the split of the work does not
+    change them.
     """
     generator = torch.Generator(p.device)
     factors = torch.empty_like(p)
@@ -96,8 +97,7 @@ def _factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_he
 def _jobs(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[int, int, *tuple[Tensor, ...]]]:
     """First token, first head, and views (heads, length, ...) of each sequence that is not empty.
 
-    A long sequence is as many jobs, of fewer heads, as there are workers, lest it keep one busy and the
-    others waiting.
+    A long sequence is split by heads into one job for each worker, so that no worker waits for another.
     """
     sizes = [size for size in lengths.tolist() if size]
     token = 0
@@ -126,23 +126,23 @@ def blockwise_attention(
         q, k, v: (T, heads, head_dim), any floating type.
         lengths: int64 (S,) on the CPU, tokens of each sequence (0 for an empty one); they sum to T.
         seed: int64 (), on the CPU: names the mask of dropout; None without it.
-        scale: what the scores are multiplied with.
+        scale: factor of the scores.
         reach: a token sees the tokens at most `reach` away; -1 for no limit.
-        rate: of dropout of the probabilities.
+        rate: dropout of the probabilities.
 
     Returns:
-        (T, heads, head_dim), contiguous; and for backward the logarithm of what each token's softmax divides
-        by, (heads, T) in float32 or float64, of sequences that the fused kernel's backward takes.
+        (T, heads, head_dim), contiguous; and for the fused backward the logarithm of each softmax's
+        normalizer, (heads, T) in float32 or float64, of the sequences that the fused kernel computes.
     """
-    out, normaliser = _outputs(q)
+    out, normalizer = _outputs(q)
     number = None if seed is None else int(seed)
     heads, itemsize = q.shape[1], q.element_size()
 
-    def job(token: int, head: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor, normaliser: Tensor) -> None:
+    def job(token: int, head: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor, normalizer: Tensor) -> None:
         if _is_fused(q, reach, rate, backward=False):
             result, logarithm = _fused_forward(*map(_as_fused, (q, k, v)), scale=scale)
             out.copy_(result[0])
-            normaliser.copy_(logarithm[0])
+            normalizer.copy_(logarithm[0])
             return
         for some, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
             p = _probabilities(q[some, queries], k[some, keys], queries, keys, scale, reach)
@@ -152,8 +152,8 @@ def blockwise_attention(
             torch.bmm(p, v[some, keys], out=out[some, queries])
 
     views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))
-    run(job, _jobs(lengths, *views, normaliser), device=q.device)
-    return out, normaliser
+    run(job, _jobs(lengths, *views, normalizer), device=q.device)
+    return out, normalizer
 
 
 def _outputs(q: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,14 +174,14 @@ def blockwise_attention_backward(
     k: Tensor,
     v: Tensor,
     out: Tensor,
-    normaliser: Tensor,
+    normalizer: Tensor,
     lengths: Tensor,
     seed: Tensor | None,
     scale: float,
     reach: int,
     rate: float,
 ) -> Tensor:
-    """The gradients of q, k and v, (T, 3, heads, head_dim), given that of the output."""
+    """The gradients of q, k and v, (T, 3, heads, head_dim), from the gradient of the output."""
     gradients = _gradients(q)
     number = None if seed is None else int(seed)
     heads, itemsize = q.shape[1], q.element_size()
@@ -194,20 +194,20 @@ def blockwise_attention_backward(
         k: Tensor,
         v: Tensor,
         out: Tensor,
-        normaliser: Tensor,
+        normalizer: Tensor,
         d_q: Tensor,
         d_k: Tensor,
         d_v: Tensor,
     ) -> None:
         if _is_fused(q, reach, rate, backward=True):
             inputs = map(_as_fused, (grad, q, k, v, out))
-            found = _fused_backward(*inputs, normaliser[None], 0.0, False, scale=scale)
+            found = _fused_backward(*inputs, normalizer[None], 0.0, False, scale=scale)
             for mine, gradient in zip((d_q, d_k, d_v), found, strict=True):
                 mine.copy_(gradient[0])
             return
         for some, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
             whole = keys == queries == slice(0, q.shape[1])
-            beta = 0 if whole else 1  # a single tile of queries writes what several add up
+            beta = 0 if whole else 1  # a single tile writes its gradients, several add theirs
             if beta and queries.start == 0:
                 d_k[some] = 0
                 d_v[some] = 0
@@ -227,7 +227,7 @@ def blockwise_attention_backward(
 
     views = (tensor.transpose(0, 1) for tensor in (grad, q, k, v, out))
     d_views = (tensor.transpose(0, 1) for tensor in gradients.unbind(1))
-    run(job, _jobs(lengths, *views, normaliser, *d_views), device=q.device)
+    run(job, _jobs(lengths, *views, normalizer, *d_views), device=q.device)
     return gradients
 
 
@@ -236,16 +236,16 @@ def _gradients(q: Tensor) -> Tensor:
 
 
 @blockwise_attention_backward.register_fake
-def _(grad, q, k, v, out, normaliser, lengths, seed, scale, reach, rate):
+def _(grad, q, k, v, out, normalizer, lengths, seed, scale, reach, rate):
     return _gradients(q)
 
 
 def _save(ctx, inputs, output):
     q, k, v, lengths, seed, ctx.scale, ctx.reach, ctx.rate = inputs
-    out, normaliser = output
-    ctx.mark_non_differentiable(normaliser)
+    out, normalizer = output
+    ctx.mark_non_differentiable(normalizer)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, out, normaliser, lengths, seed)
+    ctx.save_for_backward(q, k, v, out, normalizer, lengths, seed)
 
 
 def _backward(ctx, grad, _):

@@ -1,17 +1,15 @@
 """The encoder: flat rows in, hidden states out. Architectures differ by configuration alone.
 
-What is different here: no batch dimension and no padding mask (a layout says which tokens see each other),
-one matrix product for Q, K and V, and a vocabulary padded to a multiple of 64 that nobody outside sees.
+What is different here: there is no batch dimension and no padding mask (a layout says which tokens see each
+other), one matrix product makes Q, K and V, and the vocabulary is padded to a multiple of 64 internally.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -35,22 +33,27 @@ MODERN: dict[str, dict[str, Any]] = {
     "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
     "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
 }
-"""What ModernBERT has other than `SHAPES` in its two published sizes (Warner et al. 2024, table 4)."""
+"""Where ModernBERT's two published sizes differ from `SHAPES` (Warner et al. 2024, table 4)."""
 
 
 def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
     """A configuration by its public name: tiny, mini, small, base or large.
 
-    The feed-forward width is 4 * hidden. modern is ModernBERT at base and large; at the sizes that it was not
-    published in, BERT's layers with a feed-forward width of 2 * hidden, since its gate needs a third matrix,
-    and global attention. Its initial weights shrink with the square root of the width, 0.02 at base.
+    modern is ModernBERT at base and large. The smaller sizes, in which ModernBERT was not published, have
+    BERT's layers with global attention, and a feed-forward width of 2 * hidden, since the gate needs a third
+    matrix. bert and prenorm have 4 * hidden. The initial weights of modern shrink with the square root of the
+    width; at base their standard deviation is 0.02.
+
+    Args:
+        changes: fields of EncoderConfig. Feed-forward width and initial weights follow a `hidden_size`.
 
     Raises:
-        BrimfulError: there is no such preset.
+        BrimfulError: there is no such preset, or the shape is impossible.
     """
     if name not in SHAPES:
         raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
-    layers, hidden, heads = SHAPES[name]
+    layers, published_hidden, heads = SHAPES[name]
+    hidden = changes.get("hidden_size", published_hidden)
     modern = architecture == "modern"
     values: dict[str, Any] = {
         "architecture": architecture,
@@ -59,20 +62,36 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         "heads": heads,
         "intermediate_size": 2 * hidden if modern else 4 * hidden,
         "norm_eps": 1e-5 if modern else 1e-12,
-        "initializer_range": 0.02 * (768 / hidden) ** 0.5 if modern else 0.02,
+        "initializer_range": 0.02 * (768 / max(hidden, 1)) ** 0.5 if modern else 0.02,
     }
-    published = MODERN.get(name, {}) if modern else {}
+    published = dict(MODERN.get(name, {})) if modern else {}
+    if hidden != published_hidden:
+        published.pop("intermediate_size", None)
     return EncoderConfig(**(values | published | changes))
+
+
+def shape_advice(config: EncoderConfig) -> list[str]:
+    """What slows down an encoder of this shape: a sentence for each."""
+    advice = []
+    if config.head_dim % 8:
+        padded = -(-config.head_dim // 8) * 8
+        advice.append(f"head size {config.head_dim} is padded to {padded} on CUDA: choose a multiple of 8")
+    advice += [
+        f"model.{name} is {getattr(config, name)}: matrix products are faster with a multiple of 8"
+        for name in ("hidden_size", "intermediate_size")
+        if getattr(config, name) % 8
+    ]
+    return advice
 
 
 @dataclass
 class Capture:
-    """What a forward pass leaves for distillation, when it is given one of these.
+    """The inner states of a forward pass, for distillation.
 
     Attributes:
-        hidden: layers + 1 tensors (T, hidden): the embeddings, then the output of each layer, the last one
-            as `forward` returns it (after the final norm of prenorm and modern).
-        queries, keys, values: for each layer (T, heads, head_dim), as attention sees them (rotated).
+        hidden: layers + 1 tensors (T, hidden): the embeddings, then the output of each layer. The last one is
+            the result of `forward` (after the final norm of prenorm and modern).
+        queries, keys, values: for each layer (T, heads, head_dim), the inputs of attention (rotated).
     """
 
     hidden: list[Tensor] = field(default_factory=list)
@@ -81,7 +100,7 @@ class Capture:
     values: list[Tensor] = field(default_factory=list)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """The `capture` that `attend` calls."""
+        """The `capture` of `attend`."""
         self.queries.append(q)
         self.keys.append(k)
         self.values.append(v)
@@ -91,15 +110,15 @@ class Capture:
 def _warn_of_attention_dropout(rate: float) -> None:
     from brimful.console import warn  # rich is not needed for a forward pass
 
-    warn(f"the model's attention dropout of {rate:g} is left out: only the attention backend 'sdpa' knows it")
+    warn(f"the model's attention dropout of {rate:g} is left out: only the attention backend 'sdpa' has it")
 
 
 class Encoder(nn.Module):
-    """A BERT-style encoder over packed rows.
+    """A BERT-style encoder over packed rows. `brimful.Encoder` adds folders and texts to it.
 
     Attributes:
         config: its shape.
-        tokenizer: the tokenizer that its vocabulary is of, if known; saved beside the weights.
+        tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -131,18 +150,18 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.embedding.weight.device
 
     @property
     def word_embeddings(self) -> Tensor:
         """The embedding matrix without its padding, (vocabulary, hidden)."""
         weight = self.embedding.weight
-        # A slice, even one that takes all, costs its backward a matrix of zeros.
+        # The backward of a slice, even of the whole, makes a matrix of zeros.
         return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
 
     def fused_blocks(self) -> dict[str, int]:
-        """The matrices inside the layers: name -> how many logical matrices lie in it, along its rows."""
+        """The matrices of the layers: name -> number of logical matrices that are stacked along its rows."""
         blocks = {"qkv": 3, "up": 2 if self.config.gated else 1}
         return {
             f"layers.{index}.{name}.weight": blocks.get(name, 1)
@@ -151,10 +170,10 @@ class Encoder(nn.Module):
         }
 
     def prepare(self, batch: PackedBatch, backend: str = "auto") -> Layout:
-        """The layout of a batch on the encoder's device, for `forward` under the autocast of this moment.
+        """The layout of a batch on the encoder's device, for `forward` under the current autocast.
 
-        `forward` makes it for itself if it is given none; a compiled one must be given it, and several passes
-        over one batch can share it.
+        `forward` makes its own layout by default. A compiled `forward` must be given one, and several passes
+        over a batch can share one.
         """
         kind = self.device.type
         dtype = (
@@ -174,8 +193,8 @@ class Encoder(nn.Module):
 
         Args:
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
-            layout: `prepare(batch)`, if it is at hand.
-            capture: is filled with hidden states, queries, keys and values of each layer.
+            layout: the result of `prepare(batch)`, by default made here.
+            capture: receives hidden states, queries, keys and values of each layer.
 
         Returns:
             (T, hidden).
@@ -191,7 +210,7 @@ class Encoder(nn.Module):
         layout = self.prepare(batch) if layout is None else layout
         x = self.embedding(batch.tokens)
         if self.position is not None and self.segment is not None:
-            reads = self.config.reads_segments  # one type is everybody's, whatever the tokenizer says
+            reads = self.config.reads_segments  # with one type, ids of the tokenizer do not matter
             types = self.segment(batch.segments.int()) if reads else self.segment.weight
             x = x + types + self.position(batch.positions + self.config.position_offset)
         x = self.dropout(self.embedding_norm(x))
@@ -210,67 +229,22 @@ class Encoder(nn.Module):
             capture.hidden[-1] = x
         return x
 
-    def keep_layers(self, indices: Sequence[int]) -> "Encoder":
-        """A new encoder made of copies of the given layers, in that order: where a student starts.
+    def keep_layers(self, indices: Sequence[int]) -> Self:
+        """A new encoder with copies of the given layers, in that order: where a student starts.
 
-        Embeddings and final norm are copied too. The first layer of modern has no norm before its
-        attention: one that another layer brings is left out when that layer comes first, and a layer that
-        had none starts with the unit norm elsewhere. Whether a layer is local follows from its new place.
+        Embeddings and final norm are copied too. The first layer of modern has no norm before its attention:
+        a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere.
+        Whether a layer is local follows from its new place.
 
         Raises:
-            BrimfulError: no layer, or one that does not exist.
+            BrimfulError: `indices` is empty, or names a layer that does not exist.
         """
         if not indices or not all(0 <= index < self.config.layers for index in indices):
             raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
-        student = Encoder(replace(self.config, layers=len(indices))).to(self.embedding.weight)
+        student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
         student.tokenizer = self.tokenizer
         weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
         student.load_state_dict(weights, strict=False)
         for target, index in zip(student.layers, indices, strict=True):
             target.load_state_dict(copy.copy(self.layers[index].state_dict()), strict=False)
         return student
-
-    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Hidden states of each text, float32 (tokens, hidden), special tokens included.
-
-        Texts are cut at `config.max_length` tokens; an empty one has its special tokens.
-
-        Raises:
-            BrimfulError: the encoder has no tokenizer.
-        """
-        from brimful.nn.texts import encode
-
-        return encode(self, texts)
-
-    def embed(self, texts: Iterable[str], pooling: Literal["mean", "first"] = "mean") -> np.ndarray:
-        """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
-
-        Raises:
-            BrimfulError: the encoder has no tokenizer, or there is no such pooling.
-        """
-        from brimful.nn.texts import embed
-
-        return embed(self, texts, pooling)
-
-    def save(self, directory: Path | str) -> None:
-        """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
-
-        A folder with a model is replaced, whatever else is in it.
-
-        Raises:
-            BrimfulError: the folder cannot be written, or something that is no model is there.
-        """
-        from brimful.nn.interop import save_model
-
-        save_model(directory, self)
-
-    @staticmethod
-    def load(directory: Path | str) -> "Encoder":
-        """Read a Hugging Face folder of one of `hf_config.FAMILIES`; a head or pooler in it is left out.
-
-        Raises:
-            BrimfulError: the folder is incomplete, or holds a model of another type or shape.
-        """
-        from brimful.nn.interop import load_encoder
-
-        return load_encoder(directory)

@@ -1,9 +1,9 @@
 """Floating-point operations of a training step, counted from its shape.
 
-A matrix of n entries costs 2 n flops a token in forward and 4 n in backward. Embeddings are looked up, and
-norms and activations cost next to nothing: neither is counted. Attention over a sequence of l tokens makes 2
-products of 2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward
-computes the scores again instead of having kept them.
+A matrix of n entries costs 2 n flops per token in forward and 4 n in backward. Embeddings, norms and
+activations cost next to nothing and are not counted. Attention over a sequence of l tokens has 2 products of
+2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward computes the
+scores again.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from brimful.nn.layers import EncoderConfig
 
-STORED, RECOMPUTED = 12, 14  # flops of attention for each pair of tokens and unit of width
+STORED, RECOMPUTED = 12, 14  # flops of attention per pair of tokens and unit of width
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a step computes.
+    """The sizes of a step.
 
     Attributes:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
-        attention: STORED, which is what the model needs, or RECOMPUTED.
-        windowed: whether local layers skip the pairs out of their window.
+        attention: STORED, the minimum, or RECOMPUTED.
+        windowed: whether local layers skip pairs outside their window.
     """
 
     lengths: tuple[int, ...]
@@ -44,7 +44,8 @@ def _near(length: int, reach: int) -> int:
 
 
 def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
-    """Entries of the matrices that each token meets in the layers, and each prediction in the MLM head."""
+    """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each
+    prediction."""
     hidden = config.hidden_size
     feed_forward = (3 if config.gated else 2) * hidden * config.intermediate_size
     layers = config.layers * (4 * hidden**2 + feed_forward)

@@ -1,8 +1,8 @@
 """Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
-All follow `transformers` exactly: the ForMaskedLM, ForSequenceClassification, ForTokenClassification and
-ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and the ForPreTraining and
-ForNextSentencePrediction that Bert and MegatronBert have.
+All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification, ForTokenClassification and
+ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and ForPreTraining and
+ForNextSentencePrediction of Bert and MegatronBert.
 """
 
 from typing import Literal
@@ -20,9 +20,9 @@ Pooling = Literal["mean", "first"]
 
 
 class MaskedLMHead(nn.Module):
-    """Transform, then scores of every token by the encoder's own embedding matrix, where masked only.
+    """A transform, then scores of all tokens of the vocabulary, at masked positions alone.
 
-    The matrix stays the encoder's: it is not among this module's parameters.
+    The matrix of the scores is the encoder's embedding matrix, and not among this module's parameters.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -41,27 +41,27 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transform(hidden), *self.decoder)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """hidden (M, hidden) -> what the decoder scores, (M, hidden)."""
+        """hidden (M, hidden) -> the input of the decoder, (M, hidden)."""
         return self.norm(F.gelu(self.dense(hidden)))
 
     @property
     def decoder(self) -> tuple[Tensor, Tensor]:
-        """The matrix (vocabulary, hidden) and bias (vocabulary,) that make scores of it."""
+        """The matrix (vocabulary, hidden) and bias (vocabulary,) of the scores."""
         return self._encoder[0].word_embeddings, self.bias
 
 
 class ClassifierHead(nn.Module):
-    """What heads that score classes have in common: a transform, dropout, and the matrix of the scores.
+    """The common part of heads that score classes: a transform, dropout, and the matrix of the scores.
 
-    The transform of modern is that of its masked-LM head: dense, GeLU and norm.
+    The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
     """
 
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
         """
         Args:
-            encoder: the encoder that it will read.
+            encoder: the encoder whose hidden states the head reads.
             classes: number of scores.
-            dropout: before the classifier; the encoder's own by default.
+            dropout: before the classifier; by default the encoder's.
             dense: whether the transform has a dense layer.
         """
         super().__init__()
@@ -82,7 +82,7 @@ class ClassifierHead(nn.Module):
             nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
 
     def start_from(self, head: MaskedLMHead) -> None:
-        """Copy the transform of a masked-LM head; of modern only, whose heads have it in common."""
+        """Copy the transform of a masked-LM head, in modern; the other architectures share no transform."""
         if self.modern:
             self.dense.load_state_dict(head.dense.state_dict())
             self.norm.load_state_dict(head.norm.state_dict())
@@ -92,7 +92,7 @@ class ClassifierHead(nn.Module):
         return self.classifier(self.dropout(self.transform(x)))
 
     def transform(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> what is scored, (N, hidden)."""
+        """x (N, hidden) -> the input of the classifier, (N, hidden)."""
         return self.norm(F.gelu(self.dense(x))) if self.modern else x
 
 
@@ -100,11 +100,11 @@ class TokenHead(ClassifierHead):
     """Scores of classes for each token."""
 
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None = None) -> None:
-        """dropout: before the classifier; the encoder's own by default."""
+        """dropout: before the classifier; by default the encoder's."""
         super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden (T, hidden) -> logits (T, classes); those of filler mean nothing."""
+        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler."""
         return self.classify(hidden)
 
 
@@ -112,16 +112,16 @@ class SpanHead(TokenHead):
     """Scores of each token as the start and as the end of an answer, (T, 2)."""
 
     def __init__(self, encoder: Encoder, *, dropout: float | None = None) -> None:
-        """dropout: of modern only, the others have none here; the encoder's own by default."""
+        """dropout: in modern alone, by default the encoder's; the others have none here."""
         super().__init__(encoder, 2, dropout=dropout if encoder.config.modern else 0.0)
 
 
 class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
-    bert and prenorm pool the first token, through a dense layer and tanh (`transformers` calls it the
-    pooler); RoBERTa has dropout before it too. modern pools the mean or the first token, then dense, GeLU
-    and norm.
+    bert and prenorm take the first token, through a dense layer and tanh (the pooler of `transformers`);
+    RoBERTa has dropout before that too. modern takes the mean or the first token, through dense, GeLU and
+    norm.
     """
 
     def __init__(
@@ -134,35 +134,34 @@ class SequenceHead(ClassifierHead):
     ) -> None:
         """
         Args:
-            encoder: the encoder that it will read.
+            encoder: the encoder whose hidden states the head reads.
             classes: number of scores.
-            pooling: "mean" or "first"; by default "mean" for modern, "first" for the others, which know no
-                other.
-            dropout: before the classifier; the encoder's own by default.
+            pooling: "mean" or "first"; by default "mean" in modern. The others have "first" alone.
+            dropout: before the classifier; by default the encoder's.
         """
         super().__init__(encoder, classes, dropout=dropout, dense=True)
         config = encoder.config
         self.drops_input = config.variant is not None
         self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
         if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
-            raise BrimfulError(f"pooling {self.pooling!r} is not known for {config.architecture} classifiers")
+            raise BrimfulError(f"pooling {self.pooling!r} is unknown in {config.architecture} classifiers")
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """hidden (T, hidden) -> logits (S, classes); those of filler and empty sequences mean nothing."""
+        """hidden (T, hidden) -> logits (S, classes); ignore the rows of filler and empty sequences."""
         return self.classify(pool(hidden, batch, self.pooling))
 
     def transform(self, x: Tensor) -> Tensor:
-        """pooled (S, hidden) -> what is scored, (S, hidden)."""
+        """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
         if self.modern:
             return super().transform(x)
         return torch.tanh(self.dense(self.dropout(x) if self.drops_input else x))
 
 
 class PairHead(SequenceHead):
-    """Two scores for each sequence of two parts: next-sentence prediction (Devlin et al. 2018, section 3.1)
-    or sentence order (Lan et al. 2019, "ALBERT", section 3.1).
+    """Two scores for each pair of segments: next-sentence prediction (Devlin et al. 2018, section 3.1) or
+    sentence order (Lan et al. 2019, "ALBERT", section 3.1).
 
-    Class 0: the second part follows the first, as in `transformers`.
+    Class 0: the second segment follows the first, as in `transformers`.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -170,7 +169,7 @@ class PairHead(SequenceHead):
 
 
 class PretrainingHead(MaskedLMHead):
-    """BERT's two heads of pretraining (Devlin et al. 2018): the masked-LM head, and with it a PairHead."""
+    """BERT's two pretraining heads (Devlin et al. 2018): a masked-LM head with a PairHead."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder)
@@ -180,7 +179,7 @@ class PretrainingHead(MaskedLMHead):
 def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
     """One vector for each sequence of a row: hidden (T, hidden) -> (S, hidden), finite in empty slots.
 
-    The mean adds up in float32 at least, token after token on the CPU, whatever the neighbours.
+    The mean is summed in float32 or wider; on the CPU token by token, so that neighbours do not matter.
     """
     if pooling == "first":
         return hidden.index_select(0, batch.first_positions)

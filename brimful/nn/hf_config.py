@@ -16,11 +16,11 @@ class Family:
     """Models of `transformers` that share a configuration class.
 
     Attributes:
-        architecture: ours.
-        name: what the names of its classes begin with.
-        prefix: what the names of an encoder's tensors begin with when it has a head.
-        variant: ours, if that makes a difference.
-        pad_id: the padding token of a config.json that names none.
+        architecture: in our configuration.
+        name: the beginning of the names of its classes.
+        prefix: the beginning of the names of an encoder's tensors in a model with a head.
+        variant: in our configuration.
+        pad_id: the padding token, by default of config.json.
     """
 
     architecture: Architecture
@@ -47,7 +47,7 @@ def family_of(config: EncoderConfig) -> Family:
     return FAMILIES[_MODEL_TYPES[config.architecture, config.variant]]
 
 
-# Keys that have one supported value, and it.
+# Keys with a single supported value.
 _BERT = {"hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
 _REQUIRED: dict[Architecture, dict[str, Any]] = {
     "bert": _BERT | {"position_embedding_type": "absolute"},
@@ -110,7 +110,7 @@ def read_config(values: Any, where: str) -> EncoderConfig:
                 **shared,
             )
         if values.get("embedding_dropout", 0.0) != values.get("mlp_dropout", 0.0):
-            warn(f"{where}: embedding_dropout is not mlp_dropout; the latter is taken for both")
+            warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
         return EncoderConfig(
             norm_eps=float(values.get("norm_eps", 1e-5)),
             dropout=float(values.get("mlp_dropout", 0.0)),
@@ -150,7 +150,7 @@ def _layer_types(layers: int, every: int) -> list[str]:
 
 
 def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What config.json says about the encoder itself; the inverse of `read_config`."""
+    """The part of config.json that describes the encoder; the inverse of `read_config`."""
     special = None if tokenizer is None else special_ids(tokenizer)
     cls, sep = (None, None) if special is None else (special.cls, special.sep)
     values = {

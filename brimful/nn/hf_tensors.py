@@ -24,7 +24,7 @@ from brimful.nn.layers import Architecture, EncoderConfig
 
 Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]
-"""Our parameter -> theirs; several are joined along the first dimension."""
+"""Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
 
 _BERT_EMBEDDINGS: Rules = {
     "embedding": ("embeddings.word_embeddings",),
@@ -94,12 +94,12 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
         "model.": _MODERN | {"classifier": "classifier"},
     },
 }
-"""By the prefix of the family. RoBERTa and ModernBERT have no pair head: its names are ours."""
+"""By the prefix of the family. RoBERTa and ModernBERT have no pair head: these names are our own."""
 _DECODER = {"bert.": "cls.predictions.decoder", "roberta.": "lm_head.decoder", "model.": "decoder"}
 
 
 def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
-    """A head's modules, and their names there."""
+    """The modules of a head, and their names in `transformers`."""
     if kind is PretrainingHead:
         pair = {f"pair.{ours}": theirs for ours, theirs in _names(PairHead, config).items()}
         return _names(MaskedLMHead, config) | pair
@@ -107,17 +107,18 @@ def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
 
 
 def decoder_weight(config: EncoderConfig) -> str:
-    """Their name of the matrix that scores tokens, which is ours of the embeddings."""
+    """The name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
     return f"{_DECODER[family_of(config).prefix]}.weight"
 
 
 def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
-    """Their name of the last matrix of a head, (classes, hidden)."""
+    """The name in `transformers` of the last matrix of a head, (classes, hidden)."""
     return f"{_names(kind, config)['classifier']}.weight"
 
 
 def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Each parameter of a module without vocabulary padding, and the names of its parts there."""
+    """Each parameter of a module, without vocabulary padding, and the names of its parts in
+    `transformers`."""
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -157,5 +158,5 @@ def from_hf(
                 raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
             if found.shape != part.shape:
                 shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
-                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} as config.json says")
+                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
             part.copy_(found)

@@ -6,7 +6,7 @@ A folder holds config.json, model.safetensors and, if known, tokenizer.json; the
 
 import json
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,8 +27,10 @@ from brimful.nn.heads import (
 )
 from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
-from brimful.storage import atomic_directory, read_json, write_tensors
+from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
 from brimful.text.tokenizer import save as save_tokenizer
+
+E = TypeVar("E", bound=Encoder)
 
 HEADS: dict[type[Head], str] = {
     MaskedLMHead: "ForMaskedLM",
@@ -38,17 +40,17 @@ HEADS: dict[type[Head], str] = {
     TokenHead: "ForTokenClassification",
     SpanHead: "ForQuestionAnswering",
 }
-"""What the name of a model's class ends in, by its head."""
+"""The ending of the name of a model's class, by its head."""
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
-    """Whether its classes have names; those of a PairHead and a SpanHead need none."""
+    """Whether the classes of a head have names; in a PairHead and a SpanHead they do not."""
     return type(head) in (SequenceHead, TokenHead)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     if path.with_name(f"{path.name}.index.json").is_file():
-        raise BrimfulError(f"{path.parent} has its weights in several files; save them as one {path.name}")
+        raise BrimfulError(f"{path.parent} has its weights in several files; save them as {path.name}")
     if not path.is_file():
         raise BrimfulError(f"{path} does not exist; only safetensors are read, never pickled weights")
     try:
@@ -61,12 +63,16 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     return {name.replace("LayerNorm.beta", "LayerNorm.bias"): t for name, t in renamed.items()}
 
 
-def load_encoder(directory: Path | str) -> Encoder:
-    """See `Encoder.load`."""
-    return _load(Path(directory))[0]
+def load_encoder(directory: Path | str, kind: type[E]) -> E:
+    """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    return _load(Path(directory), kind)[0]
 
 
-def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
+def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Tensor]]:
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
     values = read_json(directory / "config.json")
@@ -75,7 +81,7 @@ def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
     tensors = _read_tensors(path)
     prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    encoder = Encoder(config)
+    encoder = kind(config)
     from_hf(encoder, config, bare, str(path))
     if (directory / "tokenizer.json").is_file():
         try:
@@ -85,22 +91,23 @@ def _load(directory: Path) -> tuple[Encoder, dict[str, Any], dict[str, Tensor]]:
         highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
         if highest >= config.vocabulary_size:
             raise BrimfulError(
-                f"{directory / 'tokenizer.json'} is not this model's: it has tokens up to {highest:,}, and "
-                f"config.json a vocab_size of {config.vocabulary_size:,}"
+                f"{directory / 'tokenizer.json'} is not this model's: it has ids up to {highest:,}, and "
+                f"config.json has a vocab_size of {config.vocabulary_size:,}"
             )
     return encoder.eval(), values, tensors
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
-    """Read a folder: the encoder, its head if it has one that we know, and the names of its classes.
+    """Read a folder: the encoder, its head, and the names of its classes; None where there is none.
 
-    Both modules are in evaluation mode, as after `from_pretrained`.
+    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS` is left
+    out.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     directory = Path(directory)
-    encoder, values, tensors = _load(directory)
+    encoder, values, tensors = _load(directory, Encoder)
     name = (values.get("architectures") or [""])[0]
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
     if kind is None:
@@ -117,7 +124,7 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
 def _new_head(
     kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
 ) -> Head:
-    """The head that a config.json and the shapes of the tensors describe."""
+    """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         decoder = tensors.get(decoder_weight(encoder.config))
         if decoder is not None and not torch.equal(
@@ -140,7 +147,8 @@ def _new_head(
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:
-    """Where to cut texts for the model in a folder: at the length it was trained for, if that is known."""
+    """The length, in tokens, at which to cut texts for the model of a folder: that of its training, if
+    known."""
     path = Path(directory) / "tokenizer_config.json"
     value = read_json(path).get("model_max_length") if path.is_file() else None
     longest = encoder.config.max_length
@@ -159,21 +167,20 @@ def save_model(
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
     Args:
-        directory: where; a folder with a model is replaced, whatever else is in it.
+        directory: a folder with a model is replaced, with everything else in it.
         encoder: saved with its tokenizer, if it has one.
-        head: the AutoModelFor... class of its kind (`HEADS`) then loads the folder whole. RoBERTa and
-            ModernBERT have none for a pair head: its tensors, which are saved too, are ours alone.
+        head: saved too; the AutoModelFor... class of its kind (`HEADS`) loads the folder. RoBERTa and
+            ModernBERT have no class for a pair head; only `load_model` reads its tensors.
         labels: names of the classes of a SequenceHead or TokenHead, in their order.
-        max_length: where tokenizers should cut texts; by default the longest that the encoder takes.
+        max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
 
     Raises:
-        BrimfulError: the folder cannot be written, or something that is no model is there.
+        BrimfulError: the folder cannot be written, or holds something other than a model.
     """
     directory = Path(directory)
-    if directory.exists() and not _may_be_replaced(directory):
-        raise BrimfulError(f"{directory} is there and is not a model: choose another folder")
+    require_folder_place(directory, replaces=("a model", _holds_model), remedy="choose another folder")
     config = encoder.config
     family = family_of(config)
     values = write_config(config, encoder.tokenizer)
@@ -211,9 +218,8 @@ def save_model(
             )
 
 
-def _may_be_replaced(path: Path) -> bool:
-    """Whether what is there is a folder with a model, or an empty one."""
-    return path.is_dir() and ((path / "config.json").is_file() or not any(path.iterdir()))
+def _holds_model(directory: Path) -> bool:
+    return (directory / "config.json").is_file()
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What an encoder is made of: rotary positions, and the one transformer layer that configuration shapes."""
+"""The shape of an encoder, rotary positions, and the one transformer layer of all architectures."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class EncoderConfig:
     """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
     Megatron-BERT (BERT with pre-LN and a final norm)."""
     variant: Variant | None = None
-    """The kind of RoBERTa that a bert encoder is saved as; its position embeddings start at pad_id + 1."""
+    """The RoBERTa family that a bert encoder is saved as. Its position embeddings start at pad_id + 1."""
     vocabulary_size: int = 30522
     """Number of tokens; padded to a multiple of 64 inside, invisible outside."""
     hidden_size: int = 256
@@ -33,9 +33,9 @@ class EncoderConfig:
     layers: int = 4
     """Number of transformer layers."""
     heads: int = 4
-    """Attention heads; they divide hidden_size."""
-    intermediate_size: int = 704
-    """Width of the feed-forward layer (of each half of it, for the gated one of modern)."""
+    """Attention heads; hidden_size is a multiple."""
+    intermediate_size: int = 512
+    """Width of the feed-forward layer; of each of its two halves in modern, which has a gate."""
     max_length: int = 512
     """The longest sequence, in tokens."""
     segments: int = 2
@@ -47,16 +47,16 @@ class EncoderConfig:
     dropout: float = 0.0
     """Dropout of hidden states while training."""
     attention_dropout: float = 0.0
-    """Dropout of attention probabilities while training; by the attention backend sdpa only. In modern
-    also of what attention adds to the residual stream, by all of them."""
+    """Dropout of attention probabilities while training, in the backend sdpa alone. In modern also dropout of
+    the output of attention, in every backend."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies in global layers; modern only."""
     rope_theta_local: float = 10_000.0
     """Base of the rotary frequencies in local layers; modern only."""
     local_attention: int = 128
-    """Width of the window in local layers: a token sees those at most half of it away; modern only."""
+    """Width of the window in local layers: a token sees tokens at most half of it away; modern only."""
     global_every: int = 1
-    """Layers 0, n, 2n ... see the whole sequence, the others a window; 1: all are global; modern only."""
+    """Layers 0, n, 2n ... see the whole sequence, the others a window. 1: all are global; modern only."""
     initializer_range: float = 0.02
     """Standard deviation of initial weights."""
 
@@ -70,7 +70,9 @@ class EncoderConfig:
             if getattr(self, name) < 1:
                 raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if self.hidden_size % self.heads:
-            raise BrimfulError(f"model.heads: {self.heads} heads do not divide a width of {self.hidden_size}")
+            raise BrimfulError(
+                f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
+            )
         if self.rotary and self.head_dim % 2:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
@@ -85,22 +87,23 @@ class EncoderConfig:
 
     @property
     def modern(self) -> bool:
-        """Whether initial weights and heads are ModernBERT's; the properties below shape the layers."""
+        """Whether initial weights and heads are those of ModernBERT."""
         return self.architecture == "modern"
 
     @property
     def pre_norm(self) -> bool:
-        """Whether sub-layers normalise their input, and a last norm the output; else each residual sum."""
+        """Whether sub-layers normalize their input, and a final norm the output; else each residual sum is
+        normalized."""
         return self.architecture != "bert"
 
     @property
     def embedding_norm(self) -> bool:
-        """Whether embeddings are normalised."""
+        """Whether embeddings are normalized."""
         return self.architecture != "prenorm"
 
     @property
     def rotary(self) -> bool:
-        """Whether positions turn queries and keys; else positions and token types are embedded."""
+        """Whether positions rotate queries and keys; else positions and token types are embedded."""
         return self.modern
 
     @property
@@ -115,7 +118,7 @@ class EncoderConfig:
 
     @property
     def position_offset(self) -> int:
-        """Which row of the position embeddings a sequence's first token takes."""
+        """The row of the position embeddings for a sequence's first token."""
         return 0 if self.variant is None else self.pad_id + 1
 
     @property
@@ -134,7 +137,7 @@ class EncoderConfig:
 
 
 class Rotary(nn.Module):
-    """Cosines and sines of rotary positions (Su et al. 2021, "RoFormer", section 3.2), in tables."""
+    """Tables of cosines and sines of rotary positions (Su et al. 2021, "RoFormer", section 3.2)."""
 
     cosine: Tensor
     sine: Tensor
@@ -153,9 +156,10 @@ class Rotary(nn.Module):
 
 
 def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (x[i], x[i + head_dim / 2]) of queries and keys by its position's angle.
+    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its position's angle.
 
-    (T, 3, heads, head_dim) -> the same, with the values copied: views of `qkv` would keep all of it alive.
+    (T, 3, heads, head_dim) -> the same shape. The values are copied: a view would keep all of `qkv` in
+    memory.
     """
     cosine, sine = rotation
     a, b = qkv[:, :2].chunk(2, dim=-1)
@@ -166,14 +170,14 @@ def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 class Layer(nn.Module):
     """Attention and feed-forward sub-layers with residual connections.
 
-    bert normalises after each residual sum (Devlin et al. 2018). prenorm and modern normalise the input of
-    each sub-layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"), except that
-    of the first where a norm of the embeddings precedes it. modern gates its feed-forward layer by GeLU
-    (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout there instead of after that sub-layer;
-    after attention it has that of attention probabilities once more, as in `transformers`.
+    bert normalizes after each residual sum (Devlin et al. 2018). prenorm and modern normalize the input of
+    each sub-layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"), except in
+    the first attention of modern, which follows the norm of the embeddings. modern gates its feed-forward
+    layer with GeLU (Shazeer 2020; Warner et al. 2024, section 2.1), and has dropout at the gate instead of
+    after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
+    `transformers`.
 
-    What backward needs of norms, activations and gates is computed again, from what matrix products need or
-    gave (see `recomputed`).
+    Backward computes norms, activations and gates again (see `recomputed`).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -184,8 +188,8 @@ class Layer(nn.Module):
         self.window = None if config.is_global(index) else config.local_attention
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
-        normalised_already = config.pre_norm and config.embedding_norm and index == 0
-        self.attention_norm = nn.Identity() if normalised_already else norm(config)
+        already_normalized = config.pre_norm and config.embedding_norm and index == 0
+        self.attention_norm = nn.Identity() if already_normalized else norm(config)
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=bias)
         self.attention_out = nn.Linear(hidden, hidden, bias=bias)
         self.mlp_norm = norm(config)
@@ -245,14 +249,14 @@ class Layer(nn.Module):
 
 
 def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
-    """function(x), where backward computes again what is cheap in it, instead of keeping it.
+    """function(x); backward computes its cheap operations again instead of keeping their results.
 
-    The function is to end with a matrix product, which is not computed again: the second pass stops when it
-    has that product's input. So of a norm or an activation `x` alone is kept (DeepSpeed's "invertible" norm
-    and recomputed GeLU keep as much). torch.compile keeps this, and forgets more on its own.
+    The function must end with a matrix product. Backward stops when it has the input of that product, so the
+    product is not computed again, and `x` is all that a norm or an activation keeps (as in DeepSpeed's
+    "invertible" norm and recomputed GeLU). torch.compile keeps this, and recomputes more on its own.
 
     Args:
-        draws: the function draws random numbers, which have to come again.
+        draws: whether the function draws random numbers, which backward must draw again.
     """
     if not torch.is_grad_enabled():
         return function(x)
@@ -260,12 +264,12 @@ def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = Fa
 
 
 def norm(config: EncoderConfig) -> nn.LayerNorm:
-    """LayerNorm as the architecture wants it."""
+    """The LayerNorm of the architecture."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 def dropout(rate: float) -> nn.Module:
-    """Dropout, or nothing at all where the rate is 0."""
+    """Dropout, or the identity where the rate is 0."""
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
@@ -273,10 +277,10 @@ def dropout(rate: float) -> nn.Module:
 def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, output: bool = False) -> None:
     """Initial weights of a matrix; biases 0.
 
-    Normal (Devlin et al. 2018); modern cuts it off at two standard deviations, as `transformers` does.
-    `output` matrices, which write to the residual stream, are divided by sqrt(2 * layers) where nothing
-    normalises that stream: prenorm (Shoeybi et al. 2019, "Megatron-LM", section 4; the class of
-    `transformers` leaves it out) and modern (Warner et al. 2024, section B).
+    Normal (Devlin et al. 2018); truncated at two standard deviations in modern, as in `transformers`.
+    `output` matrices write to the residual stream. They are divided by sqrt(2 * layers) where that stream is
+    not normalized: in prenorm (Shoeybi et al. 2019, "Megatron-LM", section 4; `transformers` leaves this out)
+    and in modern (Warner et al. 2024, section B).
     """
     std = config.initializer_range
     if output and config.pre_norm:

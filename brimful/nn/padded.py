@@ -1,4 +1,4 @@
-"""The same model on padded input, as ONNX runtimes and their users expect it: only for export."""
+"""The model on padded input, as ONNX runtimes expect it; for export alone."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from brimful.nn.hf_tensors import Head
 
 
 class PaddedModel(nn.Module):
-    """An encoder and its head, if any, over (B, L) tokens with a mask; shares their weights.
+    """An encoder and its head, if any, over (B, L) tokens with a mask; the weights are shared.
 
     `torch.onnx.export(..., dynamo=True)` traces it with dynamic B and L.
     """
@@ -27,8 +27,8 @@ class PaddedModel(nn.Module):
         """Hidden states (B, L, hidden), or the head's logits: (B, L, scores), (B, classes) of a SequenceHead.
 
         Args:
-            input_ids, attention_mask, token_type_ids: integers (B, L); tokens stand on the left. Types are
-                read by bert and prenorm only, and are 0 without it.
+            input_ids, attention_mask, token_type_ids: integers (B, L); tokens are on the left. bert and
+                prenorm alone read types; by default types are 0.
         """
         B, L = input_ids.shape
         positions = torch.arange(L, dtype=torch.int32, device=input_ids.device).repeat(B)

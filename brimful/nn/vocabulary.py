@@ -1,12 +1,12 @@
 """A larger vocabulary for a trained encoder.
 
-The embedding of a new piece is the mean over the old pieces that spell it, or over all where they cannot
-(Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). The decoder is tied to the
-embeddings, so with the mean of their biases too its logit would be the mean of their logits, wherever it is
-read; by Jensen's inequality it would take from the softmax at most what they have on average. But hundreds of
-pieces may share an old one. So the bias is lowered by the logarithm of how often the most shared of its old
-pieces is lent: then all new pieces together never outweigh the old ones, and no old loss rises by more than
-log 2.
+The embedding of a new piece is the mean over the old pieces that spell it, or over all pieces if no old
+pieces can spell it (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). The
+decoder is tied to the embeddings. With the mean of the biases too, the logit of a new piece would be the mean
+of the logits of its old pieces; by Jensen's inequality its probability would be at most their mean. But
+hundreds of new pieces may share an old one. So the bias is lowered by the logarithm of how often the most
+shared of its old pieces is used. Then all new pieces together never outweigh the old ones, and no old loss
+rises by more than log 2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,12 @@ H = TypeVar("H", bound=MaskedLMHead | None)
 def extend_vocabulary(
     encoder: Encoder, head: H, spelled: Mapping[int, Sequence[int]], known: Sequence[int]
 ) -> tuple[Encoder, H]:
-    """Copies with rows for new pieces; what old ids score is unchanged.
+    """Copies with rows for new pieces. The scores of old ids do not change.
 
     Args:
-        encoder: its vocabulary may have spare rows already, which published ones often do; new pieces take
-            those first.
+        encoder: new pieces take spare rows of its vocabulary first, which published ones often have.
         head: the encoder's own, or None.
-        spelled: `spellings`: the id of each new piece, and the old ids that spell it.
+        spelled: from `spellings`: the id of each new piece, and the old ids that spell it.
         known: the old ids.
     """
     size = max(encoder.config.vocabulary_size, max(spelled) + 1)
@@ -50,7 +49,7 @@ def extend_vocabulary(
 
 
 class _Means:
-    """Means over the parts of new pieces, or over all known pieces for those that have none."""
+    """Means over the old pieces that spell new ones; over all known pieces where no old pieces do."""
 
     def __init__(self, spelled: Mapping[int, Sequence[int]], known: Sequence[int]) -> None:
         self.parts = {index: list(ids) for index, ids in spelled.items()}
@@ -66,7 +65,8 @@ class _Means:
         return grown
 
     def lent(self) -> Tensor:
-        """float64 (new,): how often the most shared part of each is lent; one of n parts is lent 1/n."""
+        """float64 (new,): how often the most shared old piece of each is used. One of n old pieces counts
+        1/n."""
         lent = torch.zeros(max(self.known) + 1, dtype=torch.float64)
         lent[self.known] = sum(not ids for ids in self.parts.values()) / len(self.known)
         for ids in self.parts.values():

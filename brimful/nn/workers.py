@@ -1,8 +1,8 @@
-"""Many small tensor jobs on all CPU threads: one job a thread, instead of one operation on all threads.
+"""Many small tensor jobs on all CPU threads: one thread for each job, not all threads for each operation.
 
-An operation of 30 microseconds gains nothing from OpenMP, and loses much where cores are shared, since every
-barrier waits for the slowest thread (measured with 2 threads on 2 busy cores: 6 times slower than this). It
-also makes a job's result independent of the number of threads, to the last bit.
+An operation of 30 microseconds gains nothing from OpenMP. On shared cores it loses much, since every barrier
+waits for the slowest thread (measured with 2 threads on 2 busy cores: 6 times slower than this). And so a
+job's result does not depend on the number of threads, to the last bit.
 """
 
 import os
@@ -14,35 +14,35 @@ from functools import cache
 import torch
 
 MOST = 8
-"""More threads than this wait for the interpreter lock rather than for arithmetic."""
+"""More threads than this would wait for the interpreter lock."""
 
 
 @cache
 def _pool(workers: int, process: int) -> ThreadPoolExecutor:
-    """Threads whose own operations are single-threaded; of this process only, since a fork has no threads."""
+    """Threads with single-threaded operations. `process` is the cache key: a fork has no threads."""
     threads = torch.get_num_threads()
     started = threading.Barrier(workers)
 
     def start() -> None:
-        torch.get_num_threads()  # initialises the thread; else its first operation would undo the next line
+        torch.get_num_threads()  # initializes the thread; its first operation would undo the next line
         torch.set_num_threads(1)
         started.wait()
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="brimful", initializer=start)
     wait([pool.submit(int) for _ in range(workers)])
-    torch.set_num_threads(threads)  # the workers' call has set the default of threads to come
+    torch.set_num_threads(threads)  # the workers' calls changed the default of new threads
     return pool
 
 
 def workers() -> int:
-    """How many jobs `run` does at once on the CPU."""
+    """How many jobs `run` does at the same time on the CPU."""
     return min(torch.get_num_threads(), MOST)
 
 
 def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.device) -> None:
     """Call `job(*item)` for every item, without autograd: in parallel on the CPU, in order elsewhere.
 
-    Jobs must not depend on each other, and write into tensors that exist.
+    Jobs must be independent, and write their results into existing tensors.
     """
     queue = iter(list(items))
     if device.type != "cpu" or workers() == 1:

@@ -1,40 +1,42 @@
-"""What a student learns from a teacher (TinyBERT: Jiao et al., 2020), on packed rows.
+"""The objectives of distillation (TinyBERT: Jiao et al., 2020), on packed rows.
 
-What is different from the published code: means are over real tokens, real pairs of tokens and texts, where
-theirs divide by padded sizes as well; the teacher is in evaluation mode, where theirs keeps its dropout on.
+Two differences from the published code: means are over real tokens, real pairs of tokens and texts, not over
+padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
+from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
-from brimful.tasks.classification import judge
 from brimful.train.objective import JudgedBy, Runtime
 
 
 def attention_score_sum(
     student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], batch: PackedBatch
 ) -> Tensor:
-    """Sum of squared differences of raw attention scores QK^T / sqrt(head_dim), () in float32 at least.
+    """Sum of squared differences of attention scores before the softmax, () in float32 at least.
 
-    Over all heads and all pairs of tokens of each real sequence (Jiao et al., 2020, equation 7). Queries and
-    keys are (T, heads, head_dim); the two head sizes may differ.
+    The scores are QK^T / sqrt(head_dim), for all heads and all pairs of tokens of each real sequence (Jiao et
+    al., 2020, equation 7).
+
+    Args:
+        student, teacher: queries and keys, (T, heads, head_dim) each; the two head sizes may differ.
     """
     total = widen(student[0].new_zeros(()))
     start = 0
     for length in batch.lengths[: batch.real_sequences]:
-        part = slice(start, start + length)
+        sequence = slice(start, start + length)
         scores = []
         for q, k in (student, teacher):
-            q_i, k_i = q[part].transpose(0, 1), k[part].permute(1, 2, 0)
+            q_i, k_i = q[sequence].transpose(0, 1), k[sequence].permute(1, 2, 0)
             scores.append(widen(q_i @ k_i) * q.shape[-1] ** -0.5)
         total = total + (scores[0] - scores[1]).square().sum()
         start += length
@@ -42,17 +44,17 @@ def attention_score_sum(
 
 
 class LayerDistillation:
-    """The first stage's objective: terms `embedding`, `hidden` and `attention`, each a mean square.
+    """The objective of the first stage: terms `embedding`, `hidden` and `attention`, each a mean square.
 
-    Args:
-        projection: student width -> teacher width, shared by all layers (the paper's W_h and W_e); absent
-            where the widths are equal.
+    Attributes:
+        projection: student width -> teacher width, shared by all layers (W_h and W_e of the paper); the
+            identity if the widths are equal.
     """
 
     coefficients: ClassVar[dict[str, float]] = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
     judged_by: ClassVar[JudgedBy | None] = None
-    compiles: ClassVar[bool] = False  # scores are compared sequence by sequence
+    compiles: ClassVar[bool] = False  # it loops over the sequences
 
     def __init__(self, teacher: Encoder, student: Encoder) -> None:
         self.teacher = teacher
@@ -67,7 +69,7 @@ class LayerDistillation:
     def frozen(self) -> dict[str, nn.Module]:
         return {"teacher": self.teacher}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         width, mapped = self.teacher.config.hidden_size, self.teacher.config.layers // self.every
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
         return {
@@ -107,11 +109,10 @@ class LayerDistillation:
 
 
 class LogitDistillation:
-    """The second stage's objective: `logits`, the soft cross-entropy with the teacher's answers."""
+    """The objective of the second stage: `logits`, the student's mean loss against the teacher's outputs."""
 
     coefficients: ClassVar[dict[str, float]] = {"logits": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
-    judged_by: ClassVar[JudgedBy | None] = ("accuracy", "highest")
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(
@@ -119,14 +120,24 @@ class LogitDistillation:
         teacher: Encoder,
         teacher_head: SequenceHead,
         head: SequenceHead,
-        temperature: float,
-        held_out: Examples | None,
+        imitation: Callable[[Tensor, Tensor], Tensor],
+        judged_by: JudgedBy | None = None,
+        evaluate: Evaluate = no_evaluation,
     ) -> None:
+        """
+        Args:
+            teacher, teacher_head: the model that is imitated.
+            head: the student's head.
+            imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
+            judged_by: the metric of `evaluate` that checkpoints are compared by.
+            evaluate: measures the student on held-out examples.
+        """
         self.teacher = teacher
         self.teacher_head = teacher_head
         self.head = head
-        self.temperature = temperature
-        self.held_out = held_out
+        self.imitation = imitation
+        self.judged_by = judged_by
+        self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
@@ -134,7 +145,7 @@ class LogitDistillation:
     def frozen(self) -> dict[str, nn.Module]:
         return {"teacher": self.teacher, "teacher_head": self.teacher_head}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return {"logits": float(batch.real_sequences)}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
@@ -142,9 +153,8 @@ class LogitDistillation:
         with torch.no_grad():
             theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
         ours = widen(self.head(encoder(batch, layout), batch)[real])
-        target = torch.softmax(theirs / self.temperature, -1)
-        return {"logits": F.cross_entropy(ours / self.temperature, target, reduction="sum")}
+        return {"logits": self.imitation(ours, theirs)}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Accuracy, F1 and mean loss of the student on the held-out examples."""
-        return {} if self.held_out is None else judge(encoder, self.head, self.held_out, runtime)[1]
+        """The student's metrics on held-out examples; empty without any."""
+        return self._evaluate(encoder, runtime)

@@ -1,10 +1,11 @@
-"""Losses as sums, what each is divided by, and counts of right answers: functions of scores and targets.
+"""Losses as sums, their normalizers, and counts of right answers: functions of scores and targets.
 
-A sum's weight follows from the batch alone. So the mean over an update is exact however it is split, and
-what is packed beside a sequence changes nothing: filler, empty sequences and unused slots carry no targets.
+A normalizer follows from the batch alone. So the mean over an update is exact however the update is split.
+Neighbours in a row change nothing: filler, empty sequences and unused slots have no targets.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.data.batch import IGNORED, PackedBatch
@@ -12,21 +13,21 @@ from brimful.precision.policy import widen
 
 
 def count(labels: Tensor) -> float:
-    """How many labels there are."""
+    """The number of labels."""
     return float((labels != IGNORED).sum())
 
 
 def correct_and_count(logits: Tensor, labels: Tensor) -> tuple[float, float]:
-    """How many labels have the highest score, and how many there are: logits (N, classes), labels (N,)."""
+    """The number of labels with the highest score, and of all labels: logits (N, classes), labels (N,)."""
     hits = (logits.argmax(-1) == labels) & (labels != IGNORED)
     return float(hits.sum()), count(labels)
 
 
 def prediction_weights(batch: PackedBatch, dtype: torch.dtype) -> Tensor:
-    """1 / (predictions of its sequence) of each masked token, (M,) in `dtype`; 0 in unused slots.
+    """1 / (predictions of its sequence) for each masked token, (M,) in `dtype`; 0 in unused slots.
 
-    With these the sum over a row is that of the means over its sequences, as if each stood alone: a long one
-    counts no more than a short one (Krell et al. 2021, section 3.2.3).
+    A sum with these factors adds up the means of the sequences, as if each stood alone: a long sequence
+    counts no more than a short one (Krell et al., 2021, section 3.2.3).
     """
     sequence, used = _sequence_of_prediction(batch)
     predictions = used.new_zeros(batch.offsets.numel() - 1, dtype=dtype).index_add(
@@ -36,27 +37,49 @@ def prediction_weights(batch: PackedBatch, dtype: torch.dtype) -> Tensor:
 
 
 def predicted_sequences(batch: PackedBatch) -> float:
-    """How many sequences have predictions: the weight of a sum with `prediction_weights`."""
+    """The number of sequences with predictions: the normalizer of a sum with `prediction_weights`."""
     sequence, used = _sequence_of_prediction(batch)
     return float(sequence[used].unique().numel())
 
 
 def _sequence_of_prediction(batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Which sequence each prediction slot is in, int64 (M,), and whether the slot is used, bool (M,)."""
+    """The sequence of each prediction slot, int64 (M,), and whether the slot is used, bool (M,)."""
     assert batch.mlm_positions is not None
     assert batch.mlm_labels is not None
     return batch.sequence_of_token.index_select(0, batch.mlm_positions), batch.mlm_labels != IGNORED
 
 
-def span_sum(logits: Tensor, targets: Tensor, batch: PackedBatch) -> Tensor:
-    """Sum over sequences of the mean of start's and end's cross-entropy, () in float32 at least.
+def soft_cross_entropy_sum(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Sum of the cross-entropies with a teacher's probabilities, () (Hinton et al., 2015, section 2).
 
-    The softmax goes over the tokens of each sequence. (Theirs in `transformers` goes over its padding too,
-    unless it stands alone.) The weight is `span_weight`.
+    Args:
+        student, teacher: logits (N, classes).
+        temperature: divides the logits of both.
+    """
+    target = torch.softmax(teacher / temperature, -1)
+    return F.cross_entropy(student / temperature, target, reduction="sum")
+
+
+def squared_error_sum(values: Tensor, targets: Tensor) -> Tensor:
+    """Sum of squared differences, () in float32 at least.
+
+    Args:
+        values, targets: of one shape. A target that is NaN is no target.
+    """
+    values = widen(values)
+    return (values - torch.where(targets.isnan(), values.detach(), targets)).square().sum()
+
+
+def span_sum(logits: Tensor, targets: Tensor, batch: PackedBatch) -> Tensor:
+    """Sum over sequences of the mean cross-entropy of start and end, () in float32 at least.
+
+    The softmax goes over the tokens of each sequence. (In `transformers` it includes the padding of a batch.)
+    The normalizer is `span_weight`.
 
     Args:
         logits: (T, 2), the scores of each token as start and as end.
-        targets: int64 (S, 2), positions within the sequence. One outside of it, as -100 is, is no target.
+        targets: int64 (S, 2), positions within the sequence. A position outside it, such as -100, is no
+            target.
     """
     scores = widen(logits)
     sequence = batch.sequence_of_token
@@ -72,11 +95,11 @@ def span_sum(logits: Tensor, targets: Tensor, batch: PackedBatch) -> Tensor:
 
 
 def span_weight(targets: Tensor, batch: PackedBatch) -> float:
-    """How many spans there are; one whose start or end alone is a target counts half."""
+    """The number of spans. A span counts half if only its start or its end is a target."""
     return float(_inside(targets, batch).sum()) / 2
 
 
 def _inside(targets: Tensor, batch: PackedBatch) -> Tensor:
-    """Which targets are positions of their sequence, bool (S, 2)."""
+    """Whether each target is a position in its sequence, bool (S, 2)."""
     sizes = (batch.offsets[1:] - batch.offsets[:-1])[:, None]
     return (targets >= 0) & (targets < sizes)

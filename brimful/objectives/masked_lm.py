@@ -19,13 +19,13 @@ from brimful.objectives.losses import (
 from brimful.train.objective import JudgedBy, Runtime
 
 EVALUATED = 1024
-"""Predictions whose logits an evaluation holds at once."""
+"""Predictions whose logits an evaluation holds at a time."""
 
 LossMean = Literal["tokens", "sequences"]
 
 
 class MaskedLM:
-    """The objective: one term, `mlm`, a mean over an update's predictions, or over its sequences' means."""
+    """One term, `mlm`: a mean over an update's predictions, or over the means of its sequences."""
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
     watched: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -39,9 +39,8 @@ class MaskedLM:
         Args:
             head: trained beside the encoder.
             validation: held-out batches of each source.
-            loss_mean: "tokens": every prediction counts the same; "sequences": every sequence that has
-                predictions does, as without packing where each is its own batch entry (Krell et al. 2021,
-                section 3.2.3).
+            loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
+                predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
         """
         self.head = head
         self.validation = validation
@@ -54,7 +53,7 @@ class MaskedLM:
     def frozen(self) -> dict[str, nn.Module]:
         return {}
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
         predictions = count(batch.mlm_labels)
         mlm = predicted_sequences(batch) if self.by_sequence else predictions
@@ -73,7 +72,7 @@ class MaskedLM:
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
-        """What each prediction counts in the sum of `mlm`; None: all the same."""
+        """The factor of each prediction in the sum of `mlm`; None: 1 for all."""
         if not self.by_sequence:
             return None
         return prediction_weights(batch, torch.promote_types(dtype, torch.float32))
@@ -81,8 +80,9 @@ class MaskedLM:
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Mean loss and accuracy over the held-out predictions, whose masks never change.
 
-        `loss` is the mean that is trained; `token_loss`, where that is another one, and `accuracy` are means
-        over predictions. Where there are several sources, each has its own too: `loss.SOURCE`.
+        `loss` is the mean that is trained. `accuracy` is a mean over predictions, and so is `token_loss`,
+        which is there if `loss` is another mean. With several sources, each has its own metrics too:
+        `loss.SOURCE`.
         """
         sums = {(name, source): [0.0, 0.0] for name in self.figures for source in self.validation}
         for source, batches in self.validation.items():
@@ -103,7 +103,7 @@ class MaskedLM:
         return {figure: total / weight for figure, (total, weight) in totals.items() if weight}
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """Each of `figures` on one batch, as a sum and its weight: hidden (T, hidden)."""
+        """The metrics of one batch, each as a sum and its normalizer: hidden (T, hidden)."""
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
         weights = self._prediction_weights(batch, hidden.dtype)
@@ -125,9 +125,9 @@ class MaskedLM:
 
 
 class MaskedLMAndPairs(MaskedLM):
-    """The objective of BERT and ALBERT: beside `mlm` the term `pair`, a mean over an update's pairs.
+    """The objective of BERT and ALBERT: `mlm`, and the term `pair`, a mean over an update's pairs.
 
-    Which sequences are pairs, and of which class, `batch.targets["pair"]` says: int64 (S,), 0, 1 or -100.
+    `batch.targets["pair"]`, int64 (S,), has the class of each pair, 0 or 1, and -100 for other sequences.
     """
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0, "pair": 1.0}
@@ -141,9 +141,9 @@ class MaskedLMAndPairs(MaskedLM):
         super().__init__(head, validation, loss_mean)
         self.figures += ["pair_loss", "pair_accuracy"]
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         pairs = count(batch.targets["pair"])
-        return super().weights(batch) | {"pair": pairs, "pair_accuracy": pairs}
+        return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         hidden = encoder(batch, layout)
@@ -152,7 +152,7 @@ class MaskedLMAndPairs(MaskedLM):
         return self.masked_lm_sums(hidden, batch) | pairs
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """As of `MaskedLM`, and mean loss and accuracy of the pairs."""
+        """The metrics of `MaskedLM`, and loss and accuracy of the pairs."""
         logits, labels = self.head.pair(hidden, batch), batch.targets["pair"]
         loss = float(cross_entropy_sum(logits, labels)), count(labels)
         accuracy = correct_and_count(logits, labels)

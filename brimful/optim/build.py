@@ -1,4 +1,4 @@
-"""Parameters -> optimizers: which parameter is treated how."""
+"""Builds optimizers: which parameter belongs to which group of which optimizer."""
 
 import math
 from collections import defaultdict
@@ -20,25 +20,25 @@ class OptimizerConfig:
     """The optimizer and its constants."""
 
     name: Literal["adamw", "lamb", "muon"] = "adamw"
-    """AdamW or LAMB for all, or Muon for the matrices inside the layers and AdamW for the rest."""
+    """AdamW or LAMB for everything, or Muon for the matrices inside the layers and AdamW for the rest."""
     learning_rate: float = 1e-3
     """Peak rate of AdamW or LAMB."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon."""
     weight_decay: float = 0.01
-    """Decoupled weight decay on matrices; vectors (biases, norms) have none."""
+    """Decoupled weight decay of matrices. Vectors (biases, norms) do not decay."""
     beta1: float = 0.9
     """Decay of AdamW's or LAMB's first moment."""
     beta2: float = 0.98
-    """Decay of AdamW's or LAMB's second moment; NVIDIA's LAMB recipe has 0.999."""
+    """Decay of AdamW's or LAMB's second moment; 0.999 in NVIDIA's LAMB recipe."""
     epsilon: float = 1e-8
-    """AdamW's or LAMB's term against division by zero; NVIDIA's LAMB recipe has 1e-6."""
+    """AdamW's or LAMB's term against division by zero; 1e-6 in NVIDIA's LAMB recipe."""
     ema: float = 0.0
-    """Decay of an exponential moving average of the weights, which is evaluated and exported then; 0 = no
+    """Decay of an exponential moving average of the weights. The average is evaluated and exported. 0 = no
     average."""
     pull: float = 0.0
-    """Strength of a decay to the starting weights, against forgetting, on vectors too; 0 = none. For it alone
-    set weight_decay to 0."""
+    """Strength of a decay towards the starting weights, against forgetting, of vectors too; 0 = none. To use
+    it alone, set weight_decay to 0."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "weight_decay", "pull"):
@@ -46,7 +46,7 @@ class OptimizerConfig:
                 raise BrimfulError(
                     f"optimizer.{name} is {getattr(self, name)}: it must be a number that is not negative"
                 )
-        if not 0 < self.epsilon < math.inf:  # with 0, what had no gradient yet becomes 0 / 0
+        if not 0 < self.epsilon < math.inf:  # with 0, the first update of an unused parameter is 0 / 0
             raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
         for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
@@ -61,16 +61,16 @@ def build_optimizers(
     fused_blocks: dict[str, int],
     muon_dtype: torch.dtype = torch.float32,
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers of a run. Each group's peak rate is under "peak"; the trainer sets "lr" from it.
+    """The optimizers of a run. Each group has its peak rate under "peak"; the trainer sets "lr" from it.
 
-    With `config.pull` they pull to the weights that the parameters have before their first step. `config.ema`
-    is the trainer's.
+    With `config.pull` they pull towards the weights before the first step. `config.ema` is up to the trainer.
 
     Args:
         parameters: all trainable parameters by name.
-        fused_blocks: the matrices inside the layers by name, and into how many logical matrices (along
-            rows) each splits: 3 for a fused QKV weight. Other matrices are one each.
-        muon_dtype: what Muon's iteration computes in.
+        fused_blocks: the matrices inside the layers by name, with the number of logical matrices in each,
+        along
+            its rows: 3 for a fused QKV weight. Other matrices count as one.
+        muon_dtype: the number format of Muon's iteration.
     """
     on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()
     groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)

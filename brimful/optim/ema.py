@@ -1,4 +1,4 @@
-"""Exponential moving average of the weights (Polyak averaging): often better weights than the last ones."""
+"""Exponential moving average of the weights (Polyak averaging), often better than the last weights."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """The average of the weights after each update, one `age` updates ago weighed by decay**age.
+    """The average of the parameters after each update. An update `age` updates ago counts decay**age.
 
-    The weights of that average sum up to 1 from the first update on, as Adam's unbiased moments: what the
-    weights were before it has no part. The average is float32.
+    These factors are normalised to sum to 1 from the first update on, as in Adam's unbiased moments, so the
+    initial parameters do not count. The average is float32.
 
     Args:
         parameters: by name.
-        decay: above 0 and below 1; the average reaches some 1 / (1 - decay) updates back.
+        decay: above 0 and below 1. The average covers about 1 / (1 - decay) updates.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
@@ -25,18 +25,18 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, number: int) -> None:
-        """Take in the weights after an update, the first of which is number 1."""
+        """Add the parameters after an update. The first update has number 1."""
         weight = (1 - self.decay) / (1 - self.decay**number)
         weights = [parameter.float() for parameter in self._parameters.values()]
         torch._foreach_lerp_(list(self._averages.values()), weights, weight)
 
     def apply(self) -> None:
-        """Let the parameters be the averages from now on."""
+        """Set the parameters to the averages."""
         self._set(self._averages.values())
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Within this context the parameters are the averages, in place; then they are what they were."""
+        """A context in which the parameters are the averages, in place. On exit they are restored."""
         kept = [parameter.detach().clone() for parameter in self._parameters.values()]
         self.apply()
         try:
@@ -49,11 +49,15 @@ class WeightAverage:
         torch._foreach_copy_(list(self._parameters.values()), list(values))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The averages by name of parameter; not copies."""
+        """The averages by the parameters' names, not copies."""
         return dict(self._averages)
 
     @torch.no_grad()
     def load_state_dict(self, averages: Mapping[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave; a name that is missing is a KeyError."""
+        """Restore a `state_dict`.
+
+        Raises:
+            KeyError: a name is missing.
+        """
         for name, average in self._averages.items():
             average.copy_(averages[name])

@@ -1,14 +1,14 @@
-"""LAMB: Adam's direction, as long as the matrix that it changes asks for (You et al., 2020, algorithm 2).
+"""LAMB: Adam's direction, with a length relative to the matrix's own (You et al., 2020, algorithm 2).
 
-A matrix w becomes w - lr * |w| / |u| * u, where u = m / (sqrt(v) + epsilon) + weight_decay * w and the
-moments m and v are freed of their bias. |w| / |u|, the trust ratio, is 1 where either is zero. A fused weight
-is several matrices, each with its own ratio. Vectors (biases, norms) have none: theirs is AdamW's step. So it
-is in NVIDIA's recipe for BERT. Clipping the whole gradient, which that does first, is left to the trainer.
+A matrix w becomes w - lr * |w| / |u| * u, where u = m / (sqrt(v) + epsilon) + weight_decay * w, with
+bias-corrected moments m and v. The trust ratio |w| / |u| is 1 if either norm is zero. A fused weight is
+several matrices, each with its own ratio. Vectors (biases, norms) have no ratio and take AdamW's step, as in
+NVIDIA's recipe for BERT. That recipe first clips the whole gradient, which the trainer does here.
 
-Floor: AdamW reads four numbers for each parameter (weight, gradient, moments) and writes three. |u| is known
-at the end of a matrix only, so u is written, and read again with w when w is written: ten moves to seven, or
-1.43 times as long, where memory is what takes the time. These kernels of torch make 14 moves, on a CPU some
-of them within the cache.
+Floor: AdamW reads four numbers per parameter (weight, gradient, moments) and writes three. |u| is known only
+at the end of a matrix, so u is written, and read again with w: ten moves instead of seven, or 1.43 times the
+time where memory bandwidth is the limit. These kernels of torch make 14 moves, on a CPU some of them within
+the cache.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ from brimful.optim.scaled import grad_scale, is_skipped
 
 
 class Block(NamedTuple):
-    """A parameter, or one logical matrix of it, and what a step needs; all of one shape but the last."""
+    """A parameter or one logical matrix of it, its gradient and moments; all of one shape but `step`."""
 
     weight: Tensor
     gradient: Tensor
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     """The number of this step, from 1: a float32."""
 
     def split(self, matrices: int) -> list["Block"]:
-        """The logical matrices of a fused weight, which lie in it along its rows."""
+        """The logical matrices of a fused weight, stacked along its rows."""
         rows = len(self.weight) // matrices
         parts = zip(*(tensor.split(rows) for tensor in self[:-1]), strict=True)
         return [Block(w, g, m, v, self.step) for w, g, m, v in parts]
@@ -50,9 +50,10 @@ def lamb_(
     """Update contiguous matrices and their moments in place; they are on one device and have one dtype.
 
     Args:
-        scale: what gradients are divided by first, in place, if they are scaled.
-        together: whether each operation takes all matrices in turn, which saves launches and waits for no
-            norm, or each matrix all operations, which finds it in the cache and needs room for one update.
+        scale: the loss scale, by which gradients are divided first, in place.
+        together: run each operation on all matrices, which saves launches and does not wait for norms. Else
+        run
+            all operations on one matrix after the other, which uses the cache and needs room for one update.
     """
     weights = [matrix.weight for matrix in matrices]
     if together:
@@ -74,7 +75,7 @@ def lamb_(
 
 
 def _norm(matrix: Tensor) -> float:
-    """By rows, since on a CPU torch's norm of ten million float32 numbers misses 5e-4 of it."""
+    """By rows: on a CPU torch's norm of ten million float32 numbers is off by 5e-4."""
     return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1), dtype=torch.float64).item()
 
 
@@ -87,7 +88,7 @@ def _adamw(
     weight_decay: float = 0.0,
     scale: Tensor | None = None,
 ) -> None:
-    """AdamW's step; with lr 1 on what is -decay * w it leaves LAMB's update, -u."""
+    """AdamW's step. With lr 1 and -decay * w as weights, it leaves LAMB's update -u in them."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
     torch._fused_adamw_(
         weights,
@@ -108,11 +109,11 @@ def _adamw(
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB for contiguous parameters in float32; their state has AdamW's keys. It takes scaled gradients.
+    """LAMB for contiguous float32 parameters. Their state has AdamW's keys. It takes scaled gradients.
 
     Args:
-        params: parameters or groups; "blocks" of a group says into how many logical matrices each of its
-            parameters splits by rows.
+        params: parameters or groups. A group's "blocks" is the number of logical matrices, along the rows, in
+            each of its parameters.
         weight_decay: inside the trust ratio for matrices, decoupled for vectors.
     """
 

@@ -1,11 +1,11 @@
 """Muon: momentum whose update is orthogonalised (Jordan et al., 2024).
 
-The update of a matrix is its momentum with all singular values brought near 1, by five steps of a quintic
-Newton-Schulz iteration, times sqrt(max(1, rows / columns)): the scale of `torch.optim.Muon`, which knows no
-fused weights. Here a fused weight is several logical matrices, each orthogonalised alone, and matrices of
-one shape go through the iteration together.
+Five steps of a quintic Newton-Schulz iteration bring all singular values of a matrix's momentum near 1. The
+update is the result times sqrt(max(1, rows / columns)), the scale of `torch.optim.Muon`. Unlike there, a
+fused weight is several logical matrices, each orthogonalised alone, and matrices of the same shape are
+iterated together.
 
-Floor per step: 5 iterations of 3 products, so 30 * n^2 * m flops for an n x m matrix (n <= m).
+Floor per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for an n x m matrix (n <= m).
 """
 
 from collections import defaultdict
@@ -25,8 +25,9 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Bring the singular values of (n, rows, columns) matrices near 1 (roughly 0.7 to 1.2).
 
     Args:
-        dtype: of the products; by default that of the matrices. These get the length 1 before, so float16
-            holds those of any size.
+        dtype: of the products; by default the dtype of the matrices. Each matrix is first scaled to norm 1,
+        so
+            float16 holds matrices of any size.
     """
     a, b, c = _QUINTIC
     tall = matrices.size(-2) > matrices.size(-1)
@@ -42,8 +43,8 @@ class Muon(torch.optim.Optimizer):
     """Muon for 2-D parameters. It takes scaled gradients.
 
     Args:
-        params: groups of one parameter each; "blocks" says into how many logical matrices it splits by rows.
-        iteration_dtype: what the iteration computes in; bfloat16 is enough, and fast where products are.
+        params: groups of one parameter each. "blocks" is the number of logical matrices along its rows.
+        iteration_dtype: the number format of the iteration. bfloat16 is enough, and fast on most GPUs.
     """
 
     _step_supports_amp_scaling = True

@@ -9,11 +9,11 @@ from brimful.optim.scaled import is_skipped
 
 
 def pull_to_start(optimizer: torch.optim.Optimizer, strength: float) -> None:
-    """After each step of this optimizer, draw its parameters to what they were before their first one.
+    """After each step of this optimizer, pull its parameters towards their values before the first step.
 
-    w becomes w - lr * strength * (w - start) with the rate of its group: a decay as AdamW's, decoupled from
-    the gradient, but to the start instead of zero. The start is kept with the moments, as "start" of a
-    parameter's state, so that what saves and restores those goes on with the same start.
+    w becomes w - lr * strength * (w - start), with the learning rate of its group: decoupled from the
+    gradient like AdamW's decay, but towards the start instead of zero. The start is kept in the parameter's
+    state under "start", so it is saved and restored with the moments.
     """
     starts: dict[Tensor, Tensor] = {}
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of an update's number and, where hours are limited, of seconds."""
+"""Learning-rate schedules: pure functions of an update's number and, if hours are limited, of seconds."""
 
 import math
 from bisect import bisect_right
@@ -11,50 +11,51 @@ from brimful.errors import BrimfulError
 
 
 def require_warmup(value: float, name: str) -> None:
-    """Refuse a warm-up that is neither a share nor a number of updates.
+    """Refuse a warm-up that is neither a proportion nor a number of updates.
 
     Raises:
-        BrimfulError: it is negative, not finite, or above 1 and no whole number.
+        BrimfulError: it is negative, not finite, or above 1 and not a whole number.
     """
     if not (0 <= value < 1 or (1 <= value < math.inf and value == int(value))):
         raise BrimfulError(
-            f"{name} is {value:g}: it is a share, at least 0 and below 1, or a whole number of updates"
+            f"{name} is {value:g}: give a proportion, at least 0 and below 1, or a whole number of updates"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How the learning rate moves over a run, or over each phase that has a rate of its own."""
+    """The learning rate over a run, or over each phase that has a rate of its own."""
 
     shape: Literal["linear", "polynomial", "cosine", "constant", "wsd"] = "linear"
-    """What follows the warm-up: a straight line down to zero, a power of it, half a cosine, nothing; or wsd
-    (warmup-stable-decay): nothing until the last updates, over which the rate falls by 1 - sqrt."""
+    """The rate after the warm-up: linear falls to zero in a straight line, polynomial by a power of it,
+    cosine by half a cosine; constant stays; wsd (warmup-stable-decay) stays until the last updates, where it
+    falls by 1 - sqrt."""
     warmup: float = 0.1
-    """Over which the rate rises from zero to its peak: below 1 a share of the updates, else their number."""
+    """Updates over which the rate rises from zero to its peak: a proportion if below 1, else a number."""
     power: float = 0.5
-    """Of polynomial."""
+    """The power of polynomial."""
     decay: float = 0.2
-    """Share of the updates, at the end, over which wsd decays."""
+    """The proportion of the updates, at the end, over which wsd decays."""
     decay_from: Literal["warmup", "start"] = "warmup"
-    """Where linear, polynomial and cosine begin to fall: at the end of the warm-up, from the peak; or at the
-    first update, hidden by the warm-up, after which the rate drops (BERT's and NVIDIA's code)."""
+    """Where linear, polynomial and cosine begin to fall. warmup: at the end of the warm-up, from the peak.
+    start: at the first update, so the rate drops after the warm-up (as in BERT's and NVIDIA's code)."""
 
     def __post_init__(self) -> None:
         require_warmup(self.warmup, "schedule.warmup")
         if not 0 < self.power < math.inf:
             raise BrimfulError(f"schedule.power is {self.power}: it must be above 0")
         if not 0 < self.decay <= 1:
-            raise BrimfulError(f"schedule.decay is {self.decay}: it is a share, above 0 and at most 1")
+            raise BrimfulError(f"schedule.decay is {self.decay}: give a proportion, above 0 and at most 1")
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """A part of a run over which the schedule goes once from its warm-up to its end.
+    """A part of a run that goes through the schedule once, from warm-up to end.
 
     Attributes:
         steps: its updates.
-        peak: its highest rate, as a factor on that of the run.
-        warmup: as in the schedule, whose own it is where this is None.
+        peak: its highest rate, as a factor on the run's.
+        warmup: its own warm-up; None: the schedule's.
     """
 
     steps: int
@@ -64,16 +65,17 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rate of each update of a run.
+    """The learning rate of each update of a run.
 
     Attributes:
         config: the shape.
-        cycles: the parts of the run, one after the other.
+        cycles: the parts of the run, in order.
         hours: of training, after which the run ends before its last update; 0 = no limit.
 
     Raises:
-        BrimfulError: a warm-up is as long as its cycle, or leaves wsd no room to decay; or hours are limited
-            and there are several cycles or a warm-up of so many updates, which only updates can measure.
+        BrimfulError: a warm-up is as long as its cycle, or leaves wsd no room to decay; or hours are limited,
+        and
+            there are several cycles or a warm-up is given as a number of updates.
     """
 
     config: ScheduleConfig
@@ -90,8 +92,8 @@ class Schedule:
             warmup = self._warmup(cycle)
             if self.hours and warmup >= 1:
                 raise BrimfulError(
-                    f"schedule.warmup is {warmup:g} updates, and in trainer.hours nobody knows how many there"
-                    " will be: give a share"
+                    f"schedule.warmup is {warmup:g} updates, and with trainer.hours the number of updates is"
+                    " unknown: give a proportion"
                 )
             if warmup >= cycle.steps:
                 raise BrimfulError(
@@ -108,18 +110,18 @@ class Schedule:
         return self.config.warmup if cycle.warmup is None else cycle.warmup
 
     def over(self, step: int, seconds: float = 0.0) -> bool:
-        """Whether the run ends after `step` updates and so many seconds of training."""
+        """Whether the run ends after `step` updates and `seconds` of training."""
         return step >= sum(cycle.steps for cycle in self.cycles) or 0 < self.hours <= seconds / 3600
 
     def left(self, seconds: float) -> float:
-        """The most seconds of training that are left after so many."""
+        """The most seconds of training that are left after `seconds`."""
         return max(0.0, 3600 * self.hours - seconds) if self.hours else math.inf
 
     def rate(self, step: int, seconds: float = 0.0) -> float:
         """The factor on the peak rate for update `step` (0-based), which begins after `seconds` of training.
 
-        It is above zero as long as the run is not `over`. Where hours are limited, an update stands where its
-        share of the updates or the share of the time that is gone puts it, whichever is more.
+        It is above zero until the run is `over`. If hours are limited, the place in the schedule is the
+        larger of two proportions: of the updates that are done, and of the time that is gone.
         """
         ends = list(accumulate(cycle.steps for cycle in self.cycles))
         number = bisect_right(ends, step)
@@ -132,7 +134,7 @@ class Schedule:
         return cycle.peak * self._factor(cycle, before, after)
 
     def _factor(self, cycle: Cycle, before: float, after: float) -> float:
-        """Of the update that goes from `before` to `after`, both in updates since the cycle began."""
+        """The factor of the update from `before` to `after`, both in updates since the cycle began."""
         shape, steps, warmup = self.config.shape, cycle.steps, self._warmup(cycle)
         if warmup < 1:
             warmup *= steps

@@ -1,4 +1,4 @@
-"""Which sequences share a row: a library of its own, for any lengths (numpy and scipy; numba makes it fast).
+"""Packing: which sequences share a row. A library of its own, for lengths of any kind (numpy, scipy, numba).
 
     counts = packing.count_lengths(lengths)
     plan = packing.cutting_stock(counts, capacity=512)
@@ -7,58 +7,44 @@
 Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`. Names are resolved when first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOME = {
-    "Plan": "histogram",
-    "count_lengths": "histogram",
-    "lower_bound": "bounds",
-    "cutting_stock": "rounding",
-    "best_fit": "pack_first",
-    "spfhp": "pack_first",
-    "lpfhp": "pack_first",
-    "nnlshp": "least_squares",
-    "assign": "assignment",
-    "OnlinePacker": "online",
-    "pack_stream": "online",
-    "row_costs": "dealing",
-    "deal": "dealing",
-    "imbalance": "dealing",
-    "suggest": "hyperparameters",
-}
-
-__all__ = [  # noqa: RUF022 (in the order of use)
-    "Plan",
-    "count_lengths",
-    "lower_bound",
-    "cutting_stock",
-    "best_fit",
-    "spfhp",
-    "lpfhp",
-    "nnlshp",
-    "assign",
-    "OnlinePacker",
-    "pack_stream",
-    "row_costs",
-    "deal",
-    "imbalance",
-    "suggest",
-]
+from brimful.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from brimful.packing.assignment import assign
-    from brimful.packing.bounds import lower_bound
-    from brimful.packing.dealing import deal, imbalance, row_costs
-    from brimful.packing.histogram import Plan, count_lengths
-    from brimful.packing.hyperparameters import suggest
-    from brimful.packing.least_squares import nnlshp
-    from brimful.packing.online import OnlinePacker, pack_stream
-    from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-    from brimful.packing.rounding import cutting_stock
+    from brimful.packing.assignment import assign as assign
+    from brimful.packing.bounds import lower_bound as lower_bound
+    from brimful.packing.cutting.plan import cutting_stock as cutting_stock
+    from brimful.packing.dealing import deal as deal
+    from brimful.packing.dealing import imbalance as imbalance
+    from brimful.packing.dealing import row_costs as row_costs
+    from brimful.packing.histogram import Plan as Plan
+    from brimful.packing.histogram import count_lengths as count_lengths
+    from brimful.packing.hyperparameters import suggest as suggest
+    from brimful.packing.least_squares import nnlshp as nnlshp
+    from brimful.packing.online import OnlinePacker as OnlinePacker
+    from brimful.packing.online import pack_stream as pack_stream
+    from brimful.packing.pack_first import best_fit as best_fit
+    from brimful.packing.pack_first import lpfhp as lpfhp
+    from brimful.packing.pack_first import spfhp as spfhp
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"brimful.packing.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'brimful.packing' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "Plan": "histogram",
+        "count_lengths": "histogram",
+        "lower_bound": "bounds",
+        "cutting_stock": "cutting.plan",
+        "best_fit": "pack_first",
+        "spfhp": "pack_first",
+        "lpfhp": "pack_first",
+        "nnlshp": "least_squares",
+        "assign": "assignment",
+        "OnlinePacker": "online",
+        "pack_stream": "online",
+        "row_costs": "dealing",
+        "deal": "dealing",
+        "imbalance": "dealing",
+        "suggest": "hyperparameters",
+    },
+)

@@ -1,16 +1,17 @@
-"""From a plan on the histogram to sequence indices: which sequence takes which place in which row.
+"""From a plan to sequence indices: which sequence takes which place in which row.
 
-Within a length, sequences take the places in a keyed random order, so a row's neighbours are strangers
-and differ each epoch, while the plan, which sees lengths alone, stays as good as it was.
+Sequences of one length take their places in a keyed random order. So a row holds unrelated sequences, and
+others in each epoch, while the plan, which sees only lengths, stays the same.
 """
 
 import numpy as np
 
-from brimful.compiled import HAVE_NUMBA, compiled
+from brimful.compiled import compiled
+from brimful.draws import shuffle_bits, shuffle_word, shuffle_words
 from brimful.packing.histogram import Plan
-from brimful.randomness import hash_words, shuffle_bits, shuffle_words, shuffled_index
+from brimful.randomness import hash_words
 
-_PART = 1 << 20  # lengths counted at a time: bincount widens them to int64
+_AT_ONCE = 1 << 20  # lengths counted at a time: bincount widens them to int64
 
 
 @compiled
@@ -24,22 +25,15 @@ def _group(lengths, starts, grouped):
 
 
 @compiled
-def _shuffle(grouped, starts, bits, words, shuffled):
-    """Put the k-th sequence of a length where `shuffled_index` puts k."""
-    one = np.uint64(1)
+def _shuffle(grouped, starts, words, shuffled):
+    """Shuffle the sequences of each length; `words[length]` is the row of `shuffle_words` for its key."""
     for length in range(len(starts) - 1):
-        start, rounds = starts[length], words[length]
-        size, mask = np.uint64(starts[length + 1] - start), (one << bits[length]) - one
-        half = (bits[length] + one) >> one
-        for k in range(start, starts[length + 1]):
-            x = np.uint64(k - start)
-            while True:
-                for i in range(0, len(rounds), 2):
-                    x = (x * rounds[i] + rounds[i + 1]) & mask
-                    x ^= x >> half
-                if x < size:
-                    break
-            shuffled[start + np.int64(x)] = grouped[k]
+        start = starts[length]
+        size = starts[length + 1] - start
+        bits = shuffle_bits(size)
+        for k in range(size):
+            place = shuffle_word(np.uint64(k), np.uint64(size), bits, words[length])
+            shuffled[start + np.int64(place)] = grouped[start + k]
 
 
 @compiled
@@ -55,37 +49,22 @@ def _fill(lengths, offsets, repeats, starts, shuffled, order):
                 place += 1
 
 
-def _order_by_loops(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def _order(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
     index = np.uint32 if len(lengths) < 2**32 else np.int64
     grouped, shuffled = np.empty(len(lengths), dtype=index), np.empty(len(lengths), dtype=index)
     _group(lengths, starts, grouped)
-    bits = np.array([shuffle_bits(size) for size in np.diff(starts).tolist()], dtype=np.uint64)
-    _shuffle(grouped, starts, bits, shuffle_words(keys), shuffled)
+    _shuffle(grouped, starts, shuffle_words(keys), shuffled)
     del grouped
     order = np.empty(len(lengths), dtype=np.int64)
     _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)
     return order
 
 
-def _order_by_arrays(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The same order without numba."""
-    small = np.min_scalar_type(len(starts))  # numpy sorts 16 bits by radix
-    shuffled = np.argsort(lengths.astype(small), kind="stable")
-    for length in np.flatnonzero(np.diff(starts) > 1):
-        bucket = shuffled[starts[length] : starts[length + 1]]
-        bucket[shuffled_index(keys[length], np.arange(len(bucket)), len(bucket))] = bucket.copy()
-    patterns = np.split(plan.lengths.astype(small), plan.offsets[1:])  # and an empty one at the end
-    rows = [np.tile(pattern, times) for pattern, times in zip(patterns, [*plan.repeats, 1], strict=True)]
-    order = np.empty(len(lengths), dtype=np.int64)
-    order[np.argsort(np.concatenate(rows), kind="stable")] = shuffled
-    return order
-
-
 def _counted(lengths: np.ndarray, size: int) -> np.ndarray:
     """int64 (size,): how many of `lengths` equal each index; those outside range(size) are left out."""
     counts = np.zeros(size, dtype=np.int64)
-    for start in range(0, len(lengths), _PART):
-        part = lengths[start : start + _PART]
+    for start in range(0, len(lengths), _AT_ONCE):
+        part = lengths[start : start + _AT_ONCE]
         counts += np.bincount(part[(part >= 0) & (part < size)].astype(np.int64), minlength=size)
     return counts
 
@@ -112,6 +91,6 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
         raise ValueError("the plan was made for other lengths")
     starts = np.concatenate([[0], np.cumsum(counts)])
     keys = hash_words(np.uint64(key), np.arange(len(counts)))
-    order = (_order_by_loops if HAVE_NUMBA else _order_by_arrays)(plan, lengths, starts, keys)
+    order = _order(plan, lengths, starts, keys)
     row_offsets = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
     return np.cumsum(row_offsets, out=row_offsets), order

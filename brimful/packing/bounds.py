@@ -1,6 +1,6 @@
-"""Rows that no packing can do without, from sums over the histogram alone.
+"""A minimum of rows that every packing needs, from sums over the histogram.
 
-The bound of the linear program is tighter, and dearer: `cutting_stock` proves it.
+The bound of the linear program is tighter and takes more time: `cutting_stock` proves it.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ from brimful.packing.histogram import check_limits, checked_counts
 
 
 def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
-    """The largest of: all tokens over the capacity; L2 of Martello and Toth (1990, section 8.3.2); all
-    sequences over `max_sequences`.
+    """The largest of three bounds: all tokens over the capacity, all sequences over `max_sequences`, and L2
+    of Martello and Toth (1990, section 8.3.2).
 
-    L2, for any a up to half the capacity: sequences longer than half a row need a row each, and of those of
-    at least a tokens up to half a row, what doesn't fit into the space left beside the ones of at most
-    capacity - a needs more rows.
+    L2 holds for any a up to half the capacity. Sequences longer than half a row need a row each. Sequences
+    of a to half a row's tokens fit into the space beside those of at most capacity - a; the tokens that do
+    not fit there need more rows.
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.

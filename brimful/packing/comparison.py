@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from brimful.draws import shuffled_index
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-from brimful.packing.rounding import cutting_stock
-from brimful.randomness import derive_key, hash_words, permutation, shuffled_index
+from brimful.randomness import derive_key, hash_words, permutation
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
@@ -27,18 +28,18 @@ PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "best-fit": best_fit,
     "cutting-stock": cutting_stock,
 }
-"""All but `online`, which sees sequences and not their histogram."""
+"""All but `online`, which packs a stream of sequences and does not see their histogram."""
 
 NNLSHP_DEPTHS = (2, 3)
 DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
 STREAM = 2_000_000
-"""The most sequences that the online packer is shown."""
+"""The most sequences that the online packer gets."""
 LARGEST_CAPACITY = 65_536
 RANKS, ROWS_PER_RANK, ROWS = (8, 64), 4, 1_000_000
 
 
 def best_fit_by_capacity(counts: np.ndarray, capacity: int) -> list[dict[str, Any]]:
-    """Best-fit's efficiency at every depth, in rows of `capacity`, of twice it, and so on up to 65,536."""
+    """Best-fit's efficiency at every depth, for rows of `capacity`, twice that, and so on to 65,536."""
     plans = []
     rows = 2
     while capacity <= LARGEST_CAPACITY and rows > 1:
@@ -51,7 +52,7 @@ def best_fit_by_capacity(counts: np.ndarray, capacity: int) -> list[dict[str, An
 
 
 def draw_lengths(counts: np.ndarray, most: int) -> np.ndarray:
-    """int64: all sequences of the histogram in random order, or `most` draws from it where it has more."""
+    """int64: all lengths of the histogram in random order, or `most` random draws if it has more."""
     total = int(counts.sum())
     key = derive_key("stream")
     if total <= most:
@@ -62,9 +63,9 @@ def draw_lengths(counts: np.ndarray, most: int) -> np.ndarray:
 
 
 def attention_balance(plan: Plan) -> list[dict[str, Any]]:
-    """What attention costs the dearest rank over the mean rank, rows dealt by cost and at random.
+    """The attention cost of the costliest rank divided by the mean, with rows dealt by cost and at random.
 
-    Of at most `ROWS` rows of the plan, drawn at random, every rank gets `ROWS_PER_RANK` in each update.
+    Of at most `ROWS` random rows of the plan, every rank gets `ROWS_PER_RANK` in each update.
     """
     rows = shuffled_index(derive_key("rows"), np.arange(min(plan.rows, ROWS)), plan.rows)
     pattern = np.searchsorted(np.cumsum(plan.repeats), rows, side="right")
@@ -103,10 +104,10 @@ class Comparison:
         self._bounds: dict[tuple[int, Depth], int] = {}
 
     def run(self, algorithm: Algorithm, depth: Depth) -> tuple[dict[str, Any], Plan]:
-        """A plan, and its figures as `--json` prints them.
+        """A plan, and its record as `--json` prints it.
 
         Raises:
-            BrimfulError: sequences that fit no row, or an algorithm that cannot do this depth.
+            BrimfulError: a sequence fits no row, or the algorithm cannot plan this depth.
         """
         counts = self.counts
         if algorithm == "online":
@@ -140,7 +141,7 @@ class Comparison:
         return draw_lengths(self.counts, STREAM)
 
     def _lower_bound(self, counts: np.ndarray, depth: Depth, known: int | None) -> int:
-        """The bound that cutting stock's linear program proves, whichever algorithm made the plan."""
+        """The bound from cutting stock's linear program, whichever algorithm made the plan."""
         key = (int(counts.sum()), depth)
         if key not in self._bounds:
             self._bounds[key] = known or cutting_stock(counts, self.capacity, depth).lower_bound

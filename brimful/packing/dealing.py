@@ -1,13 +1,15 @@
 """Which rows an update takes, and which rank gets which: equal tokens and equal attention cost on every rank.
 
-Packed rows hold as many tokens each, but attention costs the sum of squared lengths: a row of one sequence
-of 512 tokens costs eight times one of eight sequences of 64. The update waits for the dearest rank.
+Packed rows hold the same number of tokens, but attention costs the sum of squared lengths: a row with one
+sequence of 512 tokens costs eight times a row with eight sequences of 64. The update waits for the rank
+whose rows cost most.
 """
 
 import numpy as np
 
+from brimful.draws import shuffled_index
 from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation, shuffled_index
+from brimful.randomness import derive_key, permutation
 
 
 def row_costs(row_offsets: np.ndarray, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -25,23 +27,23 @@ def row_costs(row_offsets: np.ndarray, order: np.ndarray, lengths: np.ndarray) -
 def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """Deal rows into updates, and an update's rows to ranks, so that ranks cost about the same.
 
-    Rows in order of cost are cut into hands of `ranks` neighbours, and the hands into `rows_per_rank` ranges
-    of as many. An update takes a random hand of each range: a stratified sample. Of each hand, the dearest
-    first, every rank gets a row: the dearest goes to the rank that has the cheapest rows so far.
+    Rows in order of cost are cut into groups of `ranks` neighbours, and the groups into `rows_per_rank`
+    strata of equal size. An update takes a random group of each stratum. Of each group, the most expensive
+    first, every rank gets a row: the most expensive row goes to the rank whose rows cost least so far.
 
-    So with one row per rank, all rows of an update cost about the same, and updates differ; with 16, an
-    update's cost varies less than that of rows drawn at random.
+    With one row per rank, all rows of an update cost about the same, and updates differ. With 16, an update's
+    cost varies less than with rows drawn at random.
 
     Args:
         costs: int (rows,), what each row costs, as `row_costs` gives it.
         ranks: among how many an update's rows are dealt: ranks, or micro-batches.
         rows_per_rank: how many rows of an update each gets.
-        key: an unsigned integer that decides all that costs don't.
+        key: an unsigned integer that decides everything that costs leave open.
 
     Returns:
         dealt int64 (updates, ranks, rows_per_rank) and rest int64 (rows % (ranks * rows_per_rank),): the rows
-        of each rank in each update, the dearest hand first, and random rows that fill no update. Together,
-        every row exactly once.
+        of each rank in each update, the most expensive group first, and random rows that fill no update.
+        Together, every row exactly once.
 
     Raises:
         BrimfulError: `ranks` or `rows_per_rank` is below 1.
@@ -55,19 +57,19 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
     # For millions of rows, a fourth of a permutation's time.
     mixed = shuffled_index(key, np.arange(len(costs)), len(costs))
     ascending = mixed[:taken][np.argsort(costs[mixed[:taken]], kind="stable")]
-    ranges = ascending.reshape(rows_per_rank, updates, ranks)[::-1, :, ::-1]  # dearest first
+    strata = ascending.reshape(rows_per_rank, updates, ranks)[::-1, :, ::-1]  # the most expensive first
     dealt = np.empty((updates, ranks, rows_per_rank), dtype=np.int64)
     loads = np.zeros((updates, ranks), dtype=np.int64)
-    for turn, hands in enumerate(ranges):
+    for turn, groups in enumerate(strata):
         order = permutation(updates, derive_key(int(key), turn))
         cheapest_first = np.argsort(loads, axis=1, kind="stable")
-        np.put_along_axis(dealt[:, :, turn], cheapest_first, hands[order], axis=1)
+        np.put_along_axis(dealt[:, :, turn], cheapest_first, groups[order], axis=1)
         loads += costs[dealt[:, :, turn]]
     return dealt, mixed[taken:]
 
 
 def imbalance(costs: np.ndarray, dealt: np.ndarray) -> tuple[float, float]:
-    """How much dearer the dearest rank is than the mean rank (1 = no dearer): of all updates, mean and worst.
+    """The cost of the most expensive rank over the mean cost of the ranks: mean and worst of all updates.
 
     Args:
         costs: int (rows,), costs or tokens of each row.

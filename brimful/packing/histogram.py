@@ -1,19 +1,22 @@
-"""The length histogram, which is all that a packing depends on, and the plan that a packing is.
+"""The length histogram, on which a packing depends, and the plan, which is the packing.
 
-`counts[i]` is the number of sequences of length i; lengths include special tokens. So algorithms see a few
-hundred numbers, however large the corpus.
+`counts[i]` is the number of sequences of length i, special tokens included. Algorithms see a few hundred
+numbers, however large the corpus is.
 """
 
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from brimful.errors import BrimfulError
 
+PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
+"""Histograms that come with this package, by name; each file says where its counts are from."""
 LARGEST_CAPACITY = 1 << 24
 _MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
 
@@ -22,7 +25,7 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
     """int64 (max + 1,): how many of `lengths` equal each index.
 
     Raises:
-        BrimfulError: they are not whole numbers of at least 0.
+        BrimfulError: a length is not a whole number of at least 0.
     """
     lengths = _whole(lengths)
     if len(lengths) and lengths.min() < 0:
@@ -31,7 +34,7 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
 
 
 def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | None]:
-    """The limits as Python's integers, which never overflow, if a row can have them.
+    """The checked limits as Python integers, which never overflow.
 
     Raises:
         BrimfulError: a limit is below 1, or the capacity is above 16,777,216.
@@ -58,10 +61,10 @@ def _whole(lengths: np.ndarray) -> np.ndarray:
 
 
 def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """The lengths as int64 (n,), if each fits a row.
+    """The lengths as int64 (n,), checked to fit a row.
 
     Raises:
-        BrimfulError: they are no whole numbers, or one is below 1 or above `capacity`.
+        BrimfulError: a length is not a whole number, is below 1, or is above `capacity`.
     """
     lengths = _whole(lengths)
     if len(lengths):
@@ -74,7 +77,7 @@ def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
 
 
 def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None) -> np.ndarray:
-    """The counts as int64 (capacity + 1,), if sequences of these lengths can share rows.
+    """The counts as int64 (capacity + 1,), checked.
 
     Raises:
         BrimfulError: a sequence is empty or longer than `capacity`, the counts are not whole numbers of at
@@ -124,7 +127,7 @@ class Plan:
         lengths: int32, the sequences' lengths, pattern after pattern; each sums to at most `capacity`.
         offsets: int64 (patterns + 1,).
         repeats: int64 (patterns,), at least 1.
-        lower_bound: rows that no packing of these sequences can do without, as far as it was proven.
+        lower_bound: a proven minimum of rows for these sequences.
     """
 
     capacity: int
@@ -176,7 +179,7 @@ class Plan:
 
     @property
     def efficiency(self) -> float:
-        """Share of token slots that hold a real token."""
+        """Real tokens divided by token slots."""
         return self.tokens / (self.rows * self.capacity) if self.rows else 1.0
 
     @property
@@ -186,7 +189,7 @@ class Plan:
 
     @property
     def rows_above_bound(self) -> int:
-        """The most rows by which any packing could be better than this one."""
+        """How many rows fewer a better packing could have, at most."""
         return self.rows - self.lower_bound
 
     def counts(self) -> np.ndarray:
@@ -198,7 +201,7 @@ class Plan:
 
 
 def padded_efficiency(counts: np.ndarray, max_length: int | None = None) -> float:
-    """Share of real tokens when every sequence is padded to `max_length` (without it: to the longest)."""
+    """Real tokens divided by slots when each sequence is padded to `max_length`, or to the longest."""
     used = np.flatnonzero(counts)
     if not len(used):
         return 1.0

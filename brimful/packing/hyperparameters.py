@@ -1,13 +1,13 @@
-"""What packing changes about a recipe: a row holds `packing_factor` sequences, so an update of as many rows
-sees that many times more of them.
+"""How to follow a training recipe for unpacked sequences with packed rows.
 
-Two ways to follow a recipe that was found without packing:
+A row holds `packing_factor` sequences, so with the same number of rows an update sees that many times more
+sequences. There are two ways to follow the recipe:
 
 - keep the *sequences* per update: fewer rows. Graphcore's published training code divides the accumulation
   steps by the packing factor. Nothing else changes, so it is the default.
 - keep the *rows* per update: fewer updates for the same data. Krell et al. (2021, arXiv 2107.02027, on
-  adjusting hyper-parameters) then raise the decay rates of the optimizer to the power of the packing factor,
-  so that a moment forgets after as many sequences as before.
+  adjusting hyper-parameters) then raise the decay rates of the optimizer to the power of the packing
+  factor, so that a moment forgets after as many sequences as before.
 """
 
 import math

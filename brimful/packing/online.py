@@ -1,13 +1,13 @@
-"""Packing a stream whose histogram nobody knows yet: a bounded buffer, and one rule for each row.
+"""Packing a stream whose histogram is unknown: a bounded buffer, and one rule for each row.
 
-Whenever the buffer is full, the sequence that has waited longest goes into the row. As long as the row has
-plenty of space, that is all. Near its end it is filled up: by one, two or three waiting sequences that take
-exactly the space left if there are such, else by the longest that fits, and so on.
+Whenever the buffer is full, the sequence that has waited longest goes into the open row. When the row is
+nearly full, it is completed: with one, two or three waiting sequences that take exactly the space left, or
+else with the longest one that fits, repeatedly.
 
-Of several pairs that take the space exactly, the most alike are best: very short sequences are what fills the
-rows of very long ones, so they should not be used up where others do. Where more than half of the waiting are
-longer than half a row, each of these needs a row of its own and few are left to fill it, so then the longest
-that fits comes first. As every row starts with the oldest, none starves.
+If several pairs take the space exactly, the pair with the most equal lengths is chosen: very short
+sequences are kept for the rows of very long ones. If more than half of the waiting sequences are longer
+than half a row, each of these needs a row of its own and few sequences are left to fill it, so the longest
+that fits comes first. Every row starts with the oldest sequence, so no sequence waits forever.
 """
 
 import operator
@@ -21,7 +21,7 @@ from brimful.packing.histogram import Plan, check_limits, checked_lengths, count
 from brimful.packing.waiting import INDEX, LENGTH, NEWER, OLDEST, OPEN, SPACE, WAITING, advance, empty_buffer
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
     """Row r holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`.
 
     Attributes:
@@ -34,18 +34,18 @@ class Rows(NamedTuple):
 
 
 class OnlinePacker:
-    """Packs sequences as they come, looking at no more than `buffer` of them, beside the row it fills.
+    """Packs sequences as they arrive; at most `buffer` of them wait, beside the open row.
 
-    The rows depend on the stream alone, not on how it is cut into calls of `add`.
+    The rows depend on the stream, not on how it is cut into calls of `add`.
 
-    Waiting is bounded: of the rows that begin after a sequence arrived, it is in one of the first `buffer`,
-    or, where the stream ends before, in a row of `flush`.
+    Waiting is bounded: a sequence is in one of the first `buffer` rows that begin after it arrived, or in a
+    row of `flush` if the stream ends before.
 
     A call costs some ten microseconds beside its sequences, so give it hundreds at a time.
 
     Args:
         capacity: token slots of a row.
-        buffer: sequences that may wait. More of them fill rows a little better.
+        buffer: how many sequences may wait. A larger buffer fills rows a little better.
         max_sequences: the most sequences in a row (packing depth); None = no limit.
 
     Raises:
@@ -61,7 +61,7 @@ class OnlinePacker:
         self._open = np.empty(0, dtype=np.int64)
         self._waiting = empty_buffer(self.buffer, self.capacity)
 
-    def add(self, lengths: np.ndarray) -> Rows:
+    def add(self, lengths: np.ndarray) -> PackedRows:
         """Take in the stream's next sequences.
 
         Args:
@@ -75,7 +75,7 @@ class OnlinePacker:
         """
         return self._advance(checked_lengths(lengths, self.capacity), self.buffer)
 
-    def flush(self) -> Rows:
+    def flush(self) -> PackedRows:
         """The end of the stream: all the rest, in rows. Should more come, its running numbers go on."""
         rows = self._advance(np.empty(0, dtype=np.int64), 1)
         if not len(self._open):
@@ -84,7 +84,7 @@ class OnlinePacker:
         self._open = np.empty(0, dtype=np.int64)
         self._waiting.counters[[OPEN, SPACE]] = 0, self.capacity
         order = np.concatenate([rows.order, rest])
-        return Rows(np.append(rows.row_offsets, len(order)), order)
+        return PackedRows(np.append(rows.row_offsets, len(order)), order)
 
     def state(self) -> dict[str, Any]:
         """Everything that the rows to come depend on, as JSON values; about `buffer` pairs of numbers."""
@@ -134,7 +134,7 @@ class OnlinePacker:
         packer._waiting.counters[[OPEN, SPACE]] = len(row), state["space"]
         return packer
 
-    def _advance(self, lengths: np.ndarray, limit: int) -> Rows:
+    def _advance(self, lengths: np.ndarray, limit: int) -> PackedRows:
         at_hand = len(self._open) + int(self._waiting.counters[WAITING]) + len(lengths)
         order = np.empty(at_hand, dtype=np.int64)
         order[: len(self._open)] = self._open
@@ -144,7 +144,7 @@ class OnlinePacker:
         self._arrived += len(lengths)
         end = row_offsets[rows]
         self._open = order[end:placed].copy()
-        return Rows(row_offsets[: rows + 1].copy(), order[:end].copy())
+        return PackedRows(row_offsets[: rows + 1].copy(), order[:end].copy())
 
 
 def pack_stream(lengths: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:

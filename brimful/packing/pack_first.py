@@ -1,8 +1,8 @@
 """The two pack-first packings of Krell et al. (2021, arXiv 2107.02027): shortest and longest pack first.
 
-Both take sequences from the longest to the shortest, each into an open row: SPFHP into the shortest row, the
-one with the most space, LPFHP into the longest that still takes it, which is best-fit decreasing (Johnson,
-1973). All sequences of a length are placed together, and rows of one pattern are one group, so the work grows
+Both take sequences from the longest to the shortest, each into an open row: SPFHP into the row with the
+most space, LPFHP into the fullest row that still takes it, which is best-fit decreasing (Johnson, 1973).
+All sequences of a length are placed together, and rows of one pattern are one group, so the work grows
 with the number of distinct lengths and of patterns, not with the number of sequences.
 """
 

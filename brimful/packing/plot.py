@@ -1,4 +1,4 @@
-"""The picture of `brimful pack`: which lengths there are, and what fills a row."""
+"""The picture of `brimful pack`: the length histogram, and what fills the rows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 BANDS = 4
-"""Sequences of a row that are drawn one by one; the rest are one band."""
+"""The longest sequences of a row are drawn one by one; the others are one band."""
 BARS, COLUMNS = 512, 2000
 WIDE = (11.0, 4.2)
 COLOURS = ("#2f6fb0", "#5f9fd4", "#92c0e6", "#c2dcf1", "#e3effa")
 TOKENS, EMPTY = "#3a7d44", "#c8553d"
 
 
-def percent(share: float) -> str:
-    """Three decimals; 100 only where it is exact."""
-    return f"{share if share == 1 else min(share, 0.99999):.3%}".removesuffix("%")
+def percent(ratio: float) -> str:
+    """A ratio in percent with three decimals; 100.000 only if it is exactly 1."""
+    return f"{ratio if ratio == 1 else min(ratio, 0.99999):.3%}".removesuffix("%")
 
 
 def check_picture(path: str) -> None:
-    """Refuse a file name whose ending names no kind of picture.
+    """Check that a file name ends in a known format.
 
     Raises:
-        BrimfulError: it is none of `FORMATS`.
+        BrimfulError: its ending is not in `FORMATS`.
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise BrimfulError(f"plot is {path}: a picture is a {', '.join(FORMATS)} file")
@@ -60,21 +60,19 @@ def draw_plan(path: str, counts: np.ndarray, plan: Plan) -> None:
 
 
 def _draw_lengths(axes: "Axes", counts: np.ndarray) -> None:
-    """Share of sequences by length, and the share of all tokens that they hold."""
+    """The proportion of sequences by length, and the proportion of all tokens that they hold."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     longest = int(np.flatnonzero(counts).max(initial=1))
     edges = np.linspace(1, longest + 1, min(longest, BARS) + 1).round() - 0.5
     lengths = np.arange(len(counts))
-    for weights, name, colour, style in (
+    for numbers, name, colour, style in (
         (counts, "sequences", COLOURS[0], "-"),
         (counts * lengths, "tokens", TOKENS, "--"),
     ):
-        share = np.histogram(lengths, edges, weights=weights)[0] / max(1, int(weights.sum()))
-        axes.stairs(
-            share * 100, edges, color=colour, linestyle=style, linewidth=1.5, label=f"share of {name}"
-        )
-    axes.set_yscale("log", nonpositive="clip")  # the longest are often a hundred times as many
+        proportion = np.histogram(lengths, edges, weights=numbers)[0] / max(1, int(numbers.sum()))
+        axes.stairs(proportion * 100, edges, color=colour, linestyle=style, linewidth=1.5, label=name)
+    axes.set_yscale("log", nonpositive="clip")  # the longest are often a hundred times as frequent
     axes.set_ylim(top=100)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -86,9 +84,9 @@ def _draw_lengths(axes: "Axes", counts: np.ndarray) -> None:
 
 
 def _draw_rows(axes: "Axes", plan: Plan) -> None:
-    """All rows side by side, by their longest sequence: each a column of its sequences, longest below.
+    """All rows side by side, ordered by their longest sequence. A column is a row, longest sequence below.
 
-    Of many patterns, those at `COLUMNS` equal distances are drawn.
+    Of many patterns, `COLUMNS` at equal distances are drawn.
     """
     sizes = np.diff(plan.offsets)
     bands = np.zeros((BANDS + 1, len(sizes)))

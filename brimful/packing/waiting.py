@@ -16,8 +16,9 @@ _TRIPLES = 16  # longest sequences that are tried as one of three
 class Buffer(NamedTuple):
     """The waiting sequences: a queue of all and one of each length, linked through slots; -1 = none.
 
-    Which lengths there are stands in the bits of `present`, and in reverse (bit capacity - length) in
-    `mirrored`: two lengths make a sum where one array meets the other, shifted, and a step sees 64 of them.
+    `present` has a bit for each length that waits, `mirrored` the same bits in reverse (bit capacity -
+    length).
+    Two lengths have a given sum where one array, shifted, has a bit in common with the other: 64 in a step.
     """
 
     capacity: int
@@ -124,7 +125,7 @@ def _exactly(buffer, space, longest, places):
 
 @compiled
 def _put(buffer, length, index):
-    """A sequence comes to wait."""
+    """Add a sequence to the buffer."""
     slots, counters = buffer.slots, buffer.counters
     slot, newest = counters[FREE], counters[NEWEST]
     counters[FREE] = slots[slot, NEXT]
@@ -179,7 +180,7 @@ def _take(buffer, length):
 
 @compiled
 def _fill(buffer, depth, order, placed):
-    """Fill the open row up; how many sequences `order` holds then."""
+    """Complete the open row; returns how many sequences `order` holds then."""
     counters = buffer.counters
     while counters[OPEN] < depth:
         space = counters[SPACE]

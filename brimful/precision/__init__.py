@@ -1,48 +1,27 @@
-"""Number formats for any PyTorch model, Brimful's or not. Names are resolved when first used (PEP 562)."""
+"""Number formats for any PyTorch model, not only Brimful's. Names are imported when first used (PEP 562)."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOME = {
-    "AutomaticLossScaler": "brimful.precision.scaler",
-    "watch": "brimful.precision.watching",
-    "watch_modules": "brimful.precision.watching",
-    "RunningMean": "brimful.precision.running_mean",
-    "rank_factor": "brimful.precision.running_mean",
-    "NarrowWeights": "brimful.precision.narrow",
-    "round_stochastically": "brimful.precision.rounding",
-    "fp8_linear_layers": "brimful.precision.fp8",
-    "linear_fp8": "brimful.precision.fp8",
-    "supports_fp8": "brimful.precision.fp8",
-}
-
-__all__ = [  # noqa: RUF022 (the scaler first)
-    "AutomaticLossScaler",
-    "watch",
-    "watch_modules",
-    "RunningMean",
-    "rank_factor",
-    "NarrowWeights",
-    "round_stochastically",
-    "fp8_linear_layers",
-    "linear_fp8",
-    "supports_fp8",
-]
+from brimful.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from brimful.precision.fp8 import fp8_linear_layers, linear_fp8, supports_fp8
-    from brimful.precision.narrow import NarrowWeights
-    from brimful.precision.rounding import round_stochastically
-    from brimful.precision.running_mean import RunningMean, rank_factor
-    from brimful.precision.scaler import AutomaticLossScaler
-    from brimful.precision.watching import watch, watch_modules
+    from brimful.precision.narrow import NarrowWeights as NarrowWeights
+    from brimful.precision.rounding import round_stochastically as round_stochastically
+    from brimful.precision.running_mean import RunningMean as RunningMean
+    from brimful.precision.running_mean import rank_factor as rank_factor
+    from brimful.precision.scaler import AutomaticLossScaler as AutomaticLossScaler
+    from brimful.precision.watching import watch as watch
+    from brimful.precision.watching import watch_modules as watch_modules
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'brimful.precision' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "AutomaticLossScaler": "scaler",
+        "watch": "watching",
+        "watch_modules": "watching",
+        "RunningMean": "running_mean",
+        "rank_factor": "running_mean",
+        "NarrowWeights": "narrow",
+        "round_stochastically": "rounding",
+    },
+)

@@ -1,13 +1,13 @@
-"""Weights in 16 bits under any optimizer, which sees them, and their gradients, in float32.
+"""Parameters in 16 bits under any optimizer, which sees them and their gradients in float32.
 
-Its step is made for a few parameters at a time: their float32 copies are gone before the next ones are made.
-So float32 weights need not be kept, 4 bytes for each parameter. How an update smaller than the spacing of the
-weights survives is the question of rounding:
+The optimizer steps for a few parameters at a time, and their float32 copies are dropped before the next ones
+are made. So no float32 copy of all parameters is kept, which would take 4 bytes each. Rounding decides how an
+update smaller than the spacing of the 16-bit format survives:
 
-    stochastic  by chance, without bias (`round_stochastically`)
-    kahan       what rounding took is kept in 16 more bits, and added next time: 2 bytes
-    master      float32 weights are kept after all: 4 bytes
-    nearest     it doesn't: late in training weights stand still. For comparison.
+    stochastic  at random, without bias (`round_stochastically`)
+    kahan       the rounding error is kept in 16 more bits and added the next time: 2 bytes
+    master      float32 parameters are kept after all: 4 bytes
+    nearest     it is lost: late in training, parameters stop moving. For comparison.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ from brimful.randomness import derive_key
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 
 CHUNK = 4 << 20
-"""Numbers whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""
+"""Elements whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""
 _NARROW = (torch.bfloat16, torch.float16)
 _OWN = ("roundings", "compensation", "master")
 
@@ -32,26 +32,26 @@ _OWN = ("roundings", "compensation", "master")
 class _Member(NamedTuple):
     group: dict[str, Any]
     place: int
-    """Of the parameter among all."""
+    """The parameter's index among all."""
     parameter: Tensor
 
 
 class NarrowWeights(torch.optim.Optimizer):
-    """An optimizer that keeps 16-bit parameters in 16 bits, and has another make its steps in float32.
+    """An optimizer that keeps 16-bit parameters in 16 bits, while an inner optimizer steps in float32.
 
-    Parameters in other formats go through to that other as they are. It takes scaled gradients, by torch's
-    contract (see `brimful.precision.scaler`), whether or not the other does. States are the other's, in
-    float32, and beside them, in `state[parameter]`: "roundings" (how many there were: part of the key of the
-    next), "compensation" or "master". The other must treat each parameter alone, for its `step`, and the
-    hooks of that, run for each chunk, on tensors that stand for the parameters.
+    Parameters in other formats go to the inner optimizer as they are. It takes scaled gradients, by torch's
+    contract (see `brimful.precision.scaler`), whether or not the inner optimizer does. States are the inner
+    optimizer's, in float32. Beside them `state[parameter]` holds "roundings" (how often it was rounded, part
+    of the next key), "compensation" or "master". The inner optimizer must treat each parameter independently:
+    its `step` and step hooks run once per chunk, on tensors that stand for the parameters.
 
     Args:
-        optimizer: a new one, of the parameters in question. Its groups become this one's.
+        optimizer: the inner optimizer, new, with the parameters. This optimizer takes over its groups.
         rounding: see the head of this file.
-        seed: of stochastic rounding; the same on all ranks, another for each optimizer of a run.
+        seed: of stochastic rounding: the same on all ranks, a different one for each optimizer of a run.
 
     Raises:
-        BrimfulError: the optimizer has made a step, parameters are sharded, or there is no such rounding.
+        BrimfulError: the optimizer has made a step, parameters are sharded, or the rounding is unknown.
     """
 
     _step_supports_amp_scaling = True
@@ -73,7 +73,7 @@ class NarrowWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update every parameter that has a gradient. Where `found_inf` is not 0 the weights stay."""
+        """Update every parameter that has a gradient. If `found_inf` is not 0, nothing changes."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -98,7 +98,7 @@ class NarrowWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def widen(self) -> None:
-        """Let 16-bit parameters be float32, with the bits that a master or a compensation has beyond."""
+        """Make 16-bit parameters float32, with the further bits of a master copy or a compensation."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.dtype in _NARROW:
@@ -141,7 +141,7 @@ class NarrowWeights(torch.optim.Optimizer):
             self.state[parameter] = self.optimizer.state.pop(stand_in) | own
 
     def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
-        """What the other optimizer is given: float32, or the memory of the parameter itself."""
+        """The tensor for the inner optimizer: float32, or the memory of the parameter itself."""
         if parameter.dtype not in _NARROW:
             return parameter.detach()
         if "master" in state:
@@ -152,7 +152,7 @@ class NarrowWeights(torch.optim.Optimizer):
     def _narrow(
         self, parameter: Tensor, wide: Tensor, state: dict[str, Any], place: int
     ) -> dict[str, Tensor]:
-        """Round into the parameter; returns what is kept beside it."""
+        """Round into the parameter. Returns the state to keep beside it."""
         if self.rounding == "stochastic":
             number = int(state.get("roundings", 0))
             key = int(derive_key(self.seed, "rounding", number, place))
@@ -165,7 +165,7 @@ class NarrowWeights(torch.optim.Optimizer):
 
 
 def _chunks(members: Iterable[_Member]) -> Iterator[list[_Member]]:
-    """Those with a gradient, in order, few enough to be float32 together."""
+    """The members with a gradient, in order, in chunks that are float32 together."""
     chunk: list[_Member] = []
     size = 0
     for member in members:

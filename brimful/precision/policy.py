@@ -1,4 +1,4 @@
-"""Which number format a step computes in. Optimizer states are float32 with all of them."""
+"""The number format of a step's computation. Optimizer states are always float32."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -7,22 +7,26 @@ import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.precision.fp8 import supports_fp8
 
-Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
-    "fp8": torch.bfloat16,  # all but the products of wide linear layers
 }
-"""Of activations."""
+"""The format of activations."""
 MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
-"""The usual bounds of a loss scale."""
+"""The default bounds of a loss scale."""
+LARGEST = 65504.0
+"""The largest finite float16."""
+BIN_EDGE = 2.0**13
+"""The default edge between the two bins of automatic loss scaling."""
+THRESHOLD = 1e-7
+"""The default proportion of gradients above the edge up to which the loss scale is doubled."""
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 ones: Ampere and later, AVX-512-BF16 and AMX."""
+    """Whether bfloat16 products are faster than float32 products: Ampere and later, AVX-512-BF16, AMX."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
@@ -31,10 +35,10 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve(precision: Precision, device: torch.device) -> Precision:
-    """`auto` as what this device does fastest: on GPUs without bfloat16 products (V100, T4) float16.
+    """Replace `auto` by the device's fastest format: on GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
-        BrimfulError: bf16 was asked for on a GPU that has none, or fp8 on a device that has none.
+        BrimfulError: bf16 on a GPU that does not have it.
     """
     if precision == "auto":
         if has_fast_bf16(device):
@@ -43,20 +47,16 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
         return "fp16" if has_fast_fp16 else "fp32"
     if precision == "bf16" and device.type == "cuda" and not has_fast_bf16(device):
         raise BrimfulError("this GPU has no bfloat16; use --precision fp16")
-    if precision == "fp8" and not supports_fp8(device):
-        raise BrimfulError(
-            "this device has no fp8, which Ada, Hopper and later GPUs have; use --precision bf16"
-        )
     return precision
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """The tensor in float32 at least: what losses are summed in."""
+    """The tensor in float32 or wider, in which losses are summed."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
-    """The context in which a forward pass of float32 weights runs. `precision` must be resolved."""
+    """The context for a forward pass with float32 parameters. `precision` must be resolved."""
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=DTYPES[precision])

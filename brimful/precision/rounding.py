@@ -1,14 +1,14 @@
-"""Stochastic rounding of float32 to 16 bits: up or down by chance, so that the mean is the number itself.
+"""Stochastic rounding of float32 to 16 bits: up or down at random, so that the mean is the number itself.
 
-Nearest rounding loses every update below half the spacing of the weights; here it has its share of the
-chance. The chance is a hash of counters (`brimful.randomness`) under a key, the same on every rank and kind
-of device, and torch's generators have no part in it.
+Nearest rounding loses every update below half the spacing of the format. Here a small update rounds up with a
+small probability. The random bits are a hash of counters (`brimful.randomness`) under a key: the same on
+every rank and kind of device, and independent of torch's generators.
 
-Floor: 6 bytes for each number, 4 read and 2 written. Beside them 16 random bits are made for each, by some 15
-integer operations on words that serve four numbers, and the rounding takes another 6 (bfloat16) or 12
-(float16) operations. On a CPU these stay within the cache, and are what takes the time: some 15 to 30 times
-the floor (`bench.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a thread, as torch's Mersenne Twister
-did, which other devices don't have; a hash of 32 bits and numpy's SFC64 took 0.7.
+Floor: 6 bytes per number, 4 read and 2 written. In addition each number needs 16 random bits, made by about
+15 integer operations on words that serve four numbers, and rounding takes 6 (bfloat16) or 12 (float16) more
+operations. On a CPU these stay within the cache, but they take most of the time: 15 to 30 times the floor
+(`bench.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a thread, the same as torch's Mersenne Twister,
+which other devices don't have. A hash of 32 bits and numpy's SFC64 took 0.7 ns.
 """
 
 from collections.abc import Iterator
@@ -23,26 +23,27 @@ from brimful.randomness import hash_words
 
 _WORDS = 1 << 15
 _BLOCK = 4 * _WORDS
-"""Numbers under one key; a word of the hash serves four."""
+"""Numbers under one key. A word of the hash serves four of them."""
 _EXPONENT = 0x7F800000  # of a float32
 
 
 def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor:
-    """Round to one of the two nearest numbers of a 16-bit format, the nearer the likelier.
+    """Round to one of the two nearest numbers of a 16-bit format; the nearer one is more likely.
 
     The mean over keys is the number itself: exactly for bfloat16 and for normal float16, and to 2^-19 of the
-    spacing for subnormal float16. What the format has stays as it is, zeros with their sign, infinities and
-    NaN too; finite numbers beyond the format become its largest, for a weight is not to become infinite by
-    chance.
+    spacing for subnormal float16. Numbers that the format can represent stay as they are, with signed zeros,
+    infinities and NaN. Finite numbers beyond the format become its largest number, so that no weight becomes
+    infinite at random.
 
     Args:
         source: float32, of any shape.
         dtype: bfloat16 or float16.
-        key: 64 bits, as `brimful.randomness.derive_key` makes them. A number's chance is a function of the
-            key, its place and, in the last of the blocks, their count.
+        key: 64 bits, from `brimful.randomness.derive_key`. A number's random bits are a function of the key,
+        its
+            place and, in the last block, the length of the block.
 
     Returns:
-        dtype, of the shape of `source`, contiguous.
+        a contiguous tensor of `dtype` and the shape of `source`.
 
     Raises:
         BrimfulError: another dtype.
@@ -58,7 +59,7 @@ def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor
         within = part.clamp(-largest, largest)
         noise = _noise(keys, part.shape[1], bits)
         near = _bfloat16(within, noise) if dtype == torch.bfloat16 else _float16(within, noise)
-        # Their sum says cheaply whether all are finite, where to ask is not to wait.
+        # On a CPU, where reading a value does not wait, the sum tells cheaply whether all are finite.
         if part.device.type != "cpu" or not part.sum().isfinite():
             near = torch.where(part.isfinite(), near, part)
         out.copy_(near)
@@ -66,7 +67,7 @@ def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor
 
 
 def _blocks(source: Tensor, out: Tensor, key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Pieces of both, (blocks, numbers), and the keys of the blocks: one at a time where the cache counts."""
+    """Pieces of both, (blocks, numbers), and the blocks' keys: one at a time on a CPU, for its cache."""
     full = len(source) // _BLOCK
     words = hash_words(np.uint64(key), np.arange(full + 1)).view(np.int64)
     keys = torch.from_numpy(words).to(source.device, non_blocking=True)
@@ -80,14 +81,14 @@ def _blocks(source: Tensor, out: Tensor, key: int) -> Iterator[tuple[Tensor, Ten
 
 
 def _bfloat16(x: Tensor, noise: Tensor) -> Tensor:
-    """Add to the 16 bits that go, and drop what is left of them: a carry is the step up in size."""
+    """Add noise to the low 16 bits, then clear them: a carry rounds up."""
     return x.view(torch.int32).add_(noise).bitwise_and_(-1 << 16).view(torch.float32)
 
 
 def _float16(x: Tensor, noise: Tensor) -> Tensor:
     """The floor of x + noise in fixed point, with 19 bits below the spacing of float16 at x.
 
-    The spacing is 2^(e - 10) for 2^e <= |x| < 2^(e + 1), and that of e = -14 for all below.
+    The spacing is 2^(e - 10) for 2^e <= |x| < 2^(e + 1). Below e = -14 it stays the same.
     """
     exponent = x.view(torch.int32).bitwise_and(_EXPONENT).clamp_(min=127 - 14 << 23)
     factor = exponent.bitwise_xor_(_EXPONENT).add_(28 << 23).view(torch.float32)  # 2^(10 + 19 - e)
@@ -96,7 +97,7 @@ def _float16(x: Tensor, noise: Tensor) -> Tensor:
 
 
 def _noise(keys: Tensor, count: int, bits: int) -> Tensor:
-    """int32 (blocks, count) in range(2**bits), bits at least 16; two numbers share the middle of 32 bits."""
+    """int32 (blocks, count) in range(2**bits), bits at least 16. Two numbers share the middle of 32 bits."""
     words = _mix(_counters(keys.device)[: -(-count // 4)] ^ keys[:, None]).view(torch.int32)
     half = words.shape[1]
     noise = torch.empty((len(keys), 2 * half), dtype=torch.int32, device=keys.device)
@@ -111,7 +112,7 @@ def _counters(device: torch.device) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """`brimful.randomness.mix` on int64, in place. A shift brings in the sign, which is masked away."""
+    """`brimful.randomness.mix` on int64, in place. A shift copies the sign bit, so the copies are masked."""
     x.add_(0x9E3779B97F4A7C15 - (1 << 64))
     room = torch.empty_like(x)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):

@@ -1,11 +1,12 @@
-"""Gradients accumulated as a weighted mean that is one at every moment, so that it never outgrows its parts.
+"""Gradients accumulated as a running weighted mean, which never grows beyond its parts.
 
-After micro-batches with mean gradients g_1 ... g_k and weights w_1 ... w_k, W_k = w_1 + ... + w_k:
+After micro-batches with mean gradients g_1 ... g_k and weights w_1 ... w_k, with W_k = w_1 + ... + w_k:
 
     M <- M + (w_k / W_k) (g_k - M)
 
-M lies between its parts, so float16 holds it whatever their number, and the loss scale does not depend on
-it. Ranks are joined likewise: each multiplies its M by its share of the weight before they are summed.
+M lies between its parts, so float16 holds it for any number of micro-batches, and the loss scale does not
+depend on that number. Over ranks: each rank multiplies its M by its part of the total weight, and the results
+are summed.
 """
 
 from collections.abc import Iterable
@@ -15,21 +16,20 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from brimful.distributed import sum_gradients
 from brimful.errors import BrimfulError
-
-BUCKET_BYTES = 32 << 20
 
 
 class RunningMean:
     """The weighted mean of the gradients of an update's micro-batches.
 
-    For each micro-batch: backward of its mean loss, then `add`. At the end `finish`, or `finish_over_ranks`
-    where each rank has a mean of its own, and the mean is in `.grad`. Under DDP run all micro-batches within
-    `no_sync`, and finish over ranks. Under FSDP2, which reduces each micro-batch, multiply the loss by
-    `rank_factor` instead, `add` the weight of all ranks, and finish alone.
+    For each micro-batch, run backward on its mean loss, then `add`. At the end, `finish` puts the mean into
+    `.grad`; on several ranks `finish_over_ranks` does. Under DDP, run all micro-batches within `no_sync` and
+    use `finish_over_ranks`. FSDP2 reduces each micro-batch: multiply the loss by `rank_factor`, `add` the
+    weight of all ranks, and use `finish`.
 
     Args:
-        parameters: those whose `.grad` is read and set.
+        parameters: the parameters whose `.grad` is read and set.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -39,10 +39,10 @@ class RunningMean:
 
     @torch.no_grad()
     def add(self, weight: float) -> None:
-        """Take in the gradients of a micro-batch, and drop them; an absent one is zero.
+        """Add the gradients of a micro-batch, and drop them from `.grad`. A missing gradient counts as zero.
 
         Raises:
-            BrimfulError: a weight that is negative or no number; sparse gradients.
+            BrimfulError: the weight is negative, NaN or infinite, or a gradient is sparse.
         """
         if not 0 <= weight < float("inf"):
             raise BrimfulError(f"the weight of a micro-batch is 0 or more, not {weight}")
@@ -64,7 +64,7 @@ class RunningMean:
                 _local(mean).mul_(1 - share)
 
     def finish(self) -> float:
-        """Put the mean into `.grad`, and begin anew. Returns the weight of all micro-batches."""
+        """Put the mean into `.grad` and start anew. Returns the weight of all micro-batches."""
         for parameter, mean in zip(self.parameters, self._means, strict=True):
             parameter.grad = mean
         weight, self.weight = self.weight, 0.0
@@ -75,10 +75,10 @@ class RunningMean:
     def finish_over_ranks(
         self, group: dist.ProcessGroup | None = None, *, total: float | None = None
     ) -> float:
-        """`finish` with the mean over all ranks, whose weights may differ; a collective call.
+        """`finish` with the mean over all ranks, whose weights may differ. All ranks call it.
 
         Args:
-            total: the weight of all ranks; without it they are asked, which waits for the device.
+            total: the weight of all ranks. Without it the ranks exchange it, which waits for the device.
 
         Returns:
             the weight of all ranks.
@@ -87,28 +87,18 @@ class RunningMean:
             total = _total(self.weight, self.parameters, group)
         share = self.weight / total if total else 0.0
         self.finish()
-        bucket: list[Tensor] = []
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            full = sum(gradient.nbytes for gradient in bucket) > BUCKET_BYTES
-            if bucket and (full or bucket[0].dtype != parameter.grad.dtype):
-                _sum_over_ranks(bucket, share, group)
-                bucket = []
-            bucket.append(parameter.grad)
-        if bucket:
-            _sum_over_ranks(bucket, share, group)
+        sum_gradients(self.parameters, share, group)
         return total
 
 
 def rank_factor(
     weight: float, parameters: Iterable[Tensor], group: dist.ProcessGroup | None = None
 ) -> tuple[float, float]:
-    """What a rank's mean loss is multiplied by, so that the plain mean over ranks is the weighted one.
+    """The factor on a rank's mean loss that turns the plain mean over ranks into the weighted mean.
 
     Args:
         weight: of this rank's micro-batch.
-        parameters: any of them say on which device ranks talk to each other.
+        parameters: the first one decides the device of the communication.
 
     Returns:
         the factor, size * weight / total, and the total weight of all ranks.
@@ -122,13 +112,6 @@ def _total(weight: float, parameters: Iterable[Tensor], group: dist.ProcessGroup
     total = torch.tensor(weight, dtype=torch.float64, device=device)
     dist.all_reduce(total, group=group)
     return total.item()
-
-
-def _sum_over_ranks(gradients: list[Tensor], share: float, group: dist.ProcessGroup | None) -> None:
-    flat = torch.cat([gradient.flatten() for gradient in gradients]).mul_(share)
-    dist.all_reduce(flat, group=group)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 def _local(gradient: Tensor) -> Tensor:

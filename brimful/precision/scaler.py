@@ -1,9 +1,10 @@
-"""Automatic Loss Scaling: a scale of the loss that keeps gradients within float16, and skips no step.
+"""Automatic loss scaling: a scale of the loss that keeps gradients within float16 and skips no step.
 
-The rule is Graphcore's. Gradients of weights and activations are counted in two bins of |gradient|, to
-`bin_edge` and above it. If more than `threshold` of them are above, the scale is halved, else doubled. What
-is beyond +-65504 is clipped, what is no number becomes 0, and both count as above. `torch.amp.GradScaler`
-waits for an overflow and gives up that step; this sees it come, and takes the step anyway.
+The rule is Graphcore's. Gradients of weights and activations are counted in two bins by their size: up to
+`bin_edge`, and above it. If a larger proportion than `threshold` is above, the scale is halved; else it is
+doubled. Gradients beyond +-65504 are saturated, NaN becomes 0, and both count as above.
+`torch.amp.GradScaler` waits for an overflow and skips that step. This scaler acts before the overflow, and
+takes every step.
 
     watch_modules(model)
     scaler = AutomaticLossScaler()
@@ -12,10 +13,10 @@ waits for an overflow and gives up that step; this sees it come, and takes the s
     scaler.step(optimizer)
     scaler.update()
 
-An optimizer with `_step_supports_amp_scaling` takes scaled gradients: it divides them in float32, inside its
-step, by the float32 scalar `grad_scale` that it finds among its attributes (torch's contract, that of its
-fused optimizers; without the attribute gradients are not scaled). Clipping goes into that same division.
-`found_inf`, by which `GradScaler` tells such an optimizer to leave weights alone, is never there.
+An optimizer with `_step_supports_amp_scaling` takes scaled gradients: inside its step it divides them in
+float32 by its attribute `grad_scale`, a float32 scalar. (This is torch's contract for its fused optimizers;
+without the attribute, gradients are not scaled.) Clipping is part of the same division. `found_inf`, by which
+`GradScaler` tells an optimizer to skip a step, is never set.
 """
 
 from collections.abc import Iterable
@@ -28,19 +29,19 @@ from torch.distributed.tensor import DTensor
 
 from brimful.errors import BrimfulError
 from brimful.precision import watching
-from brimful.precision.policy import MAX_SCALE, MIN_SCALE
+from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD
 
 CPU = torch.device("cpu")
 
 
 class AutomaticLossScaler:
-    """Doubles the scale of the loss after an update, or halves it, so that gradients stay in float16's range.
+    """Doubles or halves the scale of the loss after an update, so that gradients stay in float16's range.
 
     Args:
         init_scale: the first scale.
-        period: updates from one change of the scale to the next.
-        threshold: the share of gradients above `bin_edge` up to which the scale is doubled.
-        bin_edge: where the upper bin begins.
+        period: updates between two changes of the scale.
+        threshold: the scale is doubled up to this proportion of gradients above `bin_edge`.
+        bin_edge: the lower end of the upper bin.
         min_scale, max_scale: the bounds of the scale. A float16 loss lowers `max_scale` to 2^15.
 
     Raises:
@@ -51,8 +52,8 @@ class AutomaticLossScaler:
         self,
         init_scale: float = 1.0,
         period: int = 1,
-        threshold: float = 1e-7,
-        bin_edge: float = watching.BIN_EDGE,
+        threshold: float = THRESHOLD,
+        bin_edge: float = BIN_EDGE,
         min_scale: float = MIN_SCALE,
         max_scale: float = MAX_SCALE,
     ) -> None:
@@ -61,12 +62,7 @@ class AutomaticLossScaler:
                 f"loss scaling needs 0 < min_scale <= init_scale <= max_scale < 2^127, not {min_scale:g}, "
                 f"{init_scale:g}, {max_scale:g}"
             )
-        if (
-            period < 1
-            or period != int(period)
-            or not 0 <= threshold < 1
-            or not 0 < bin_edge < watching.LARGEST
-        ):
+        if period < 1 or period != int(period) or not 0 <= threshold < 1 or not 0 < bin_edge < LARGEST:
             raise BrimfulError(
                 "loss scaling needs a whole period >= 1, 0 <= threshold < 1 and 0 < bin_edge < 65504, not "
                 f"{period}, {threshold:g}, {bin_edge:g}"
@@ -82,10 +78,10 @@ class AutomaticLossScaler:
         watching.set_bin_edge(bin_edge)
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale, in float32 at least."""
+        """The loss times the scale, in float32 or wider."""
         self._to(loss.device)
         if loss.dtype == torch.float16:
-            # The gradient of such a loss is the scale, which must itself be a float16.
+            # The gradient of such a loss is the scale, which must fit float16 itself.
             self.max_scale = min(self.max_scale, 2.0**15)
             self._scale.clamp_(max=self.max_scale)
         return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self._scale
@@ -95,16 +91,16 @@ class AutomaticLossScaler:
         return self._scale.item()
 
     def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Let the next `step` of each optimizer clip the gradient, in one division with that by the scale.
+        """Make the next `step` of each optimizer clip the gradient, in the same division as the scale.
 
         Args:
-            parameters: of all optimizers.
+            parameters: the parameters of all optimizers.
 
         Returns:
-            the norm of the unscaled gradient: a float32 scalar, of all shards of sharded parameters.
+            the norm of the unscaled gradient, including all shards of sharded parameters: a float32 scalar.
 
         Raises:
-            BrimfulError: gradients were unscaled or clipped already.
+            BrimfulError: gradients have been unscaled or clipped already.
         """
         if self._unscaled:
             raise BrimfulError("clip_grad_norm_ comes before unscale_; after it, use that of torch.nn.utils")
@@ -126,7 +122,7 @@ class AutomaticLossScaler:
         """Divide the gradients of an optimizer by the scale, in place.
 
         Raises:
-            BrimfulError: gradients are float16, or were unscaled already.
+            BrimfulError: gradients are float16, or have been unscaled already.
         """
         if id(optimizer) in self._unscaled:
             raise BrimfulError("unscale_ was called twice for one optimizer since the last update()")
@@ -141,11 +137,12 @@ class AutomaticLossScaler:
             _numbers(gradient).div_(self._divisor_on(gradient.device))
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """`optimizer.step(*args, **kwargs)`, always, with gradients freed of the scale.
+        """Call `optimizer.step(*args, **kwargs)` with unscaled gradients. No step is skipped.
 
         Raises:
-            BrimfulError: a closure, which would make gradients anew; or as for `unscale_`, for an optimizer
-                that doesn't take scaled gradients.
+            BrimfulError: a closure is given, which would compute new gradients; or the errors of `unscale_`,
+            for
+                an optimizer that does not take scaled gradients.
         """
         if any(value is not None for value in (*args, kwargs.get("closure"))):
             raise BrimfulError("loss scaling takes no closure: call backward() and step() without one")
@@ -159,7 +156,7 @@ class AutomaticLossScaler:
     def update(self) -> None:
         """Sum the counts over ranks, and every `period` updates halve or double the scale.
 
-        All ranks call it. The scale stays where no gradient was counted.
+        All ranks call it. If no gradient was counted, the scale stays.
         """
         counts = watching.take_counts(self._scale.device)
         two = torch.stack([counts[watching.LOWER], counts[watching.UPPER :].sum()])
@@ -178,14 +175,14 @@ class AutomaticLossScaler:
         self._begin()
 
     def forget(self) -> None:
-        """Instead of `step` and `update`, for an update that is not made: what was counted is dropped."""
+        """Drop the counts. Call it instead of `step` and `update` for an update that is left out."""
         watching.take_counts(CPU)
         self._begin()
 
     def metrics(self) -> dict[str, float]:
-        """The scale; the share above the edge and the numbers clipped or no number since the last call.
+        """The scale; and since the last call the proportion above the edge, and how many were clipped or NaN.
 
-        The share is that of all ranks, the two numbers are this rank's. Waits for the device.
+        The proportion is over all ranks, the two numbers are this rank's. Waits for the device.
         """
         lower, above, clipped, nan = self._recent.tolist()
         self._recent.zero_()
@@ -197,15 +194,15 @@ class AutomaticLossScaler:
         }
 
     def state_dict(self) -> dict[str, float]:
-        """What a run needs to go on with the same scales; the same on all ranks. Take it after `update`."""
+        """The state to resume with the same scales, the same on all ranks. Take it after `update`."""
         lower, above = self._window.tolist()
         return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Go on from there. Period, threshold, edge and bounds are those of this scaler.
+        """Restore a `state_dict`. Period, threshold, edge and bounds stay as they are.
 
         Raises:
-            BrimfulError: it is the state of another scaler.
+            BrimfulError: it is not a state of this class.
         """
         if missing := {"scale", "updates", "lower", "above"} - state_dict.keys():
             raise BrimfulError(f"not a state of AutomaticLossScaler: it lacks {', '.join(sorted(missing))}")
@@ -215,7 +212,7 @@ class AutomaticLossScaler:
         self.forget()
 
     def _begin(self) -> None:
-        """A new update: nothing is unscaled, clipped or looked at."""
+        """Begin a new update: nothing has been unscaled, clipped or looked at yet."""
         self._divisor = self._scale
         self._clipped = False
         self._unscaled: set[int] = set()
@@ -230,14 +227,14 @@ class AutomaticLossScaler:
 
     @torch.no_grad()
     def _saturated(self, parameters: Iterable[Tensor]) -> list[Tensor]:
-        """The gradients of parameters as an optimizer may read them.
+        """The parameters' gradients, saturated, so that an optimizer may read them.
 
-        Where the backward passes were not watched they are counted and saturated now; elsewhere only what
-        has overflowed since.
+        Gradients that were not watched in the backward passes are counted and saturated now. Of watched ones
+        only those are that have overflowed since.
         """
         gradients = []
         for parameter in parameters:
-            if self._scale.device == CPU:  # as on a rank that had no loss to scale yet
+            if self._scale.device == CPU:  # e.g. this rank has had no loss to scale yet
                 self._to(parameter.device)
             if parameter.grad is None:
                 continue
@@ -281,7 +278,7 @@ def _norm(gradient: Tensor) -> Tensor:
 
 
 def _numbers(gradient: Tensor) -> Tensor:
-    """The tensor in which this rank's numbers of a gradient lie."""
+    """The dense tensor with this rank's values of a gradient."""
     if isinstance(gradient, DTensor):
         return gradient.to_local()
     return gradient._values() if gradient.is_sparse else gradient

@@ -1,10 +1,10 @@
-"""Gradients counted in bins of size, and kept within what float16 holds.
+"""Gradients counted in bins by their size, and saturated to the range of float16.
 
-What a loss scaler needs to know is how many gradients come near the end of float16's range. Each watched
-gradient adds its counts to one small float32 tensor per device, the counter: its values are where the bins
-end, and its gradient is how many numbers fell into each. So autograd sums the counts itself, over tensors
-and micro-batches, a compiled step keeps them, and nothing waits for the host. The counter is no parameter:
-`.half()`, optimizers, checkpoints, DDP and FSDP2 don't see it. A process has one set of counts.
+A loss scaler needs to know how many gradients come near the end of float16's range. Each watched gradient
+adds its counts to one small float32 tensor per device, the counter. The counter's values are the ends of the
+bins, and its gradient is how many numbers fell into each bin. So autograd itself sums the counts over tensors
+and micro-batches, a compiled step keeps them, and nothing waits for the host. The counter is not a parameter:
+`.half()`, optimizers, checkpoints, DDP and FSDP2 do not see it. A process has one set of counts.
 """
 
 from typing import Any
@@ -14,21 +14,20 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-LARGEST = 65504.0
-"""The largest finite float16."""
-BIN_EDGE = 2.0**13
+from brimful.precision.policy import BIN_EDGE, LARGEST
+
 LOWER, UPPER, CLIPPED, NAN = range(4)
-"""The bins: to the edge, to `LARGEST`, beyond it, and what is no number."""
+"""The bins: up to the edge, up to `LARGEST`, beyond it, and NaN."""
 
 _counters: dict[torch.device, Tensor] = {}
 
 
 def counter(device: torch.device) -> Tensor:
-    """The leaf of this device: float32 (4,), its values the ends of the bins, its gradient the counts."""
+    """The device's counter, a leaf: float32 (4,), the ends of the bins; its gradient holds the counts."""
     if device not in _counters:
         edge = next(iter(_counters.values()))[LOWER].item() if _counters else BIN_EDGE
         ends = torch.tensor([edge, LARGEST, torch.inf, torch.nan], device=device)
-        # Its gradient is there from the start, and stays, so that CUDA graphs may add to it.
+        # Its gradient exists from the start and is never replaced, so that CUDA graphs can add to it.
         ends.grad = torch.zeros_like(ends)
         _counters[device] = ends.requires_grad_()
     return _counters[device]
@@ -38,16 +37,16 @@ counter(torch.device("cpu"))
 
 
 def set_bin_edge(edge: float) -> None:
-    """End the lower bin at `edge`, and forget what was counted."""
+    """End the lower bin at `edge`, and reset the counts."""
     with torch.no_grad():
         for ends in _counters.values():
-            if ends[LOWER] != edge:  # a forward pass before it may have kept it for its backward pass
+            if ends[LOWER] != edge:  # an earlier forward pass may have saved it for its backward pass
                 ends[LOWER] = edge
     take_counts(torch.device("cpu"))
 
 
 def take_counts(device: torch.device) -> Tensor:
-    """What was counted on all devices of this process since the last call: float32 (4,) on `device`."""
+    """The counts on all devices of this process since the last call: float32 (4,) on `device`."""
     gradients = [ends.grad for ends in _counters.values() if ends.grad is not None]
     counts = torch.stack([gradient.to(device) for gradient in gradients]).sum(0)
     for gradient in gradients:
@@ -56,21 +55,21 @@ def take_counts(device: torch.device) -> Tensor:
 
 
 def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-    """What is beyond +-65504 becomes +-65504, what is no number 0; and how many were in each bin.
+    """Clamp a gradient to +-65504, replace NaN by 0, and count how many numbers were in each bin.
 
     Returns:
-        a gradient of the same dtype, `gradient` itself where nothing had to change and that was cheap to
-        know; float32 (4,).
+        the gradient in the same dtype, which is `gradient` itself if nothing had to change and that was cheap
+        to know; and the counts: float32 (4,).
     """
-    # A look at the extremes is nearly always enough; on other devices the host would wait for it.
+    # On a CPU the extremes nearly always tell enough. On other devices the host would wait for them.
     if gradient.device.type == "cpu" and not torch.compiler.is_compiling():
         extremes = _extremes(gradient).abs().float()
         if (extremes <= LARGEST).all():
             above = gradient.new_zeros((), dtype=torch.float32)
-            if (extremes > ends[LOWER]).any():  # in place, since a sum of booleans is five times as slow
+            if (extremes > ends[LOWER]).any():  # gt_ in place: a sum of booleans is five times as slow
                 above = gradient.abs().float().gt_(ends[LOWER]).sum()
             return gradient, torch.stack([gradient.numel() - above, above, *above.new_zeros(2)])
-    # Comparisons become numbers before they are summed: compiled code sums those four times as fast.
+    # Comparisons become float32 before they are summed: compiled code sums float32 four times as fast.
     size = gradient.abs().float()
     tests = (size <= ends[LOWER], size <= LARGEST, size == size)
     above, beyond, nan = (torch.where(test, 0.0, 1.0).sum(dtype=torch.float32) for test in tests)
@@ -80,14 +79,14 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def saturate_and_count(gradient: Tensor) -> Tensor:
-    """`saturate`, where autograd can't sum the counts."""
+    """`saturate`, and add the counts to the counter, where autograd can't."""
     saturated, counts = saturate(gradient, counter(gradient.device))
     _add(counts)
     return saturated
 
 
 def mend(gradient: Tensor) -> Tensor:
-    """A gradient that was counted before and has overflowed since, as a sum may: only that is counted."""
+    """Saturate a gradient that was counted before and may have overflowed since; count only the overflow."""
     if gradient.device.type == "cpu" and torch.isfinite(_extremes(gradient)).all():
         return gradient
     infinite, nan = (mask.sum(dtype=torch.float32) for mask in (gradient.isinf(), gradient.isnan()))
@@ -104,7 +103,7 @@ def _add(counts: Tensor) -> None:
 
 
 def _extremes(tensor: Tensor) -> Tensor:
-    """Its least and its greatest number, or twice NaN if it has one; the cheapest look on a CPU."""
+    """The minimum and maximum, or NaN twice if the tensor has one: the cheapest test on a CPU."""
     return torch.stack(torch.aminmax(tensor)) if tensor.numel() else torch.zeros(2)
 
 
@@ -124,9 +123,9 @@ class _Watch(torch.autograd.Function):
 
 
 def watch(tensor: Tensor) -> Tensor:
-    """The tensor, whose gradient is counted and saturated on its way back. Don't change it in place.
+    """Return the tensor so that its gradient is counted and saturated. Do not change it in place.
 
-    A complex tensor is left alone.
+    A complex tensor is returned as it is.
     """
     if not (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_complex():
         return tensor
@@ -134,12 +133,12 @@ def watch(tensor: Tensor) -> Tensor:
 
 
 def watch_modules(model: nn.Module) -> None:
-    """Watch a whole model: what goes into each module that has parameters of its own, and all parameters.
+    """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
-    reduced or compressed. Call it once the model is on its device and FSDP2's `fully_shard` is done, and
-    before the model first runs compiled; before or after DDP. What is watched already stays as it is.
-    Modules with parameters must not change their input in place; complex tensors are left alone.
+    reduced or compressed. Call this after the model is moved to its device, after FSDP2's `fully_shard`, and
+    before the model first runs compiled; before or after DDP. A second call changes nothing. Modules with
+    parameters must not change their input in place. Complex tensors are not watched.
     """
     for parameter in model.parameters():
         counter(parameter.device)
@@ -148,7 +147,7 @@ def watch_modules(model: nn.Module) -> None:
     for module in model.modules():
         if getattr(module, "_inputs_are_watched", False):
             continue
-        module._inputs_are_watched = True  # type: ignore[assignment]  # which a copy of it has too
+        module._inputs_are_watched = True  # type: ignore[assignment]  # a copy of the module has it too
         if next(module.parameters(recurse=False), None) is not None:
             module.register_forward_pre_hook(_watch_inputs, with_kwargs=True)
         if isinstance(module, FSDPModule):
@@ -156,16 +155,16 @@ def watch_modules(model: nn.Module) -> None:
 
 
 def is_watched(parameter: Tensor) -> bool:
-    """Whether its gradients are counted in each backward pass."""
-    hooks = (parameter._backward_hooks or {}).values()  # which a copy or an unpickled parameter doesn't have
+    """Whether a parameter's gradients are counted in each backward pass."""
+    hooks = (parameter._backward_hooks or {}).values()  # a copied or unpickled parameter has no hooks
     return _count_parameter in hooks or getattr(parameter, "_shard_is_watched", False)
 
 
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    watched: dict[int, Tensor] = {}  # attention asks whether query, key and value are the same tensor
+    watched: dict[int, Tensor] = {}  # attention tests whether query, key and value are the same tensor
 
     def once(value: Any) -> Any:
-        if type(value) is tuple:  # as the state of an LSTM is
+        if type(value) is tuple:  # e.g. the state of an LSTM
             return tuple(once(part) for part in value)
         if not isinstance(value, Tensor):
             return value
@@ -188,7 +187,7 @@ def _count_parameter(gradient: Tensor) -> Tensor | None:
 
 
 class _UnshardedParameters:
-    """FSDP2 differentiates whole parameters, which it makes in the first forward pass, not its shards."""
+    """FSDP2 differentiates whole parameters, not shards. It creates them in the first forward pass."""
 
     def __init__(self, module: nn.Module) -> None:
         self.sharded = dict(module.named_parameters())

@@ -1,17 +1,50 @@
-"""The three kinds of chart on the page: curves, bars, and values with their errors."""
+"""The charts of a page: curves, bars, values with their errors, and histograms, as inline SVG.
 
+Matplotlib draws with stand-in colours, and each is then replaced by `var(--name)`: one drawing serves the
+light page and the dark one. Text stays text, in the page's font. The same drawing gives the same bytes.
+"""
+
+import io
+import re
+import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import escape
 
-from brimful.reports.figures import SPACE, tick
-from brimful.reports.svg import SERIES, STAND_IN, drawing_style, new_drawing, to_svg
+from brimful.reports.content import SPACE, short, tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
+"""Names of the colours of curves and bars."""
+_STAND_IN = {name: f"#0000{number:02x}" for number, name in enumerate(("ink", "muted", "grid", *SERIES), 1)}
+_NAMES = {colour: name for name, colour in _STAND_IN.items()}
+_STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "text.color": _STAND_IN["ink"],
+    "axes.edgecolor": _STAND_IN["grid"],
+    "axes.labelcolor": _STAND_IN["muted"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "xtick.color": _STAND_IN["muted"],
+    "ytick.color": _STAND_IN["muted"],
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "grid.color": _STAND_IN["grid"],
+    "grid.linewidth": 0.7,
+    "figure.constrained_layout.use": True,
+}
+
 
 STEPS = (1, 2, 5, 10)
 MOST_POINTS = 300
@@ -59,12 +92,12 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str, *, small: bool =
     """Curves over one axis, which is logarithmic where they end at very different sizes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    with drawing_style():
-        drawing, axes = new_drawing(*(SMALL if small else LARGE))
+    with _drawing_style():
+        drawing, axes = _new_drawing(*(SMALL if small else LARGE))
         legend, spoken = [], []
         for number, line in enumerate(lines):
             colour = SERIES[number % len(SERIES)]
-            last = _draw(axes, line, STAND_IN[colour])
+            last = _draw(axes, line, _STAND_IN[colour])
             legend.append((colour, line.caption or f"{line.label} {tick(last)}"))
             spoken.append(f"{line.label} from {tick(line.ys[0])} to {tick(last)}")
         ends = [float(np.mean(line.ys[-5:])) for line in lines]
@@ -80,7 +113,7 @@ def line_chart(title: str, lines: Sequence[Line], x_label: str, *, small: bool =
         axes.grid(axis="y")
         axes.set_xlim(left=0)
         axes.set_xlabel(x_label)
-        return Chart(title, to_svg(drawing, f"{title} over {x_label}: {'; '.join(spoken)}"), legend)
+        return Chart(title, _to_svg(drawing, f"{title} over {x_label}: {'; '.join(spoken)}"), legend)
 
 
 def _draw(axes: "Axes", line: Line, colour: str) -> float:
@@ -110,54 +143,125 @@ def _moving_average(values: np.ndarray) -> np.ndarray:
 
 def bar_chart(title: str, bars: Sequence[Bar], note: str = "", *, full: float = 0.0) -> Chart:
     """Horizontal bars from zero; with `full`, each on a track of that length."""
-    with drawing_style():
+    with _drawing_style():
         drawing, axes = _rows(bars, 0.0)
         places = range(len(bars))
         if full:
-            axes.barh(places, full, height=0.6, color=STAND_IN["grid"])
-        axes.barh(places, [b.value for b in bars], height=0.6, color=[STAND_IN[b.colour] for b in bars])
+            axes.barh(places, full, height=0.6, color=_STAND_IN["grid"])
+        axes.barh(places, [b.value for b in bars], height=0.6, color=[_STAND_IN[b.colour] for b in bars])
         longest = full or max(bar.value for bar in bars) or 1.0
         for place, bar in enumerate(bars):
             axes.text((full or bar.value) + longest * 0.015, place, bar.text, va="center")
         axes.set_xlim(0, longest * 1.25)
         axes.xaxis.set_visible(False)
         axes.spines["bottom"].set_visible(False)
-        return Chart(title, to_svg(drawing, _spoken(title, bars)), note=note)
+        return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
+
+
+def histogram_chart(title: str, values: np.ndarray, counts: np.ndarray, unit: str, note: str = "") -> Chart:
+    """Columns over bins that double in width: 1, 2 to 3, 4 to 7 ...
+
+    Args:
+        values: whole numbers from 1 on, (n,).
+        counts: how often each occurs, (n,).
+        unit: what the values count.
+    """
+    bins = np.log2(values).astype(int)
+    heights = np.bincount(bins, counts)[bins.min() :]
+    lows = 2 ** np.arange(bins.min(), bins.min() + len(heights))
+    with _drawing_style():
+        drawing, axes = _new_drawing(*LARGE)
+        axes.bar(range(len(heights)), heights, width=0.9, color=_STAND_IN["c1"])
+        for place, height in enumerate(heights):
+            axes.text(place, height, f"{short(height)}\n", ha="center", va="baseline", fontsize=7)
+        axes.set_xticks(range(len(lows)), [short(low) for low in lows], fontsize=7)
+        axes.set_ylim(0, heights.max() * 1.15)
+        axes.yaxis.set_visible(False)
+        axes.set_xlabel(f"{unit}, from the number below each column to the next")
+        columns = zip(lows, heights, strict=True)
+        spoken = "; ".join(f"{low} to {2 * low - 1}: {height:,.0f}" for low, height in columns)
+        return Chart(title, _to_svg(drawing, f"{title} by {unit}: {spoken}"), note=note)
 
 
 def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
     """Shares with their errors, on an axis that begins near the lowest: for values close together."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    with drawing_style():
+    with _drawing_style():
         drawing, axes = _rows(bars, 0.3)
         low = min(bar.value - bar.error for bar in bars)
         high = max(bar.value + bar.error for bar in bars)
         room = (high - low) or 0.1
         start = low - 0.25 * room
         for place, bar in enumerate(bars):
-            colour = STAND_IN[bar.colour]
+            colour = _STAND_IN[bar.colour]
             axes.barh(place, bar.value - start, left=start, height=0.6, color=colour)
             if bar.error:
                 axes.errorbar(
-                    bar.value, place, xerr=bar.error, color=STAND_IN["ink"], capsize=3, linewidth=1.2
+                    bar.value, place, xerr=bar.error, color=_STAND_IN["ink"], capsize=3, linewidth=1.2
                 )
             axes.text(bar.value + bar.error + room * 0.03, place, bar.text, va="center")
         axes.set_xlim(start, high + room * 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=f"{SPACE}%"))
         axes.grid(axis="x")
-        return Chart(title, to_svg(drawing, _spoken(title, bars)), note=note)
+        return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
 
 
 def _rows(bars: Sequence[Bar], axis: float) -> "tuple[Figure, Axes]":
     """A drawing with a labelled row for each bar, the first on top."""
-    drawing, axes = new_drawing(WIDE, 0.27 * len(bars) + 0.1 + axis)
+    drawing, axes = _new_drawing(WIDE, 0.27 * len(bars) + 0.1 + axis)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.tick_params(axis="y", labelcolor=STAND_IN["ink"])
+    axes.tick_params(axis="y", labelcolor=_STAND_IN["ink"])
     axes.set_ylim(len(bars) - 0.5, -0.5)
     return drawing, axes
 
 
 def _spoken(title: str, bars: Sequence[Bar]) -> str:
     return f"{title}: " + "; ".join(f"{bar.label} {bar.text}" for bar in bars)
+
+
+def _drawing_style() -> AbstractContextManager[None]:
+    """The context in which drawings are made and written, whatever the user's own matplotlibrc says."""
+    import matplotlib.style
+
+    return matplotlib.style.context(["default", _STYLE])
+
+
+def _new_drawing(width: float, height: float) -> "tuple[Figure, Axes]":
+    """A transparent drawing of that many inches, with one set of axes."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height))
+    drawing.patch.set_visible(False)
+    axes = drawing.add_subplot()
+    axes.patch.set_visible(False)
+    return drawing, axes
+
+
+def _to_svg(drawing: "Figure", description: str) -> str:
+    """The drawing as an <svg> element for an HTML page; the description is for those who can't see it."""
+    import matplotlib
+
+    file = io.StringIO()
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": description}):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
+        drawing.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = file.getvalue()
+    width, height = drawing.get_size_inches() * 72
+    box = f'viewBox="0 0 {width:g} {height:g}"'
+    head = f'<svg class="chart" {box} role="img" aria-label="{escape(description)}">'
+    body = text[text.index(">", text.index("<svg")) + 1 :]
+    body = re.sub(r"<style type=.*?</style>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r' (?:d|x|y|width|height|transform)="[^"]*"', _round, body)
+    body = re.sub(r"\s*\n\s*", "\n", body)
+    return head + re.sub(r"#0000[0-9a-f]{2}\b", _variable, body).strip()
+
+
+def _round(attribute: re.Match[str]) -> str:
+    return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])
+
+
+def _variable(colour: re.Match[str]) -> str:
+    return f"var(--{_NAMES[colour[0]]})" if colour[0] in _NAMES else colour[0]

@@ -1,4 +1,4 @@
-"""What metrics.jsonl says, as charts: losses and validation first, then how the training went."""
+"""metrics.jsonl as charts: losses and validation first, then how the training went."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brimful.reports.charts import Chart, Line, line_chart
-from brimful.reports.figures import number, tick, title
+from brimful.reports.content import number, tick, title
 from brimful.reports.load import Metrics, Run
 
 LOSS, VALIDATION = "loss.", "validation."
@@ -17,13 +17,13 @@ MOST_TRIALS = 6
 
 
 def main_charts(run: Run) -> list[Chart]:
-    """Losses and validation figures of a run, of each of its stages, and its trials side by side."""
+    """Losses and validation metrics of a run, of each of its stages, and its trials side by side."""
     charts = []
     for prefix, metrics in _parts(run):
         axis = _Axis(metrics, run.kind)
         charts += [*_losses(prefix, metrics, axis), *_validation(prefix, metrics, axis)]
     if len(run.trials) > 1 or not run.metrics:
-        charts += _trials(run.trials)
+        charts += _trials(run)
     return charts
 
 
@@ -105,17 +105,21 @@ def _losses(prefix: str, metrics: Metrics, axis: _Axis) -> list[Chart]:
 
 
 def _validation(prefix: str, metrics: Metrics, axis: _Axis) -> list[Chart]:
-    """One chart for all validation figures but the loss, if they were measured more than once."""
+    """One chart for all validation metrics but the loss, if they were measured more than once."""
     keys = [key for key in _keys(metrics, VALIDATION) if key != f"{VALIDATION}loss"]
     lines = [_line(metrics, key, axis, title(key.removeprefix(VALIDATION))) for key in keys]
     shown = [line for line in lines if line and len(line.xs) > 1]
     return [line_chart(_heading(prefix, "validation"), shown, axis.label)] if shown else []
 
 
-def _trials(trials: dict[str, Metrics]) -> list[Chart]:
-    """The figure that trials are told apart by: accuracy on the dev split, else the training loss."""
-    names = list(trials)[:MOST_TRIALS]
-    for key, name in ((f"{VALIDATION}accuracy", "dev accuracy"), *_first_loss(trials)):
+def _trials(run: Run) -> list[Chart]:
+    """The trials side by side: the task's primary metric on dev, else the training loss."""
+    trials = run.trials
+    if not trials:
+        return []
+    names, task = list(trials)[:MOST_TRIALS], run.task
+    primary = [(f"{VALIDATION}{task.metrics[0].name}", f"dev {task.metrics[0].title}")] if task else []
+    for key, name in (*primary, *_first_loss(trials)):
         noisy = key.startswith(LOSS)
         lines = [_line(trials[trial], key, _Axis(trials[trial], "finetune"), trial, noisy) for trial in names]
         shown = [line for line in lines if line and len(line.xs) > 1]
@@ -131,7 +135,7 @@ def _first_loss(trials: dict[str, Metrics]) -> list[tuple[str, str]]:
 
 
 def _throughput(metrics: Metrics, axis: _Axis) -> Line | None:
-    """Tokens a second between two lines of metrics; the logged figure is the mean since the start."""
+    """Tokens a second between two lines of metrics; the logged metric is the mean since the start."""
     lines = [line for line in metrics if _has(line, "step", "tokens", "seconds")]
     rates = []
     for before, line in zip([{"tokens": 0, "seconds": 0.0}, *lines], lines, strict=False):

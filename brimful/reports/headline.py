@@ -1,25 +1,31 @@
 """The verdict on a run, by the verb that made it: what came out, in a sentence and a few cards."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from brimful.reports.cards import Card, Headline, card, packing_card, time_card
-from brimful.reports.comparison import demo_headline
-from brimful.reports.figures import (
+from brimful.reports.content import (
+    Card,
+    Headline,
     branch,
+    card,
     duration,
-    figure,
     number,
+    packing_card,
     percent,
     plain,
     plus_minus,
     short,
+    time_card,
     title,
 )
+from brimful.reports.content import metric as figure
+from brimful.reports.demo import demo_headline
 from brimful.reports.load import Run
+from brimful.reports.prepared import prepared_headline
 
-SHARES = ("accuracy", "f1", "precision", "recall")
-"""Metrics shown in percent."""
+if TYPE_CHECKING:
+    from brimful.tasks.task import Metric, Task
+
 MOST_CARDS = 6
 
 Summary = Mapping[str, Any]
@@ -27,9 +33,14 @@ Summary = Mapping[str, Any]
 
 def headline(run: Run) -> Headline:
     """What came out of a run, as far as its summary says so."""
+    if not run.finished and run.kind == "prepare":
+        return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
-    sentences, cards = _OF_KIND.get(run.kind, _anything)(run.summary)
+    if run.kind in _OF_TASK and (task := run.task) is not None:
+        sentences, cards = _OF_TASK[run.kind](run.summary, task)
+    else:
+        sentences, cards = _OF_KIND.get(run.kind, _anything)(run.summary)
     return Headline([s for s in sentences if s], [card for card in cards if card])
 
 
@@ -64,46 +75,69 @@ def _pretrain(summary: Summary) -> Parts:
     ]
 
 
-def _finetune(summary: Summary) -> Parts:
-    accuracy, n = figure(summary, "test.accuracy"), figure(summary, "test.n")
+def _finetune(summary: Summary, task: "type[Task]") -> Parts:
+    primary, n = task.metrics[0], figure(summary, "test.n")
     texts = f"{n:,.0f} test texts" if n else "the test texts"
-    sentences = [f"{percent(accuracy)} of {texts} get the right label."] if accuracy is not None else []
+    value = figure(summary, f"test.{primary.name}")
+    sentences = []
+    if value is not None:
+        sentences.append(task.sentence.format(primary=_shown(primary)(value), texts=texts))
     leaked = figure(summary, "leaked_test_texts")
     if leaked:
         sentences.append(f"Beware: {leaked:,.0f} test texts also stand in the training table.")
+    dev = figure(summary, f"dev.{primary.name}")
     return sentences, [
-        *_metrics(branch(summary, "test"), f"on {texts}"),
-        card("Dev accuracy", figure(summary, "dev.accuracy"), percent, "decides the learning rate"),
+        *_metrics(branch(summary, "test"), task, f"on {texts}"),
+        card(f"Dev {primary.title}", dev, _shown(primary), "decides the learning rate"),
         card("Learning rate", figure(summary, "learning_rate"), plain),
         card("Parameters", figure(summary, "parameters"), short),
         time_card(summary),
     ]
 
 
-def _metrics(metrics: Summary, where: str) -> Iterator[Card | None]:
-    """A card for each metric of a task."""
-    for key in metrics:
+def _shown(metric: "Metric") -> Callable[[float], str]:
+    """How a metric is written."""
+    return percent if metric.percent else plain
+
+
+def _metrics(measured: Summary, task: "type[Task]", where: str) -> Iterator[Card | None]:
+    """A card for each metric of a task, and for what else was measured."""
+    known = {metric.name: metric for metric in task.metrics}
+    for key in measured:
         if key == "n" or key.endswith(("_std", "_runs")):
             continue
-        value, spread, runs = number(metrics[key]), figure(metrics, f"{key}_std"), metrics.get(f"{key}_runs")
+        value, spread, runs = (
+            number(measured[key]),
+            figure(measured, f"{key}_std"),
+            measured.get(f"{key}_runs"),
+        )
         note = f"mean ± deviation of {len(runs)} runs" if isinstance(runs, list) else where
-        if value is not None and key in SHARES:
-            yield Card(title(key).capitalize(), plus_minus(value, spread), note)
+        metric = known.get(key)
+        name = _capitalized(metric.title if metric else title(key))
+        if value is not None and metric and metric.percent:
+            yield Card(name, plus_minus(value, spread), note)
+        elif value is not None and spread is not None:
+            yield Card(name, f"{plain(value)} ± {plain(spread)}", note)
         else:
-            yield card(title(key).capitalize(), value, plain, note)
+            yield card(name, value, plain, note)
 
 
-def _distil(summary: Summary) -> Parts:
-    student, teacher = figure(summary, "student.accuracy"), figure(summary, "teacher.accuracy")
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _distil(summary: Summary, task: "type[Task]") -> Parts:
+    primary = task.metrics[0]
+    student, teacher = (figure(summary, f"{model}.{primary.name}") for model in ("student", "teacher"))
     small, large = figure(summary, "student.parameters"), figure(summary, "teacher.parameters")
     n = figure(summary, "test.n")
     sentence = ""
-    if student is not None and teacher:
-        sentence = f"The student keeps {percent(student / teacher)} of its teacher’s accuracy"
+    if student is not None and teacher is not None and teacher > 0 and primary.best == "highest":
+        sentence = f"The student keeps {percent(student / teacher)} of its teacher’s {primary.title}"
         sentence += f" with {percent(small / large)} of its parameters." if small and large else "."
     return [sentence], [
-        card("Student accuracy", student, percent, f"on {n:,.0f} test texts" if n else ""),
-        card("Teacher accuracy", teacher, percent),
+        card(f"Student {primary.title}", student, _shown(primary), f"on {n:,.0f} test texts" if n else ""),
+        card(f"Teacher {primary.title}", teacher, _shown(primary)),
         card("Student parameters", small, short, f"teacher: {short(large)}" if large else ""),
         time_card(summary),
     ]
@@ -117,8 +151,8 @@ def _anything(summary: Summary) -> Parts:
 
 
 _OF_KIND: dict[str, Callable[[Summary], Parts]] = {
+    "prepare": prepared_headline,
     "pretrain": _pretrain,
-    "finetune": _finetune,
-    "distil": _distil,
     "demo": demo_headline,
 }
+_OF_TASK: dict[str, Callable[[Summary, "type[Task]"], Parts]] = {"finetune": _finetune, "distil": _distil}

@@ -1,15 +1,20 @@
-"""A run directory as plain values: whatever of its files is there, checked just enough to be shown."""
+"""A run directory or a prepared folder as plain values: whatever files there are."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.config import read_yaml
+from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 
-CONFIG, METRICS, SUMMARY = FILES = ("config.yaml", "metrics.jsonl", "summary.json")
+if TYPE_CHECKING:
+    from brimful.tasks.task import Task
+
+CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+FILES = (CONFIG, METRICS, SUMMARY, MANIFEST)
 PIPELINE = ("demo", "prepare", "pretrain", "finetune", "distil", "export", "run")
 TELLING_KEYS = {
     "masking": "pretrain",
@@ -24,14 +29,14 @@ Metrics = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run directory; an absent file is an empty value."""
+    """One directory; an absent file is an empty value."""
 
     name: str
     """Name of the directory."""
     kind: str
     """The verb that made it, one of PIPELINE."""
     summary: dict[str, Any]
-    """summary.json; empty while the run is unfinished."""
+    """summary.json, or what MANIFEST.json says of a corpus; empty while the run is unfinished."""
     config: dict[str, Any]
     """config.yaml, parsed."""
     config_text: str
@@ -47,8 +52,15 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run got as far as its summary."""
+        """Whether the run wrote its summary, which it does last."""
         return bool(self.summary)
+
+    @property
+    def task(self) -> "type[Task] | None":
+        """The task of a run of finetune or distil, if this version knows it."""
+        from brimful.tasks.registry import DEFAULT, tasks  # imports torch, which other runs don't need
+
+        return tasks().get(str(self.summary.get("task") or self.config.get("task") or DEFAULT))
 
 
 def load_run(directory: Path) -> Run:
@@ -66,7 +78,7 @@ def load_run(directory: Path) -> Run:
         )
     children = [load_run(path) for path in inside if _is_run(path)]
     config = read_yaml(directory / CONFIG) if (directory / CONFIG).is_file() else {}
-    summary = _read_summary(directory / SUMMARY)
+    summary = _read_summary(directory / SUMMARY) or _read_manifest(directory / MANIFEST)
     return Run(
         name=directory.resolve().name,
         kind=_kind(summary, config, bool(children)),
@@ -101,6 +113,20 @@ def _read_summary(path: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise BrimfulError(f"{path} must hold a JSON object, not a {type(summary).__name__}")
     return summary
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """The counts of a corpus, its length histogram, and how many files it was made of."""
+    manifest = _read_summary(path)
+    if not manifest:
+        return {}
+    counts = manifest.get("summary")
+    return {
+        "kind": "prepare",
+        **(counts if isinstance(counts, dict) else {}),
+        "length_histogram": manifest.get("length_histogram"),
+        "input_files": len({str(entry.get("path")) for entry in manifest.get("inputs", ())}),
+    }
 
 
 def _read_metrics(path: Path) -> Metrics:

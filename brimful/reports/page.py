@@ -1,4 +1,4 @@
-"""The page: each run as a section of its own, and before them, if they are several, a table of them all."""
+"""The page: a section for each run and, before several of them, a table of them all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from brimful.reports.cards import Headline
 from brimful.reports.charts import Chart
-from brimful.reports.comparison import Table, comparison_charts, comparison_tables
+from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
-from brimful.reports.figures import Fact, facts, plain, title
+from brimful.reports.demo import demo_charts, demo_tables
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
+from brimful.reports.prepared import prepared_charts, prepared_tables
 
 ORIGIN = ("version", "versions", "machine", "environment", "git")
 """Keys of a summary that say where a run came from."""
@@ -27,28 +27,27 @@ class Section:
     run: Run
     verdict: Headline
     overview: list[Chart]
-    """The verdict as charts of bars."""
+    """The charts that say what came out."""
     tables: list[Table]
     curves: list[Chart]
     side_curves: list[Chart]
-    figures: list[Fact]
+    metrics: list[Fact]
     """The whole summary, nested."""
-    figures_first: bool
-    """Whether those figures are all there is to see."""
+    metrics_first: bool
+    """Whether there is nothing else to see."""
     origin: list[Fact]
     children: list["Section"]
 
 
 def make_section(run: Run) -> Section:
-    """Draw and word everything that is shown of a run."""
-    demo = run.kind == "demo"
+    """All charts and words of a run."""
     curves = main_charts(run)
-    tables = comparison_tables(run.summary) if demo else _tables_of_records(run.summary)
-    overview = comparison_charts(run.summary) if demo else []
+    tables = _TABLES.get(run.kind, _tables_of_records)(run.summary)
+    overview = _OVERVIEWS[run.kind](run.summary) if run.kind in _OVERVIEWS else []
     shown = {
         key: value
         for key, value in run.summary.items()
-        if not _records(value) and key not in ("kind", *ORIGIN)
+        if not _records(value) and key not in ("kind", "length_histogram", *ORIGIN)
     }
     return Section(
         run=run,
@@ -57,8 +56,8 @@ def make_section(run: Run) -> Section:
         tables=tables,
         curves=curves,
         side_curves=side_charts(run),
-        figures=list(facts(shown)),
-        figures_first=not (curves or tables or overview),
+        metrics=list(facts(shown)),
+        metrics_first=not (curves or tables or overview),
         origin=list(facts({key: run.summary[key] for key in ORIGIN if key in run.summary})),
         children=[make_section(child) for child in run.children],
     )
@@ -70,7 +69,7 @@ def _records(value: Any) -> bool:
 
 
 def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
-    """Lists of mappings as tables: the trials of a fine-tuning and their like."""
+    """Lists of mappings as tables, such as the trials of a fine-tuning."""
     tables = []
     for key, records in summary.items():
         if _records(records):
@@ -84,6 +83,10 @@ def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
                 Table(title(key).capitalize(), [title(name).capitalize() for name in columns], rows, note)
             )
     return tables
+
+
+_TABLES = {"demo": demo_tables, "prepare": prepared_tables}
+_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts}
 
 
 def _side_by_side(sections: Sequence[Section]) -> Table:

@@ -1,4 +1,4 @@
-"""Checkpoints: full tensors as safetensors, the rest as JSON, each a directory that is whole or absent."""
+"""Checkpoints: full tensors as safetensors, the rest as JSON. Each is a directory that is whole or absent."""
 
 import os
 import re
@@ -12,20 +12,24 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from brimful.console import warn
+from brimful.console import say, warn
+from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_directory, commit, read_commit, temporary_path, write_tensors
+from brimful.runs.directory import warn_of_versions
+from brimful.storage import atomic_directory, commit, read_commit, sweep, temporary_path, write_tensors
 
-FORMAT = 1
-"""Of what is in a checkpoint; another number is refused."""
+FORMAT = 2
+"""The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
+READABLE = (1, FORMAT)
+"""Versions with the same tensors and state. In version 1 identity was made in another way."""
 WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
-"""Prefixes of the names of tensors."""
+"""Prefixes of tensor names."""
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
 
 
 def steps(directory: Path) -> list[int]:
-    """Of the checkpoints there, damaged ones too; ascending."""
+    """The steps of the checkpoints in a directory, also of damaged ones, ascending."""
     found = (re.fullmatch(r"step-(\d+)", path.name) for path in directory.glob("step-*"))
     return sorted(int(match[1]) for match in found if match)
 
@@ -38,9 +42,9 @@ def save(
     keep: int,
     spared: Collection[int] = (),
 ) -> None:
-    """Write `directory/step-N`; of those up to it, keep the newest `keep` and the steps `spared`.
+    """Write `directory/step-N`. Of the checkpoints up to it, keep the newest `keep` and the steps `spared`.
 
-    Later ones, if any, are what could not be read when the run went back to an earlier one.
+    Later checkpoints, if there are any, could not be read when the run went back to an earlier one.
     """
     with atomic_directory(directory / f"step-{step}") as temporary:
         write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
@@ -49,18 +53,18 @@ def save(
     for old in {*rotated}.difference(spared):
         with suppress(OSError):
             aside = temporary_path(directory / f"step-{old}")
-            os.replace(directory / f"step-{old}", aside)  # who reads it sees all of it or nothing
+            os.replace(directory / f"step-{old}", aside)  # a reader sees all of it or nothing
             shutil.rmtree(aside)
 
 
 class Writer:
-    """Writes checkpoints in a thread while training goes on, one at a time. A context that ends when all are
-    written.
+    """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits for a copy of the tensors in memory only, which is held until they are written.
+    The caller waits only until the tensors are copied in memory. As a context manager it waits at its end
+    until everything is written.
 
     Args:
-        directory, keep: as `save` takes them.
+        directory, keep: see `save`.
     """
 
     def __init__(self, directory: Path, keep: int) -> None:
@@ -78,10 +82,10 @@ class Writer:
         """Begin to write a checkpoint of the tensors as they are now.
 
         Args:
-            step, tensors, state, spared: as `save` takes them.
+            step, tensors, state, spared: see `save`.
 
         Raises:
-            BrimfulError: the one before could not be written.
+            BrimfulError: the checkpoint before could not be written.
         """
         self.finish()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
@@ -90,12 +94,12 @@ class Writer:
         thread.shutdown(wait=False)
 
     def check(self) -> None:
-        """Raise the error of a write that has failed; do not wait for one that goes on."""
+        """Raise the error of a write that has failed. Does not wait for a write that is under way."""
         if self._writing is not None and self._writing.done():
             self.finish()
 
     def finish(self) -> None:
-        """Wait until all is written; raises what went wrong."""
+        """Wait until everything is written, and raise the error of a write that has failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -111,8 +115,13 @@ def _record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, verify=verify, remedy="go on with the checkpoint before it")
 
 
-def _check_format(path: Path, record: dict[str, Any]) -> None:
-    if (found := record.get("format")) != FORMAT:
+def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
+    """Refuse what another version of Brimful wrote.
+
+    Args:
+        record: the commit record of a checkpoint or of a stage's result.
+    """
+    if (found := record.get("format")) not in readable:
         raise BrimfulError(
             f"{path} was written by another version of Brimful (its format is {found or 'older'}, and"
             f" this one reads {FORMAT}): go on with that version, or start a new run"
@@ -120,7 +129,7 @@ def _check_format(path: Path, record: dict[str, Any]) -> None:
 
 
 def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The newest undamaged checkpoint as (step, tensors on the CPU, state); None if there is none.
+    """The newest undamaged checkpoint, to resume from, as (step, tensors on the CPU, state), or None.
 
     Raises:
         BrimfulError: another version wrote it.
@@ -131,26 +140,26 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
             record = _record(path, verify=True)
             tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
-            what, _, _ = str(error).partition(";")  # and not what to do, which is done here
+            what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
             warn(f"skipping a checkpoint: {what}")
             continue
-        _check_format(path, record)
+        check_format(path, record)
         return step, tensors, record["state"]
     return None
 
 
 def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the state of one checkpoint. Nothing is changed.
+    """The tensors, on the CPU, and the state of one checkpoint. Nothing on disk changes.
 
     Raises:
-        BrimfulError: there is none, it is damaged, or another version wrote it; or it was removed meanwhile,
-            by the run that goes on.
+        BrimfulError: the checkpoint is missing or damaged, another version wrote it, or a run that is under
+            way has removed it meanwhile.
     """
     path = directory / f"step-{step}"
     if path.is_dir():
         try:
             record = _record(path, verify=True)
-            _check_format(path, record)
+            check_format(path, record, READABLE)
             return load_file(path / _TENSORS), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
@@ -164,14 +173,45 @@ def _there(directory: Path) -> str:
 
 
 def states(directory: Path) -> dict[int, dict[str, Any]]:
-    """The states of the checkpoints that this version wrote and that are there in full, by step.
+    """The states of the complete checkpoints that this version can read, by step.
 
-    Nothing is changed, no tensor read.
+    No tensors are read, and nothing on disk changes.
     """
     found = {}
     for step in steps(directory):
         with suppress(BrimfulError):  # damaged, or removed meanwhile
             record = _record(path := directory / f"step-{step}", verify=False)
-            _check_format(path, record)
+            check_format(path, record, READABLE)
             found[step] = record["state"]
+    return found
+
+
+def load_for_resume(
+    directory: Path, identity: str, world: World
+) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+    """The newest undamaged checkpoint as (step, tensors on the CPU, state), the same on every rank, or None.
+
+    Args:
+        identity: of the run that resumes.
+
+    Raises:
+        BrimfulError: the checkpoint is of another run, another version wrote it, or ranks see different ones.
+    """
+    if world.is_main and directory.is_dir():
+        sweep(directory)
+    world.barrier()
+    found = load_latest(directory)
+    step = found[0] if found else -1
+    if world.least(step) != -world.least(-step):
+        raise BrimfulError(
+            f"ranks see different checkpoints in {directory}: wait until the file system shows all of them"
+            " the same, and try again"
+        )
+    if found is None:
+        return None
+    if found[2]["identity"] != identity:
+        raise BrimfulError(f"{directory} was made with another configuration or data; start a new run")
+    if world.is_main:
+        say(f"resuming at step {step}")
+        warn_of_versions(found[2]["versions"])
     return found

@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from brimful.config import build, read_yaml, write_yaml
-from brimful.console import warn
-from brimful.corpus.shards import MANIFEST
+from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
-from brimful.storage import crc32, read_json, sweep, write_json
+from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 START = "start"
-"""Where a run of pretrain keeps the model it starts from until it is done: resuming it, or exporting one of
-its checkpoints, needs no other folder."""
+"""Where a run of pretrain keeps its starting model until it is finished. So resuming the run, or exporting a
+checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
-"""CRCs of the files that a run reads, until it is done: going on needs the same."""
+"""CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
 _MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 class RunConfig(Protocol):
-    """What the configurations of verbs that train have in common."""
+    """What the configurations of the training verbs have in common."""
 
     @property
     def out(self) -> str | None: ...
@@ -37,17 +36,41 @@ class RunConfig(Protocol):
 C = TypeVar("C", bound=RunConfig)
 
 
+def finished_run(config: RunConfig, verb: str, ranks: World) -> dict[str, Any] | None:
+    """The summary of the run that `--resume` names, if that run is finished; then there is nothing to do.
+
+    Raises:
+        BrimfulError: it is a finished run of another verb.
+    """
+    if config.resume is None or not (Path(config.resume) / SUMMARY).is_file():
+        return None
+    _require_resume_alone(config)
+    summary = read_json(Path(config.resume) / SUMMARY)
+    if summary.get("kind") != verb:
+        raise BrimfulError(
+            f"{config.resume} is a finished run of `brimful {summary.get('kind')}`, not {verb}"
+        )
+    if ranks.is_main:
+        say(f"{config.resume} is finished; there is nothing to resume")
+    return summary
+
+
+def _require_resume_alone(config: RunConfig) -> None:
+    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
+        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+
+
 def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[C, Path, bool]:
-    """The configuration to run, its directory, and whether it is an interrupted run that goes on.
+    """The configuration to run, its directory, and whether it is an interrupted run that is resumed.
 
     Args:
         config: of a new run, or one that holds nothing but `resume`.
-        verb: what a person would go on with.
+        verb: the verb that resumes it.
         needs: the options that a new run must have; "out" is one of them.
 
     Raises:
-        UsageError: one of them is missing, or stands beside `resume`.
-        BrimfulError: there is something in the way of a new run; or there is no run to go on with.
+        UsageError: one of them is missing, or `resume` has options beside it.
+        BrimfulError: the directory of a new run is in use, or there is no run to resume.
     """
     if config.resume is None:
         if not all(getattr(config, name) for name in needs):
@@ -56,10 +79,9 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
         assert config.out is not None
         out = Path(config.out)
         if ranks.is_main:
-            check_new_run(out, f"go on with `brimful {verb} --resume {out}`, or ")
+            require_folder_place(out, unfinished=f"go on with `brimful {verb} --resume {out}`, or ")
         return config, out, False
-    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
-        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+    _require_resume_alone(config)
     directory = Path(config.resume)
     if directory.is_dir() and ranks.is_main:
         sweep(directory)
@@ -68,8 +90,6 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
             f"{directory} is not a run directory: it has no {CONFIG};"
             " --resume takes the --out of an earlier run"
         )
-    if (directory / SUMMARY).exists():
-        raise BrimfulError(f"{directory} is complete; there is nothing to resume")
     values = read_yaml(directory / CONFIG)
     try:
         saved = build(type(config), values)
@@ -78,37 +98,17 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
                 raise BrimfulError(f"key {name} is required")
     except BrimfulError as error:
         raise BrimfulError(
-            f"{directory / CONFIG} is none that {verb} wrote: {error}; --resume takes the --out of an"
-            " earlier run, with its files as they were"
+            f"{directory / CONFIG} was not written by `brimful {verb}`: {error}; --resume takes the --out of"
+            " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
-
-
-def check_new_run(directory: Path, hint: str = "") -> None:
-    """Refuse a directory that holds something already.
-
-    Raises:
-        BrimfulError: it is a file, holds a run (finished or not), or anything else.
-    """
-    if directory.is_dir():
-        sweep(directory)
-    if directory.exists() and not directory.is_dir():
-        raise BrimfulError(f"{directory} is a file; choose another --out")
-    if (directory / SUMMARY).exists():
-        raise BrimfulError(f"{directory} holds a finished run; choose another --out or remove it")
-    if (directory / MANIFEST).exists():
-        raise BrimfulError(f"{directory} holds a prepared corpus; choose another --out")
-    if (directory / CONFIG).exists():
-        raise BrimfulError(f"{directory} holds an unfinished run; {hint}choose another --out or remove it")
-    if directory.exists() and any(directory.iterdir()):
-        raise BrimfulError(f"{directory} is not empty; choose another --out")
 
 
 def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:
     """Create the directory and save the resolved configuration, which is itself a valid --config.
 
     Args:
-        inputs: what `check_inputs` found.
+        inputs: the result of `check_inputs`.
     """
     write_yaml(directory / CONFIG, config)
     if inputs is not None:
@@ -116,10 +116,10 @@ def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = N
 
 
 def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
-    """The CRC of each file that a run reads, by what the run calls it.
+    """The CRC of each file that a run reads, by the run's name for it.
 
     Raises:
-        BrimfulError: the run in this directory has begun with another.
+        BrimfulError: the run in this directory has begun with another file.
     """
     found = {name: crc32(path) for name, path in files.items()}
     if (directory / INPUTS).exists():
@@ -135,43 +135,43 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
-    """The files of a model, as `check_inputs` takes them; `name` is what the run calls the model."""
+    """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
     return {f"{name}/{file}": folder / file for file in _MODEL_FILES if (folder / file).exists()}
 
 
 def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Write summary.json, which says that the run is complete."""
+    """Write summary.json, which marks the run as finished."""
     write_json(directory / SUMMARY, summary)
     return summary
 
 
 def versions() -> dict[str, str]:
-    """What decides the bits of a run beside its configuration."""
+    """The versions of the packages that decide a run's bits."""
     packages = ("brimful", "torch", "numpy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def warn_of_versions(before: Mapping[str, str]) -> None:
-    """Say which of `versions` are not what they were before."""
+    """Warn about `versions` that have changed."""
     for name, now in versions().items():
         if before.get(name) != now:
             warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")
 
 
 def absolute(path: str) -> str:
-    """A path that a saved configuration can be read with from anywhere."""
+    """The absolute path, so that a saved configuration works from any working directory."""
     return str(Path(path).absolute())
 
 
 def find_model(path: Path, kind: str) -> Path:
-    """The Hugging Face folder that `path` names: itself, or the one a run left in it.
+    """The Hugging Face folder that `path` names: the path itself, or the folder of a run in it.
 
     Args:
-        kind: which folder of a run is wanted, "encoder" (pretraining) or "model" (a task model); the other
-            one is taken where there is only that.
+        kind: the preferred folder of a run, "encoder" (pretraining) or "model" (a task model). If only the
+            other one exists, it is used.
 
     Raises:
-        BrimfulError: there is none.
+        BrimfulError: there is no such folder.
     """
     for candidate in (path, path / kind, path / "encoder", path / "model"):
         if (candidate / "config.json").is_file():

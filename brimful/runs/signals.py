@@ -1,7 +1,7 @@
-"""Requests to stop, as a flag that a loop looks at: Ctrl-C, SIGTERM, and SLURM's SIGUSR1.
+"""Requests to stop, as a flag that a loop checks: Ctrl-C, SIGTERM, and SLURM's SIGUSR1.
 
-An exception that a signal raises in the middle of an update may get lost in a callback, or leave weights that
-are half updated. A flag waits for the end of the update. Whoever presses Ctrl-C twice does not wait.
+An exception that a signal raises in the middle of an update may get lost in a callback, or leave parameters
+half updated. A flag waits for the end of the update. A second Ctrl-C does not wait.
 """
 
 import signal
@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StoppedError(BrimfulError):
-    """A run stopped as it was asked to. Exits as a shell reports the signal: with 128 + its number."""
+    """A run was stopped by a signal. The exit code is 128 + the signal's number, as in a shell."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class StoppedError(BrimfulError):
 
 
 class StopRequest:
-    """What was asked for.
+    """The request.
 
     Attributes:
         number: the signal that came, or 0.
@@ -42,8 +42,8 @@ class StopRequest:
         self.number = number
 
     def error(self, step: int, saved: Path | None) -> StoppedError:
-        """What says that a run stopped after an update, and where its checkpoint is. It may have been another
-        rank that was asked."""
+        """The error that says after which update a run stopped, and where its checkpoint is. If the signal
+        went to another rank, the error names SIGTERM."""
         number = self.number or signal.SIGTERM
         rest = "nothing of it is saved" if saved is None else f"go on with --resume {saved}"
         return StoppedError(f"stopped by {signal.Signals(number).name} at step {step}; {rest}", number)
@@ -51,9 +51,10 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Within it these signals only leave a request, if this is the main thread; others get no signals.
+    """A context in which these signals only leave a request. It works in the main thread only.
 
-    Within another, it is that other's: what comes at the very end of the inner one is not lost to the outer.
+    Inside another such context it yields the outer request, so a signal at the very end of the inner context
+    is not lost to the outer one.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""The model that a run made; or, while it goes on, the one that a checkpoint of it holds."""
+"""The model of a finished run, or of a checkpoint of a pretraining run."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,12 +19,12 @@ Step = int | Literal["best"]
 
 
 class Snapshot(NamedTuple):
-    """A model and where it is from.
+    """A model and its origin.
 
     Attributes:
-        labels: names of its classes, if it has any.
-        folder: that holds it, or one of the same kind.
-        facts: of a checkpoint, its `step` and whether the weights are `averaged` over updates.
+        labels: names of the head's outputs, if they have names.
+        folder: a folder with this model, or with another checkpoint of it.
+        facts: empty, or the `step` of the checkpoint and whether its weights are `averaged` over updates.
     """
 
     encoder: Encoder
@@ -37,13 +37,14 @@ class Snapshot(NamedTuple):
 def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     """Read the model of a run (or of a Hugging Face folder), or of a checkpoint of a pretraining run.
 
-    That needs nothing outside the run's directory and changes nothing in it.
+    This needs nothing outside the run's directory and changes nothing in it.
 
     Args:
-        step: of the checkpoint; "best" is that of the best evaluation.
+        step: the step of the checkpoint; "best" is the checkpoint of the best evaluation.
 
     Raises:
-        BrimfulError: there is no model, no such checkpoint, or `run` is none of `pretrain`.
+        BrimfulError: there is no model or no such checkpoint, or `step` is given and `run` is not a run of
+            `pretrain`.
     """
     if step is None:
         _check_finished(run)
@@ -53,11 +54,14 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     folders = [folder for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {kept[1].name}/: --step is for runs of pretrain (one that"
-            " an earlier version began has them when it was resumed)"
+            f"{run} has neither {kept[0].name}/ nor {kept[1].name}/: --step is for runs of pretrain (a run"
+            " that an earlier version began has them once it is resumed)"
         )
     directory = run / "checkpoints"
-    step = _best(directory) if step == "best" else step
+    if step == "best":
+        step = _best(directory)
+        if step is None:
+            raise BrimfulError(f"no checkpoint in {directory} is of an evaluation: give --step its number")
     tensors, _ = checkpoint.load(directory, step)
     encoder, head, labels = load_model(folders[0])
     model = nn.ModuleDict({"encoder": encoder} | ({} if head is None else {"head": head}))
@@ -69,17 +73,20 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     return Snapshot(encoder, head, labels, folders[0], {"step": step, "averaged": averaged})
 
 
-def _best(directory: Path) -> int:
+def _best(directory: Path) -> int | None:
+    """The step of the best evaluation, if there was one and its checkpoint is there."""
     states = checkpoint.states(directory)
     best = states[max(states)]["best"] if states else None
-    if best is None:
-        raise BrimfulError(f"no checkpoint in {directory} knows of an evaluation: give --step its number")
-    return int(best[0])
+    return int(best[0]) if best is not None and int(best[0]) in states else None
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse a run of `pretrain` that has no model yet."""
-    if (run / START).is_dir() and not (run / "encoder").exists():
-        steps = checkpoint.steps(run / "checkpoints")
-        choice = f"give --step best, or one of {', '.join(map(str, steps))}"
-        raise BrimfulError(f"{run} is not finished: {choice if steps else 'it has no checkpoint yet'}")
+    """Refuse a run of `pretrain` that has no model yet, and name the checkpoints that can be exported."""
+    if not (run / START).is_dir() or (run / "encoder").exists():
+        return
+    directory = run / "checkpoints"
+    steps = [str(step) for step in checkpoint.steps(directory)]
+    if not steps:
+        raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")
+    choice = f"{'' if _best(directory) is None else 'best, or '}one of {', '.join(steps)}"
+    raise BrimfulError(f"{run} is not finished: give --step {choice}")

@@ -1,8 +1,8 @@
-"""Runs of several trainings, such as trials and stages: one that has ended is not done again.
+"""Runs of several stages, such as trials of learning rates: a stage that has ended is not repeated.
 
-A training that ends leaves a folder `result` with its figures, and with the weights that are needed later;
-its checkpoints go. What comes next reads the weights from there even where nothing was interrupted, so that
-there is one way on, and it has the same bits.
+At its end a stage leaves a folder `result` with its metrics and the weights that are needed later, and its
+checkpoints are removed. The next stage always reads the weights from that folder, also if nothing was
+interrupted. So there is one way, and it gives the same bits.
 """
 
 import shutil
@@ -19,6 +19,7 @@ from torch import nn
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
+from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, stop_request
 from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
@@ -29,7 +30,7 @@ _WEIGHTS = "weights.safetensors"
 
 
 class Training(Protocol):
-    """What a stage runs: a `train.trainer.Trainer`."""
+    """What a stage runs: a `brimful.train.trainer.Trainer`."""
 
     totals: Any
 
@@ -39,13 +40,13 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a training left when it ended.
+    """What a stage leaves when it ends.
 
     Attributes:
-        directory: of the training.
+        directory: of the stage.
         identity: of its run.
-        figures: the objective's, at its end.
-        seconds: that it took, evaluations not counted.
+        figures: the objective's metrics at its end.
+        seconds: of training, without evaluations.
     """
 
     directory: Path
@@ -58,14 +59,14 @@ class Result:
         return self.directory / _RESULT / _WEIGHTS
 
     def load(self, modules: Mapping[str, nn.Module]) -> None:
-        """Give these modules, which the training was told to keep, the weights that they had at its end."""
+        """Load the weights that these modules had at the stage's end. The stage must have kept them."""
         tensors = load_file(self._weights)
         with torch.no_grad():
             for name, parameter in nn.ModuleDict(modules).named_parameters():
                 parameter.copy_(tensors[name])
 
     def save(self, modules: Mapping[str, nn.Module]) -> None:
-        """Keep the figures, and the weights of these modules."""
+        """Keep the metrics, and the weights of these modules."""
         with atomic_directory(self.directory / _RESULT) as temporary:
             if modules:
                 parameters = nn.ModuleDict(modules).named_parameters()
@@ -74,22 +75,27 @@ class Result:
             self._commit(temporary, [temporary / _WEIGHTS] if modules else [])
 
     def forget_weights(self) -> None:
-        """Keep the figures only."""
+        """Keep the metrics only."""
         self._commit(self.directory / _RESULT, [])
         self._weights.unlink(missing_ok=True)
 
     def _commit(self, folder: Path, files: Sequence[Path]) -> None:
-        facts = {"identity": self.identity, "figures": self.figures, "seconds": self.seconds}
+        facts = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "figures": self.figures,
+            "seconds": self.seconds,
+        }
         commit(folder / _RECORD, files, **facts)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The trainings of a run.
+class Stages:
+    """The stages of a run.
 
     Attributes:
         run: its directory.
-        identity: a hash of all that decides the run; what another left is refused.
+        identity: a hash of everything that decides the run's bits. Results with another identity are refused.
     """
 
     run: Path
@@ -103,24 +109,24 @@ class Parts:
         make: Callable[[], Training],
         keep: Mapping[str, nn.Module],
     ) -> Result:
-        """Train to the end, from the newest checkpoint if there is one; or find that it was done.
+        """Train to the end, from the newest checkpoint if there is one. A finished stage is not repeated.
 
         Args:
-            directory: of this training: the trainer's own.
-            title: of the progress that is shown.
-            make: the trainer, with the run's identity; called only where there is something left to do.
-            keep: what it trains and whose weights are needed later, by name.
+            directory: of this stage, the same as the trainer's.
+            title: of the progress bar.
+            make: makes the trainer, with the run's identity. Called only if there is something left to do.
+            keep: trained modules whose weights are needed later, by name.
 
         Raises:
-            BrimfulError: the loss is not a finite number, or another run left what is there.
-            StoppedError: a signal asked for it, on any rank.
+            BrimfulError: a loss spike, or the directory belongs to another run.
+            StoppedError: a signal asked any rank to stop.
         """
         begun = directory.is_dir()
         if begun and self.world.is_main:
             sweep(directory)
         self.world.barrier()
         result = self._find(directory)
-        self.world.barrier()  # all ranks have found the same before one changes it
+        self.world.barrier()  # no rank changes the directory before all have looked
         if result is not None:
             if self.world.is_main:
                 say(f"{title}: done before")
@@ -138,7 +144,7 @@ class Parts:
             if self.world.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
-            # Ranks meet here when the result is there; a request that came after the last update counts too.
+            # Ranks meet here once the result exists. A request that came after the last update counts too.
             if any(self.world.sum([request.number])):
                 raise self._stopped(request.number or signal.SIGTERM, title)
         return result
@@ -152,6 +158,7 @@ class Parts:
         except BrimfulError as error:
             warn(f"training once more: {error}")
             return None
+        check_format(folder, record)
         if record["identity"] != self.identity:
             raise BrimfulError(f"{folder} was made with another configuration or data; start a new run")
         return Result(directory, self.identity, record["figures"], record["seconds"])
@@ -165,8 +172,8 @@ def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_parts(run: Path, summary: dict[str, Any]) -> None:
-    """Write summary.json, and then remove what was kept to go on with: a kill in between costs only space."""
+def finish_stages(run: Path, summary: dict[str, Any]) -> None:
+    """Write summary.json, then remove what only a resume needs. A kill in between costs only space."""
     finish_run(run, summary)
     for folder in run.rglob(_RESULT):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,199 +1,114 @@
-"""Classification of texts and pairs of texts: its loss, its tables, its figures."""
+"""Classification: one of several labels for each text or pair of texts."""
 
-import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from brimful.console import warn
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples, ExampleStream
-from brimful.errors import BrimfulError
-from brimful.nn.attention import Layout
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import load_model, text_length
+from brimful.errors import BrimfulError, nearest
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
-from brimful.randomness import derive_key, permutation
-from brimful.runs.directory import find_model
-from brimful.storage import atomic_file
-from brimful.tasks.inference import predict
-from brimful.tasks.metrics import classification_figures
-from brimful.tasks.table import Table, encode, label_ids, label_names, read_table
-from brimful.train.objective import JudgedBy, Runtime
+from brimful.objectives.losses import soft_cross_entropy_sum
+from brimful.tasks.table import Table
+from brimful.tasks.task import Metric, Row, Targets, Task
+
+
+def label_names(table: Table) -> list[str]:
+    """The labels of a table, sorted; numbers by value.
+
+    Raises:
+        BrimfulError: there are fewer than two.
+    """
+    assert table.labels is not None
+    names = list(dict.fromkeys(table.labels))
+    if len(names) < 2:
+        raise BrimfulError(f"{table.path} has a single label, {names[0]!r}; classification needs two or more")
+    if all(re.fullmatch(r"-?\d+(\.\d+)?", name) for name in names):
+        return sorted(names, key=lambda name: (float(name), name))
+    return sorted(names)
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """A task model: encoder (with tokenizer), head, names of the classes, and where it cuts texts."""
+class Classification(Task):
+    """Classes with names; the loss is the cross-entropy."""
 
-    encoder: Encoder
-    head: SequenceHead
     labels: list[str]
-    max_length: int
+    name = "classification"
+    problem_type = "single_label_classification"
+    metrics = (Metric("accuracy", "accuracy", percent=True), Metric("f1", "F1", percent=True))
+    watched = ("accuracy",)
+    sentence = "{primary} of {texts} get the right label."
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        return cls(label_names(table))
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        return cls(labels)
 
     @property
-    def parameters(self) -> int:
-        """How many it has."""
-        return sum(p.numel() for module in (self.encoder, self.head) for p in module.parameters())
+    def description(self) -> str:
+        return f"{len(self.labels)} classes ({', '.join(self.labels[:8])})"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def targets(self, table: Table) -> dict[str, np.ndarray]:
+        """`label`, int64 (n,): an index into `labels`."""
+        assert table.labels is not None
+        index = {name: i for i, name in enumerate(self.labels)}
+        for row, label in enumerate(table.labels, 1):
+            if label not in index:
+                hint = nearest(label, self.labels)
+                raise BrimfulError(f"{table.path}, row {row}: unknown label {label!r}; {hint}")
+        return {"label": np.array([index[label] for label in table.labels], dtype=np.int64)}
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        labels = batch.targets["label"]
+        return {"classification": cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The soft cross-entropy with the teacher's probabilities."""
+        return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
+
+    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
+        """Accuracy, F1 averaged over the classes, n, and the mean cross-entropy as `loss`."""
+        labels, predicted = targets["label"], outputs.argmax(1)
+        scores = []
+        for c in range(outputs.shape[1]):
+            right = float(((predicted == c) & (labels == c)).sum())
+            wrong = float(((predicted == c) ^ (labels == c)).sum())
+            scores.append(2 * right / (2 * right + wrong) if right + wrong else 0.0)
+        loss = cross_entropy_sum(torch.from_numpy(outputs), torch.from_numpy(labels)) / len(labels)
+        return {
+            "accuracy": float((predicted == labels).mean()),
+            "f1": float(np.mean(scores)),
+            "n": len(labels),
+            "loss": float(loss),
+        }
+
+    def _best(self, outputs: np.ndarray) -> list[tuple[str, float]]:
+        """The most probable label of each row, and its probability."""
+        best = torch.softmax(torch.from_numpy(outputs), -1).max(-1)
+        names = [self.labels[index] for index in best.indices.tolist()]
+        return list(zip(names, best.values.tolist(), strict=True))
+
+    def rows(self, outputs: np.ndarray) -> list[Row]:
+        """`label` and its `probability`."""
+        return [{"label": label, "probability": round(value, 6)} for label, value in self._best(outputs)]
+
+    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
+        """`label`, `prediction`, and the `probability` of the prediction."""
+        return [
+            {"label": self.labels[label], "prediction": guess, "probability": value}
+            for label, (guess, value) in zip(targets["label"], self._best(outputs), strict=True)
+        ]
 
 
-def load_classifier(path: Path | str) -> Classifier:
-    """The task model in a folder or a run, in evaluation mode.
-
-    Raises:
-        BrimfulError: there is none, or it has no tokenizer.
-    """
-    folder = find_model(Path(path), "model")
-    encoder, head, labels = load_model(folder)
-    if not isinstance(head, SequenceHead) or labels is None:
-        raise BrimfulError(f"{path} holds no classifier; fine-tune one with `brimful finetune`")
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    return Classifier(encoder, head, labels, text_length(folder, encoder))
-
-
-def judge(
-    encoder: Encoder, head: SequenceHead, examples: Examples, runtime: Runtime
-) -> tuple[np.ndarray, dict[str, float]]:
-    """Logits float32 (n, classes) of labelled examples, and accuracy, F1, mean loss and n."""
-    encoder.eval()
-    head.eval()
-    labels = examples.targets["label"]
-    logits = predict(
-        lambda batch: head(encoder(batch), batch),
-        examples,
-        device=runtime.device,
-        precision=runtime.precision,
-    )
-    loss = cross_entropy_sum(torch.from_numpy(logits), torch.from_numpy(labels)) / len(labels)
-    return logits, classification_figures(logits.argmax(1), labels, logits.shape[1]) | {"loss": float(loss)}
-
-
-@dataclass(frozen=True)
-class Task:
-    """Tables of a classification task, encoded.
-
-    Attributes:
-        fit, dev: what learning rates are compared on; fit is all of train where there is nothing to compare.
-        train: all examples to train on in the end.
-    """
-
-    labels: list[str]
-    fit: Examples
-    dev: Examples | None
-    train: Examples
-    test: Examples
-    leaked: int
-
-
-def load_task(
-    encoder: Encoder, train_path: str, dev_path: str | None, test_path: str, *, max_length: int, split: bool
-) -> Task:
-    """Read and encode the tables.
-
-    Args:
-        split: hold out a fifth of train as dev where no dev table is given.
-
-    Raises:
-        BrimfulError: a table is missing or malformed, a label is unknown, a table is too small to split.
-    """
-    train, test = read_table(train_path, labelled=True), read_table(test_path, labelled=True)
-    labels = label_names(train)
-    leaked = len(set(train.keys()) & set(test.keys()))
-    if leaked:
-        warn(f"{leaked} texts of {test.path} are also in {train.path}: the test figures are too good")
-
-    def encoded(table: Table) -> Examples:
-        return encode_labelled(table, encoder, max_length, labels)
-
-    everything = encoded(train)
-    dev: Examples | None = None
-    fit = everything
-    if dev_path:
-        dev = encoded(read_table(dev_path, labelled=True))
-    elif split:
-        order = permutation(len(train), derive_key("dev"))
-        size = len(train) // 5
-        if not size:
-            raise BrimfulError(f"{train.path} has {len(train)} rows, too few to hold out a fifth; give --dev")
-        dev, fit = encoded(train.take(order[:size])), encoded(train.take(np.sort(order[size:])))
-    return Task(labels, fit, dev, everything, encoded(test), leaked)
-
-
-def example_stream(
-    examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
-) -> ExampleStream:
-    """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
-    return ExampleStream(
-        examples,
-        sequences=sequences,
-        tokens=tokens,
-        seed=seed,
-        fixed_shapes=runtime.device.type == "cuda",
-        rank=runtime.world.rank,
-        world=runtime.world.size,
-    )
-
-
-def check_max_length(max_length: int, encoder: Encoder) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that the encoder lacks."""
-    longest = encoder.config.max_length
-    if not 3 <= max_length <= longest:
-        raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
-
-
-def encode_labelled(table: Table, encoder: Encoder, max_length: int, labels: list[str]) -> Examples:
-    """A labelled table as examples with the target "label"."""
-    if encoder.tokenizer is None:
-        raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
-    check_max_length(max_length, encoder)
-    return encode(table, encoder.tokenizer, max_length, {"label": label_ids(table, labels)})
-
-
-class Classification:
-    """The objective: one term, `classification`, the mean cross-entropy over an update's examples."""
-
-    coefficients: ClassVar[dict[str, float]] = {"classification": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
-    judged_by: ClassVar[JudgedBy | None] = ("accuracy", "highest")
-    compiles: ClassVar[bool] = True
-
-    def __init__(self, head: SequenceHead, held_out: Examples | None) -> None:
-        self.head = head
-        self.held_out = held_out
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
-
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
-        return dict.fromkeys(("classification", "accuracy"), float(batch.real_sequences))
-
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        logits, labels = self.head(encoder(batch, layout), batch), batch.targets["label"]
-        return {"classification": cross_entropy_sum(logits, labels), "accuracy": hits(logits, labels)}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Accuracy, F1 and mean loss on the held-out examples."""
-        return {} if self.held_out is None else judge(encoder, self.head, self.held_out, runtime)[1]
-
-
-def write_predictions(path: Path, logits: np.ndarray, task: Task) -> None:
-    """One JSON object a test row, in its order: label, prediction, probability of the prediction."""
-    probabilities = torch.softmax(torch.from_numpy(logits), -1).numpy()
-    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for label, row in zip(task.test.targets["label"], probabilities, strict=True):
-            guess = int(row.argmax())
-            value = {
-                "label": task.labels[label],
-                "prediction": task.labels[guess],
-                "probability": float(row[guess]),
-            }
-            file.write(json.dumps(value, ensure_ascii=False) + "\n")
+TASK = Classification

@@ -1,4 +1,4 @@
-"""Packed batch inference: many texts, no padding, answers in the order of the input."""
+"""Packed inference: many texts, no padding, outputs in the order of the input."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.nn.inference import run_by_sequence
 from brimful.precision.policy import Precision, autocast
 
 
@@ -27,16 +28,9 @@ def predict(
     Returns:
         float32 (n, C), in the order of the examples.
     """
-    outputs: list[np.ndarray] = []
-    order: list[np.ndarray] = []
-    with torch.inference_mode():
-        for batch in examples.batches():
-            with autocast(precision, device):
-                values = forward(batch.to(device))
-            outputs.append(values[: batch.real_sequences].float().cpu().numpy())
-            assert batch.sequence_index is not None
-            order.append(batch.sequence_index)
-    stacked = np.concatenate(outputs)
-    result = np.empty_like(stacked)
-    result[np.concatenate(order)] = stacked
-    return result
+
+    def run(batch: PackedBatch) -> Tensor:
+        with autocast(precision, device):
+            return forward(batch)
+
+    return run_by_sequence(run, examples, device)

@@ -1,4 +1,4 @@
-"""How good predictions are, and how sure one can be of a difference."""
+"""How sure one can be of a difference between two models."""
 
 import numpy as np
 
@@ -7,28 +7,15 @@ from brimful.randomness import derive_key, hash_words
 RESAMPLES = 10_000
 
 
-def classification_figures(predicted: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Accuracy, F1 averaged over the classes, and n; both arguments int64 (n,)."""
-    scores = []
-    for c in range(classes):
-        hits = float(((predicted == c) & (labels == c)).sum())
-        errors = float(((predicted == c) ^ (labels == c)).sum())
-        scores.append(2 * hits / (2 * hits + errors) if hits + errors else 0.0)
-    return {
-        "accuracy": float((predicted == labels).mean()),
-        "f1": float(np.mean(scores)),
-        "n": len(labels),
-    }
-
-
 def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """Difference of two accuracies on the same examples, and its standard error.
+    """Difference of two mean scores on the same examples, and its standard error.
 
-    The examples are resampled with both models' answers kept together (Efron and Tibshirani, 1993; paired:
-    Koehn, 2004), so what is hard for both adds nothing to the error.
+    The examples are resampled with the scores of both models kept together (Efron and Tibshirani, 1993;
+    paired: Koehn, 2004), so an example that is hard for both models adds nothing to the error.
 
     Args:
-        first, second: bool (n,), whether each example was answered correctly.
+        first, second: bool or float (n,), the score of each example: whether the prediction is right, or a
+            squared error.
     """
     difference = first.astype(np.float64) - second.astype(np.float64)
     n = len(difference)

@@ -1,26 +1,28 @@
-"""Plain tables as tasks: TSV, CSV or JSONL files with the columns text, text_b (optional) and label."""
+"""Tables of texts: TSV, CSV or JSONL files with the columns text, text_b (optional) and label (if needed)."""
 
 import csv
 import json
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
+from brimful.storage import atomic_file
 from brimful.text.tokenizer import special_ids
 
 FORMATS = (".tsv", ".csv", ".jsonl")
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table; `second` and `labels` are None where the file has no such column."""
+    """The columns of a table. `second` and `labels` are None if the file does not have them."""
 
     path: Path
     texts: list[str]
@@ -31,7 +33,7 @@ class Table:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "Table":
-        """The given rows, as a table of their own."""
+        """A table of the given rows, in the given order."""
 
         def pick(column: list[str] | None) -> list[str] | None:
             return None if column is None else [column[i] for i in rows]
@@ -39,12 +41,29 @@ class Table:
         return Table(self.path, [self.texts[i] for i in rows], pick(self.second), pick(self.labels))
 
     def keys(self) -> list[tuple[str, str]]:
-        """What makes two rows the same text."""
+        """Equal for two rows of the same text or pair."""
         return list(zip(self.texts, self.second or [""] * len(self), strict=True))
+
+    def numbers(self) -> np.ndarray:
+        """The labels as numbers, float32 (n,).
+
+        Raises:
+            BrimfulError: a label is not a number, NaN or infinite; it names the row.
+        """
+        assert self.labels is not None
+        values = []
+        for row, label in enumerate(self.labels, 1):
+            try:
+                values.append(float(label))
+            except ValueError:
+                values.append(math.nan)
+            if not abs(values[-1]) <= _LARGEST:
+                raise BrimfulError(f"{self.path}, row {row}: the label {label!r} is not a finite number")
+        return np.array(values, dtype=np.float32)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:
-    """(line number, values by column)."""
+    """The line number and the values by column of each row."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         if path.suffix == ".jsonl":
             for number, line in enumerate(file, 1):
@@ -58,7 +77,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
                     raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
                 yield number, row
             return
-        # Quotes are text in a TSV and delimit fields in a CSV, as in GLUE's and pandas' files.
+        # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
         tsv = path.suffix == ".tsv"
         csv.field_size_limit(1 << 30)
         reader = csv.reader(
@@ -68,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
             header = next(reader, [])
             for fields in reader:
                 if not fields and len(header) > 1:
-                    continue  # a blank line is a text, the empty one, only where there is one column
+                    continue  # only in a table of one column is an empty line a row: the empty text
                 fields = fields or [""]
                 if len(fields) != len(header):
                     raise BrimfulError(
@@ -83,10 +102,10 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     """Read a table.
 
     Args:
-        labelled: whether labels are read; every row must then have one.
+        labelled: whether to read labels. Every row must then have one.
 
     Raises:
-        BrimfulError: an unknown format, an unreadable or empty file, a column or a label that is missing.
+        BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
@@ -115,37 +134,6 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     return Table(path, texts, second or None, labels or None)
 
 
-def label_names(table: Table) -> list[str]:
-    """The labels of a table, sorted (numbers by value).
-
-    Raises:
-        BrimfulError: fewer than two.
-    """
-    assert table.labels is not None
-    names = list(Counter(table.labels))
-    if len(names) < 2:
-        raise BrimfulError(f"{table.path} has a single label, {names[0]!r}; classification needs two or more")
-    if all(re.fullmatch(r"-?\d+(\.\d+)?", name) for name in names):
-        return sorted(names, key=lambda name: (float(name), name))
-    return sorted(names)
-
-
-def label_ids(table: Table, names: list[str]) -> np.ndarray:
-    """int64 (n,): each row's label as an index into `names`.
-
-    Raises:
-        BrimfulError: a label that is not among them.
-    """
-    assert table.labels is not None
-    index = {name: i for i, name in enumerate(names)}
-    for row, label in enumerate(table.labels):
-        if label not in index:
-            raise BrimfulError(
-                f"{table.path}, row {row + 1}: unknown label {label!r}; {nearest(label, names)}"
-            )
-    return np.array([index[label] for label in table.labels], dtype=np.int64)
-
-
 def encode(
     table: Table, tokenizer: Tokenizer, max_length: int, targets: dict[str, np.ndarray] | None = None
 ) -> Examples:
@@ -155,7 +143,7 @@ def encode(
 
 
 def read_texts(path: Path | str) -> Table:
-    """Texts without labels: a .txt file of one text a line (a blank one is the empty text), or any table.
+    """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
 
     Raises:
         BrimfulError: as `read_table`.
@@ -171,3 +159,15 @@ def read_texts(path: Path | str) -> Table:
     if not any(texts):
         raise BrimfulError(f"{path} holds no text; expected one text a line")
     return Table(path, texts, None, None)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically."""
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            return
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

@@ -2,9 +2,8 @@
 
 - `bert`: BERT's WordPiece pipeline.
 - `byte_level`: GPT-2's bytes as letters, as RoBERTa and ModernBERT have them; every text can be spelled.
-- `metaspace`: SentencePiece's, blanks as ▁ before their word; runs of blanks become one.
 
-In the last two, runs of Han characters are cut from their surroundings: one by one, as BERT has it, or in
+In `byte_level`, runs of Han characters are cut from their surroundings: one by one, as BERT has it, or in
 runs of at most 32, so that encoding time stays linear.
 """
 
@@ -26,7 +25,7 @@ _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def bert_normalizer(lowercase: bool) -> Any:
-    """BERT's: control characters out, blanks around Han characters; uncased also without accents."""
+    """BERT's: control characters out, spaces around Han characters; uncased also without accents."""
     from tokenizers import normalizers
 
     return normalizers.BertNormalizer(
@@ -59,46 +58,16 @@ def byte_level(model: Any, lowercase: bool, han: Han) -> "Tokenizer":
 
     tokenizer = Tokenizer(model)
     if lowercase:
-        tokenizer.normalizer = normalizers.Sequence(_uncased(clean_text=False))
+        bert_text = normalizers.BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=None, lowercase=True
+        )
+        # NFC puts Korean syllables together again.
+        tokenizer.normalizer = normalizers.Sequence([bert_text, normalizers.NFC()])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [_han_apart(han), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def metaspace(model: Any, lowercase: bool, han: Han) -> "Tokenizer":
-    """SentencePiece's Unigram pipeline, without special tokens. No piece mixes words and punctuation."""
-    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
-
-    tokenizer = Tokenizer(model)
-    clean = _uncased(clean_text=True) if lowercase else [_bert_text(clean_text=True, lowercase=False)]
-    one_blank = [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
-    tokenizer.normalizer = normalizers.Sequence([*clean, *one_blank])
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(),
-            _han_apart(han),
-            pre_tokenizers.Split(Regex(r"▁?[\p{P}\p{S}&&[^▁]]"), "isolated"),
-        ]
-    )
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer
-
-
-def _bert_text(*, clean_text: bool, lowercase: bool) -> Any:
-    from tokenizers import normalizers
-
-    return normalizers.BertNormalizer(
-        clean_text=clean_text, handle_chinese_chars=False, strip_accents=None, lowercase=lowercase
-    )
-
-
-def _uncased(*, clean_text: bool) -> list[Any]:
-    """Lower case without accents, as BERT has it; NFC puts Korean syllables together again."""
-    from tokenizers import normalizers
-
-    return [_bert_text(clean_text=clean_text, lowercase=True), normalizers.NFC()]
 
 
 def _han_apart(han: Han) -> Any:
@@ -116,7 +85,7 @@ def drop_long_words() -> Any:
 
 
 def without_long_words(text: str, pre_tokenizer: Any) -> str:
-    """The same for a text that is at hand: few runs between blanks are so long that they must be cut."""
+    """The same for a text that is at hand: few runs between spaces are so long that they must be cut."""
     return _LONG_RUN.sub(
         lambda run: "".join(
             word for word, _ in pre_tokenizer.pre_tokenize_str(run[0]) if len(word) <= LONGEST_WORD

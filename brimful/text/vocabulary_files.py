@@ -16,7 +16,7 @@ _ROBERTA = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 def load_wordpiece(file: Path, lowercase: bool) -> "Tokenizer":
     """BERT's tokenizer from a vocab.txt: the token of line n has id n, counted from 0.
 
-    Blank and repeated lines keep their ids, under names that no text has; of repeated ones the last counts,
+    Empty and duplicate lines keep their ids, under names that no text has. Of duplicates the last one counts,
     as in `transformers`.
 
     Args:
@@ -63,7 +63,7 @@ def load_byte_level(file: Path) -> "Tokenizer":
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]), add_prefix_space=prefix
     )
-    # The mask swallows the blank before it, as RoBERTa was trained.
+    # The mask takes in the space before it, as RoBERTa was trained.
     tokenizer.add_special_tokens([*_ROBERTA[:-1], AddedToken("<mask>", lstrip=True, special=True)])
     return tokenizer
 

@@ -1,14 +1,13 @@
 """A step's forward and backward pass as one graph (torch.compile), which CUDA graphs replay on a GPU.
 
-What a graph may not hold happens before it: attention's layout, which reads lengths on the host, is prepared
-once for each batch. What is left reads tensors of fixed shapes, so that one compilation serves a whole run
-(and the next one, of a model of the same shape); attention and the linear cross-entropy are opaque operators
-in it, FlexAttention is a part of it.
+Attention's layout reads lengths on the host, so it is prepared once per batch, before the graph. The rest
+reads tensors of fixed shapes: one compilation serves the whole run, and the next run of a model of the same
+shape. Attention and the linear cross-entropy are opaque operators in the graph; FlexAttention is part of it.
 
-With CUDA graphs the results of a pass lie in memory that the next pass writes again. So losses are read
-before that, and gradients are added up in buffers that were there before: autograd would otherwise take over
-those of the first micro-batch as they lie, and the second would overwrite them
-(https://github.com/pytorch/pytorch/issues/169545).
+With CUDA graphs, each pass overwrites the memory that holds the results of the pass before. So losses are
+read before the next pass, and gradients are added to buffers that exist from the start. Otherwise autograd
+would adopt the gradients of the first micro-batch where they lie, and the second micro-batch would overwrite
+them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
 import os
@@ -27,13 +26,13 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 
 Compile = Literal["auto"] | bool
-"""Whether a step is compiled; auto: on CUDA, where Triton and a C compiler are at hand."""
+"""Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 
 
 def lacks(device: torch.device) -> str | None:
-    """What compiling for `device` needs and this machine does not have; None if nothing."""
+    """What this machine lacks to compile for `device`; None if it lacks nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual
     if shutil.which(compiler.split()[0]) is None:
@@ -44,13 +43,13 @@ def lacks(device: torch.device) -> str | None:
 
 
 def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = True) -> bool:
-    """Whether a step on `device` is to be compiled.
+    """Whether to compile a step on `device`.
 
     Args:
-        possible: whether the objective can be.
+        possible: whether the objective can be compiled.
 
     Raises:
-        BrimfulError: it must be and cannot be.
+        BrimfulError: `setting` asks for it, and it is not possible.
     """
     if setting == "auto":
         if not possible or device.type != "cuda":
@@ -70,18 +69,17 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
 def loss_function(
     loss: Loss, encoder: Encoder, device: torch.device, *, compiled: bool
 ) -> Callable[[PackedBatch], dict[str, Tensor]]:
-    """`loss` of a batch on `device`, its layout prepared beforehand; where `compiled`, as one graph with its
-    backward pass, which needs batches of fixed shapes.
+    """`loss` as a function of a batch on `device`, which prepares the batch's layout.
 
-    With CUDA graphs, what it returned last must not be read any more when it is called again, and gradients
-    must be accumulated in `gradient_buffers`. Under `sdpa` attention, whose lengths are on the host, there
-    are no CUDA graphs.
+    If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. With CUDA
+    graphs, the caller must not read an earlier result after the next call, and must accumulate gradients in
+    `gradient_buffers`. `sdpa` attention has its lengths on the host, so there are no CUDA graphs with it.
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
     on_cuda = device.type == "cuda"
     mode = "reduce-overhead" if on_cuda else None
-    # The closure keeps modules out of the arguments, and so their weights at fixed addresses for CUDA graphs.
+    # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
     graph: Any = torch.compile(
         lambda batch, layout: loss(encoder, batch, layout), fullgraph=True, dynamic=False, mode=mode
     )
@@ -96,6 +94,6 @@ def loss_function(
 
 
 def gradient_buffers(parameters: Iterable[nn.Parameter]) -> None:
-    """Give every parameter a gradient of zeros, which stays: zero it with `set_to_none=False`."""
+    """Give every parameter a gradient of zeros. Keep these tensors: zero them with `set_to_none=False`."""
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)

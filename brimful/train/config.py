@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import require_positive
+from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
-from brimful.precision.policy import MAX_SCALE, MIN_SCALE
+from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision
 from brimful.train.compilation import Compile
 from brimful.train.guard import Policy
 
@@ -18,50 +18,54 @@ class TrainerConfig:
     steps: int = 1000
     """Number of updates."""
     hours: float = 0.0
-    """Hours of training, start-up, evaluations and checkpoints not counted, after which the run ends if its
-    steps have not; the learning rate has decayed by then, whatever the speed. 0 = no limit."""
+    """Hours of training, without start-up, evaluations and checkpoints, after which the run ends if its steps
+    have not. The learning rate has decayed by then, whatever the speed. 0 = no limit."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 = no clipping."""
-    log_every: int = 10
+    log_every: int = incidental(10)
     """Updates between two lines of metrics.jsonl."""
     weights: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """How weights are kept, and with them their gradients: 16 bits, those of the precision, save 2 bytes for
-    each and no float32 weights are kept beside them. What a run saves at its end is float32."""
+    """Format of the parameters and their gradients. 16 bits, in the format of precision, save 2 bytes for
+    each of them, and no float32 copy is kept. The model that a run saves is float32."""
     rounding: Rounding = "stochastic"
-    """How 16-bit weights are rounded, lest updates below their spacing be lost: by chance; or kahan, which
-    keeps what rounding took (2 bytes); master, float32 weights after all (4 bytes); or nearest."""
+    """How 16-bit parameters are rounded, so that updates below their spacing are not lost: stochastic; kahan,
+    which keeps the rounding error (2 bytes each); master, with a float32 copy after all (4 bytes each); or
+    nearest, which loses them."""
     loss_scale: float = 1024.0
-    """With precision fp16, what the loss is multiplied by first. It doubles and halves so that gradients stay
-    in float16's range."""
+    """Only with precision fp16: the first factor on the loss. It doubles and halves to keep gradients within
+    float16's range."""
     loss_scale_period: int = 1
-    """Updates from one change of that factor to the next."""
-    evaluate_every: int = 0
+    """Updates between two changes of that factor."""
+    loss_scale_edge: float = BIN_EDGE
+    """Gradients above this size are counted as large."""
+    loss_scale_threshold: float = THRESHOLD
+    """The factor is halved if a larger proportion of gradients than this is large; else it is doubled."""
+    evaluate_every: int = incidental(0)
     """Updates between evaluations; 0 = at the end only."""
-    checkpoint_every: int = 0
-    """Updates between checkpoints; 0 = none."""
-    keep_checkpoints: int = 2
-    """How many of the newest checkpoints to keep, beside that of the best evaluation."""
-    spike: float = 0.0
-    """How many standard deviations a loss may be above the mean of those before it, about 64 updates; 0 = any
-    number, but it must be one."""
-    on_spike: Policy = "stop"
-    """What is done about an update whose loss is further above, or no number: stop the run; skip the update,
-    for which each one's loss is read before its step; or roll back to the checkpoint before it, and skip it
-    when it comes again."""
-    prefetch: int = 2
-    """Updates that are made ready ahead, in a thread; 0 = none."""
+    checkpoint_every: int = incidental(0)
+    """Updates between checkpoints; 0 = no checkpoints."""
+    keep_checkpoints: int = incidental(2)
+    """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
+    spike: float = incidental(0.0)
+    """A loss this many standard deviations above the mean of about 64 updates before it is a loss spike; 0 =
+    only NaN and infinite losses are."""
+    on_spike: Policy = incidental("stop")
+    """What to do about a loss spike: stop the run; skip the update, for which every loss is read before the
+    step; or roll back to the checkpoint before it, and skip the update when it comes again."""
+    prefetch: int = incidental(2)
+    """Updates that a thread prepares ahead; 0 = none."""
     compile: Compile = "auto"
-    """Whether a step's forward and backward pass are compiled into one graph, on CUDA a CUDA graph. The first
-    update takes a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows."""
+    """Compile a step's forward and backward pass into one graph, on CUDA a CUDA graph. The first update takes
+    a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows it."""
     deterministic: bool = False
-    """Whether the same command gives the same bits on CUDA too, by slower sums. On a CPU it does anyway, with
-    as many threads."""
+    """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
+    same number of threads."""
 
-    profile: int = 0
-    """Updates, after the first ones, of which a trace (RUN/profile/trace.json, for chrome://tracing) and a
-    table of where their time goes are written; 0 = none. Weights stay the same."""
-    wandb: str = ""
-    """Project of Weights & Biases that the run is shown in, beside TensorBoard's files in RUN/tensorboard."""
+    profile: int = incidental(0)
+    """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
+    table of where their time goes. 0 = none. The trained weights stay the same."""
+    wandb: str = incidental("")
+    """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
 
     def __post_init__(self) -> None:
         require_positive(
@@ -78,6 +82,16 @@ class TrainerConfig:
             raise BrimfulError(
                 f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"
             )
+        if not 0 < self.loss_scale_edge < LARGEST:
+            raise BrimfulError(
+                f"trainer.loss_scale_edge is {self.loss_scale_edge:g}: it must be above 0 and below"
+                f" {LARGEST:g}"
+            )
+        if not 0 <= self.loss_scale_threshold < 1:
+            raise BrimfulError(
+                f"trainer.loss_scale_threshold is {self.loss_scale_threshold:g}: it must be at least 0 and"
+                " below 1"
+            )
         if self.on_spike == "roll-back" and not self.checkpoint_every:
             raise BrimfulError("trainer.on_spike=roll-back needs checkpoints: set trainer.checkpoint_every")
         if self.hours and self.deterministic:
@@ -86,24 +100,27 @@ class TrainerConfig:
                 " leave out trainer.deterministic"
             )
 
-    def decisive(self) -> "TrainerConfig":
-        """What decides a run: not what is done about spikes, nor what is shown and kept. That may change
-        when it goes on."""
-        return TrainerConfig(
-            steps=self.steps,
-            hours=self.hours,
-            clip=self.clip,
-            weights=self.weights,
-            rounding=self.rounding,
-            loss_scale=self.loss_scale,
-            loss_scale_period=self.loss_scale_period,
-            compile=self.compile,
-            deterministic=self.deterministic,
-        )
+
+def check_loss_scaling(config: TrainerConfig, precision: Precision) -> None:
+    """Refuse settings of loss scaling that would do nothing.
+
+    Args:
+        precision: resolved, never "auto".
+
+    Raises:
+        BrimfulError: one is given, and the precision is not fp16.
+    """
+    names = ("loss_scale", "loss_scale_period", "loss_scale_edge", "loss_scale_threshold")
+    for name in names:
+        if precision != "fp16" and getattr(config, name) != getattr(TrainerConfig, name):
+            raise BrimfulError(
+                f"trainer.{name} does nothing with precision {precision}: only fp16 scales the loss; leave it"
+                " out, or set precision fp16"
+            )
 
 
 def check_trainer(config: TrainerConfig) -> None:
-    """Refuse a length of each training in the trainer's words, where epochs decide it.
+    """Refuse the trainer's own limits where epochs decide how long each training takes.
 
     Raises:
         BrimfulError: steps or hours are given.

@@ -1,4 +1,4 @@
-"""The same bits from the same command: torch's deterministic algorithms, for the time of a run."""
+"""The same bits from the same command: torch's deterministic algorithms, for the duration of a run."""
 
 import os
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ _memory: Any = torch.utils.deterministic
 
 @contextmanager
 def deterministic(enabled: bool = True) -> Iterator[None]:
-    """Within it every operation of torch gives the same bits for the same input, or raises RuntimeError.
+    """A context in which torch operations give the same bits for the same input, or raise RuntimeError.
 
-    On CUDA, gradients of embeddings, gathers and scatters are added up by sorting instead of atomic
-    additions; FlashAttention's backward pass adds up dQ in a fixed order (`_flash_attention_backward` asks
-    for this mode; FlexAttention has no atomic additions); Inductor takes a fixed tile for reductions instead
-    of the one it measures as the fastest; cuBLAS has workspaces of fixed sizes. Torch looks for that setting
-    once, when a process first multiplies on CUDA: where that was before, set CUBLAS_WORKSPACE_CONFIG=:4096:8
-    for the process, or the first product raises RuntimeError.
+    On CUDA, gradients of embeddings, gathers and scatters are summed by sorting instead of atomic additions.
+    FlashAttention's backward pass sums dQ in a fixed order (`_flash_attention_backward` checks this mode;
+    FlexAttention has no atomic additions). Inductor uses a fixed tile for reductions instead of the fastest
+    one that it measures. cuBLAS has workspaces of fixed sizes; torch reads that setting once, at a process's
+    first product on CUDA. If the process has multiplied before, set CUBLAS_WORKSPACE_CONFIG=:4096:8 for it,
+    or the first product here raises RuntimeError.
 
-    After it everything is as it was before. Memory from `torch.empty` is not filled with NaN, which torch
-    otherwise does in this mode.
+    On exit all settings are restored. Memory from `torch.empty` is not filled with NaN, unlike torch's
+    default in this mode.
     """
     if not enabled:
         yield

@@ -1,70 +1,89 @@
-"""What is wrong with an update: a loss that is no number, or one far above those before it.
+"""Finds loss spikes: losses that are NaN or infinite, or far above the losses of recent updates.
 
-Losses stay on the device until they are judged. With `stop` and `roll-back` that is at a line of metrics or a
-checkpoint, many updates at once; only `skip`, which must know before it steps, reads each update's loss.
+Losses stay on the device until they are judged. With the policies `stop` and `roll-back` this happens at a
+line of metrics or a checkpoint, for many updates at once. Only `skip` reads each update's loss, since it must
+know before the optimizer's step.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
 from brimful.data.rows import Cursor
 from brimful.distributed import World
-from brimful.errors import BrimfulError
-from brimful.train.journal import Journal, Spike
 from brimful.train.metrics import Window
 
 MEMORY = 64
-"""Over about how many updates the mean and the deviation of the loss reach back."""
+"""The running mean and deviation of the loss cover about this many updates."""
 FIRST_JUDGED = 16
-"""Updates whose losses must be known before one can be far from them."""
+"""Losses that must be known before one can count as far above them."""
 PATIENCE = 8
-"""So many of 16 updates may be left out; with one more the run stops all the same."""
+"""This many of 16 updates may be left out. The next spike stops the run."""
 
 Policy = Literal["stop", "skip", "roll-back"]
 
 
-class Guard:
-    """Judges the losses of updates in their order, and knows which updates are to be left out.
-
-    Args:
-        threshold: so many standard deviations above the mean are a spike; 0 = only what is no number.
-        policy: what is done about one.
-        journal: where it is told.
+@dataclass(frozen=True)
+class Spike:
+    """An update with a loss spike.
 
     Attributes:
-        left_out: numbers of the updates that were not made, or will not be.
+        update: its number, from 0.
+        cursor: the place in the data where its batch begins.
+        loss, norm: the loss of the whole update and the norm of its gradient.
+        mean, deviation: of the losses before it.
     """
 
-    def __init__(self, threshold: float, policy: Policy, world: World, journal: Journal) -> None:
+    update: int
+    cursor: Cursor
+    loss: float
+    norm: float
+    mean: float
+    deviation: float
+
+    @property
+    def what(self) -> str:
+        """What is wrong, in words."""
+        if math.isfinite(self.loss) and math.isfinite(self.norm):
+            usual = f"{self.mean:.4g} with a deviation of {self.deviation:.2g}"
+            return f"the loss is {self.loss:.4g} at step {self.update + 1}, and before it {usual}"
+        return f"the loss is not a finite number at step {self.update + 1}"
+
+
+class Guard:
+    """Judges the losses of updates in their order, and knows which updates are left out.
+
+    Args:
+        threshold: a loss this many standard deviations above the mean is a spike; 0 = only NaN and infinity.
+        policy: what happens at a spike.
+
+    Attributes:
+        left_out: the numbers of updates that were left out, or will be when they come again.
+    """
+
+    def __init__(self, threshold: float, policy: Policy, world: World) -> None:
         self.threshold = threshold
         self.policy = policy
         self.world = world
-        self.journal = journal
         self.left_out: list[int] = []
-        self._mean = self._variance = 0.0  # of the losses, decayed exponentially
-        self._usual = 0  # losses in them
+        self._mean = self._variance = 0.0  # exponentially decayed
+        self._judged = 0
 
-    def allows(self, step: int, cursor: Cursor, loss: Tensor, norm: Tensor) -> bool:
-        """Whether an update may be made; only the policy `skip` ever says no.
+    def judge_before_step(self, step: int, cursor: Cursor, loss: Tensor, norm: Tensor) -> Spike | None:
+        """The spike in an update that the optimizer has not seen yet. Only the policy `skip` looks.
 
         Args:
-            loss: this rank's share of it.
-
-        Raises:
-            BrimfulError: too many of the last updates were left out.
+            loss: this rank's part of the update's loss.
         """
         if self.policy != "skip":
-            return True
+            return None
         (whole,) = self.world.sum([float(loss)])
-        spike = self._judge(step, cursor, whole, float(norm))
-        if spike:
-            self.leave_out(spike)
-        return spike is None
+        return self._judge(step, cursor, whole, float(norm))
 
     def judge(self, window: Window) -> Spike | None:
-        """The first spike among the window's updates that were not judged yet."""
+        """The first spike among the window's updates that have not been judged yet."""
         if self.policy == "skip":
             return None
         new = slice(window.judged, None)
@@ -75,47 +94,38 @@ class Guard:
                 return spike
         return None
 
+    def recently_left_out(self, spike: Spike) -> int:
+        """How many of the 16 updates before a spike were left out."""
+        return sum(step >= spike.update - 2 * PATIENCE for step in self.left_out)
+
+    def action(self, spike: Spike) -> Policy:
+        """What to do about a spike: the policy, or `stop` after too many."""
+        return "stop" if self.recently_left_out(spike) >= PATIENCE else self.policy
+
     def made(self, step: int) -> int:
-        """How many of the updates before number `step` were made."""
+        """How many of the updates before number `step` were made, and not left out."""
         return step - sum(left_out < step for left_out in self.left_out)
 
-    def leave_out(self, spike: Spike) -> None:
-        """Leave out an update from now on.
-
-        Raises:
-            BrimfulError: the policy is to stop, or too many of the last updates were left out.
-        """
-        near = [step for step in self.left_out if step >= spike.update - 2 * PATIENCE]
-        stops = self.policy == "stop" or len(near) >= PATIENCE
-        self.journal.spike(spike, "stop" if stops else self.policy)
-        if stops:
-            often = f", and {len(near)} of the updates before it were left out" if near else ""
-            raise BrimfulError(
-                f"{spike.what}{often}; lower optimizer.learning_rate, or use fp32 if this is not"
-                f" ({self.journal.batch_of(spike)})"
-            )
-        self.left_out.append(spike.update)
-
     def _judge(self, step: int, cursor: Cursor, loss: float, norm: float) -> Spike | None:
-        """What is wrong with an update, if anything; else it becomes a part of what is usual."""
+        """The spike, if this is one; else the loss enters the running mean and variance."""
         deviation = math.sqrt(self._variance)
         highest = self._mean + self.threshold * deviation
-        far = self.threshold and self._usual >= FIRST_JUDGED and loss > highest
+        far = self.threshold and self._judged >= FIRST_JUDGED and loss > highest
         if far or not (math.isfinite(loss) and math.isfinite(norm)):
             return Spike(step, cursor, loss, norm, self._mean, deviation)
-        self._usual += 1
-        share = max(1 / self._usual, 1 / MEMORY)
+        self._judged += 1
+        share = max(1 / self._judged, 1 / MEMORY)
         before = self._mean
         self._mean += share * (loss - before)
         self._variance += share * ((loss - before) * (loss - self._mean) - self._variance)
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: JSON values."""
-        usual = {"mean": self._mean, "variance": self._variance, "usual": self._usual}
+        """The state for a checkpoint: JSON values."""
+        usual = {"mean": self._mean, "variance": self._variance, "usual": self._judged}
         return usual | {"left_out": self.left_out}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; what is to be left out since then still is."""
-        self._mean, self._variance, self._usual = state["mean"], state["variance"], state["usual"]
+        """Restore a `state_dict`. Updates that have been left out since then stay left out."""
+        self._mean, self._variance, self._judged = state["mean"], state["variance"], state["usual"]
         self.left_out = sorted({*self.left_out, *state["left_out"]})

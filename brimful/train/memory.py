@@ -1,4 +1,4 @@
-"""Memory of this machine: how much may still be used, and that a CPU step's is kept for the next one."""
+"""This machine's memory: how much is available, and how a CPU step keeps its memory for the next one."""
 
 import ctypes
 import os
@@ -7,25 +7,27 @@ from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MOST = 2**31 - 1
-"""The largest number that mallopt takes."""
+"""The largest value that mallopt accepts."""
 
 MOST_OF_OLD = 32 << 20
-"""The largest M_MMAP_THRESHOLD that older versions of glibc take."""
+"""The largest M_MMAP_THRESHOLD that older versions of glibc accept."""
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed; false where it is not glibc, and nothing changes.
+    """Make the C library keep freed memory. From then on the process keeps its peak memory.
 
-    By default blocks above 32 MiB, and what is free at the end of the heap, go back to the operating system
-    at once. (Those blocks still do where glibc is old.) A step frees and asks for the same activations again,
-    and pays for each page anew: it is zeroed when it is first touched. The process keeps its peak memory from
-    then on.
+    By default, blocks above 32 MiB and free memory at the end of the heap return to the operating system at
+    once. A step frees its activations and allocates the same ones again, so it pays for each page every time:
+    the system zeroes a page when it is first touched. With an old glibc, large blocks still return.
+
+    Returns:
+        False where the C library is not glibc; then nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    # One that is refused must not leave the other alone in force: either ends the growth of M_MMAP_THRESHOLD
-    # with use, which begins at 128 kB.
+    # Setting either one stops glibc from raising M_MMAP_THRESHOLD from its first 128 kB by itself. So if the
+    # first is refused, the second must not be set.
     return mallopt is not None and bool(
         (mallopt(M_MMAP_THRESHOLD, MOST) or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD))
         and mallopt(M_TRIM_THRESHOLD, MOST)
@@ -33,8 +35,9 @@ def keep_freed_memory() -> bool:
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this machine, or the cgroup that this process is in, can still give without taking them from
-    anybody; where neither can be known (not Linux), half of what is installed.
+    """Bytes that are still available on this machine and in this process's cgroups.
+
+    Where that is unknown (not on Linux), half of the installed memory.
 
     Args:
         root: of the file system with `proc` and `sys`.
@@ -48,7 +51,7 @@ def available_memory(root: Path = Path("/")) -> int:
 
 
 def _left_in_cgroups(root: Path) -> list[int]:
-    """Bytes left below each limit (v2 or v1) that holds for this process; page cache counts as left."""
+    """Bytes left below each cgroup limit (v2 or v1) of this process. Page cache counts as left."""
     mount, left = root / "sys/fs/cgroup", []
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

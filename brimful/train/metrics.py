@@ -1,20 +1,34 @@
-"""metrics.jsonl: one JSON object a line, the source of truth for curves and reports.
+"""What a run counts, and metrics.jsonl: one JSON object a line, from which curves and reports are made.
 
-A training line has `step` (updates done), `loss.TERM` (means since the line before), what the objective
-watches beside it (`accuracy`: the share of these updates' labels that had the highest score, with dropout as
-it is trained, ties counted as right), `learning_rate`, `gradient_norm`, `tokens` (real ones, so far),
-`tokens_per_second` (real ones, evaluation and checkpoints not counted), `seconds` (training so far), `fill`
-(share of token slots that hold real tokens), `data_wait` (share of the time that the main process waited for
-data) and, where they are known, `mfu` (model flops utilisation since the line before: what the model needs
-for real tokens, of what the devices could compute) and `tokens.SOURCE` of a mixture (so far); in fp16
-`loss_scale` (of the next update), and since the line before `upper_share` (of the gradients of weights and
-activations, those above 2^13), `clipped_gradients` and `nan_gradients` (how many were).
-An evaluation line has `step` and `validation.NAME`. Boards (train/boards.py) show the same names.
+A training line has
+
+    step                 updates done
+    loss.TERM            mean since the line before
+    accuracy             and whatever else the objective watches: the proportion of these updates' labels with
+                         the highest score, with dropout as in training, ties counted as right
+    learning_rate
+    gradient_norm        of the last update, before clipping
+    tokens               real tokens so far
+    tokens_per_second    real tokens, without evaluations and checkpoints
+    seconds              of training so far
+    fill                 real tokens divided by token slots
+    data_wait            the proportion of the time in which the main process waited for data
+    mfu                  model flops utilisation since the line before, if the device's peak is known: the
+                         flops that the model needs for real tokens, divided by what the devices can compute
+    tokens.SOURCE        of a mixture: real tokens so far
+    loss_scale           in fp16: the scale for the next update
+    upper_share          in fp16, since the line before: the proportion of gradients (of parameters and
+                         activations) above the edge of the upper bin
+    clipped_gradients    in fp16, since the line before: how many gradients were saturated
+    nan_gradients        in fp16, since the line before: how many were NaN
+
+An evaluation line has `step` and `validation.NAME`. TensorBoard and Weights & Biases (train/sinks.py) show
+the same names.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +45,17 @@ if TYPE_CHECKING:
     from brimful.nn.layers import EncoderConfig
 
 
-@dataclass
-class Totals:
-    """What a run has seen so far, over all ranks; a checkpoint holds it.
+@dataclass(frozen=True)
+class Counts:
+    """What updates contain.
 
     Attributes:
-        tokens: real ones.
+        tokens: real tokens.
         slots: token slots.
-        sequences: real ones.
-        padded: slots that these sequences would have taken if each were padded to the longest there may be.
+        sequences: real sequences.
+        padded: slots that these sequences would take if each were padded to the largest length.
         predictions, dropped_predictions: of masked language modelling, and those that found no slot.
         flops: what the model needs for the real tokens and the predictions, forward and backward.
-        seconds: of training, without evaluations and checkpoints.
     """
 
     tokens: int = 0
@@ -52,51 +65,64 @@ class Totals:
     predictions: int = 0
     dropped_predictions: int = 0
     flops: int = 0
+
+    @classmethod
+    def of(cls, batch: "PackedBatch", model: "EncoderConfig") -> "Counts":
+        """The counts of one micro-batch."""
+        return cls(
+            tokens=batch.real_tokens,
+            slots=batch.tokens.numel(),
+            sequences=batch.real_sequences,
+            padded=batch.real_sequences * batch.max_length,
+            predictions=batch.predictions,
+            dropped_predictions=batch.dropped_predictions,
+            flops=step_flops(model, Shape(batch.lengths[: batch.real_sequences], batch.predictions)),
+        )
+
+
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
+    """The sum of the `Counts` of micro-batches, by name."""
+    each = [asdict(Counts.of(batch, model)) for batch in batches]
+    return {name: sum(counts[name] for counts in each) for name in asdict(Counts())}
+
+
+@dataclass(frozen=True)
+class Totals(Counts):
+    """What a run has seen so far, over all ranks; a checkpoint holds it.
+
+    Attributes:
+        seconds: of training, without evaluations and checkpoints.
+    """
+
     seconds: float = 0.0
+
+    def plus(self, counts: Mapping[str, float], seconds: float) -> "Totals":
+        """These totals and the counts of one more update."""
+        sums = {name: value + int(counts.get(name, 0)) for name, value in asdict(self).items()}
+        return Totals(**sums | {"seconds": self.seconds + seconds})
 
     @property
     def tokens_per_second(self) -> float:
-        """Real ones."""
+        """Real tokens per second."""
         return self.tokens / self.seconds
 
     @property
     def fill(self) -> float:
-        """The share of token slots that hold real tokens."""
+        """Real tokens divided by token slots."""
         return self.tokens / self.slots
-
-    def add(self, counts: Sequence[float]) -> None:
-        """Count what `count_batches` gave."""
-        for name, count in zip(COUNTS, counts, strict=True):
-            setattr(self, name, getattr(self, name) + int(count))
-
-
-COUNTS = ("tokens", "slots", "sequences", "padded", "predictions", "dropped_predictions", "flops")
-
-
-def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> list[int]:
-    """`COUNTS` of micro-batches, as `Totals` has them."""
-    each = [
-        (
-            *(b.real_tokens, b.tokens.numel(), b.real_sequences, b.real_sequences * b.max_length),
-            *(b.predictions, b.dropped_predictions),
-            step_flops(model, Shape(b.lengths[: b.real_sequences], b.predictions)),
-        )
-        for b in batches
-    ]
-    return [sum(column) for column in zip(*each, strict=True)] or [0] * len(COUNTS)
 
 
 @dataclass
 class Window:
-    """What accumulates between two lines of metrics, on the device until it is read.
+    """What accumulates between two lines of metrics. Tensors stay on the device until they are read.
 
     Attributes:
-        sums: of this rank's share of each term's means, over the updates.
-        places: of each update, its number and where its batch begins.
-        losses: this rank's share of the loss of each update.
-        norms: of each update's gradient.
-        judged: how many of these updates were found usual.
-        waited: seconds for data.
+        sums: for each term, this rank's part of its mean, summed over the updates.
+        places: each update's number, and the cursor where its batch begins.
+        losses: this rank's part of each update's loss.
+        norms: the norm of each update's gradient.
+        judged: how many of these updates the guard has judged.
+        waited: seconds of waiting for data.
     """
 
     sums: "dict[str, Tensor]" = field(default_factory=dict)
@@ -109,13 +135,13 @@ class Window:
 
     @property
     def updates(self) -> int:
-        """How many it holds."""
+        """How many updates it holds."""
         return len(self.losses)
 
     def add(
-        self, place: "tuple[int, Cursor]", means: "dict[str, Tensor]", loss: "Tensor", norm: "Tensor"
+        self, place: "tuple[int, Cursor]", means: "Mapping[str, Tensor]", loss: "Tensor", norm: "Tensor"
     ) -> None:
-        """Count an update."""
+        """Add an update."""
         self.places.append(place)
         for term, mean in means.items():
             self.sums[term] = self.sums.get(term, 0) + mean
@@ -123,13 +149,13 @@ class Window:
         self.norms.append(norm)
 
     def means(self, world: "World") -> dict[str, float]:
-        """Of each term over the updates and all ranks."""
+        """The mean of each term over the updates and all ranks."""
         means = world.sum([float(total) / self.updates for total in self.sums.values()])
         return dict(zip(self.sums, means, strict=True))
 
 
 class MetricsLog:
-    """Appends lines, each in one write."""
+    """Appends lines to a file, each in one write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -143,7 +169,7 @@ class MetricsLog:
             raise cannot_write(self.path, error) from error
 
     def rewind(self, step: int) -> None:
-        """Drop what was written after `step`, which a resumed run writes again, and lines without a step."""
+        """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
         if self.path.exists():
             lines = read_metrics(self.path)
             kept = [line for line in lines if isinstance(line.get("step"), int) and line["step"] <= step]
@@ -152,10 +178,10 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line that a kill cut short is left out.
+    """The lines of a metrics.jsonl. A last line that a kill has cut short is left out.
 
     Raises:
-        BrimfulError: the file is absent, or a line in its middle is damaged.
+        BrimfulError: the file cannot be read, or a line before the last is damaged.
     """
     try:
         lines = path.read_bytes().splitlines()

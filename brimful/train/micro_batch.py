@@ -1,13 +1,13 @@
-"""Micro-batches that do not fit: one line that says what to set; or, where the size was to be found
-automatically, half as many rows, once.
+"""The size of micro-batches, and what happens when one does not fit in memory.
 
-An update holds the same sequences whatever the size of its micro-batches, and its loss is a mean over all of
-them, so it may be made again with fewer rows at a time. Only dropout differs.
+If the size was chosen automatically, it is halved once, for the rest of the run; otherwise the error says
+what to set. An update holds the same sequences whatever the size of its micro-batches, and its loss is a mean
+over all of them, so an update can be made again with smaller ones. Only dropout differs.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -16,13 +16,12 @@ from brimful.data.rows import Phase, RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError, is_out_of_memory
 
-T = TypeVar("T")
-
 
 def valid_sizes(phases: Sequence[Phase], most: int) -> list[int]:
-    """Ascending: up to `most`, the rows that a micro-batch may have.
+    """The numbers of rows up to `most` that a micro-batch may have, ascending.
 
-    Where updates are counted in rows, it divides those of every phase; else it is a power of two.
+    Where updates are counted in rows, a size must divide the update of every phase. Where they are counted in
+    sequences, the sizes are the powers of two.
     """
     if phases[0].counted == "sequences":
         return [1 << n for n in range(most.bit_length())]
@@ -31,11 +30,14 @@ def valid_sizes(phases: Sequence[Phase], most: int) -> list[int]:
 
 
 class MicroBatches:
-    """Watches that a run's micro-batches fit.
+    """Knows the size of a run's micro-batches and whether it may still be halved.
 
     Args:
-        stream: whose `rows_per_micro_batch` it changes; None: a stream that counts no rows.
-        auto: whether it may, once.
+        stream: its `rows_per_micro_batch` is the size. None: a stream that does not count rows.
+        auto: whether the size may be halved, once.
+
+    Attributes:
+        fell_to: the size after halving, or None.
     """
 
     def __init__(self, world: World, stream: RowStream | None = None, *, auto: bool = False) -> None:
@@ -44,31 +46,39 @@ class MicroBatches:
         self.auto = auto
         self.fell_to: int | None = None
 
-    def attempt(self, step: int, compute: Callable[[], T], drop: Callable[[], None]) -> T | None:
-        """What `compute` returns, which makes this rank's gradients; None if it did not fit on any rank: then
-        the stream makes smaller micro-batches from here on, and must be opened again.
+    def check(self, error: Exception, step: int) -> None:
+        """Raise, unless the error is one of memory that smaller micro-batches may cure.
 
         Args:
             step: the update's number, from 0.
-            drop: forgets what `compute` left behind.
 
         Raises:
-            BrimfulError: it did not fit, and may not be tried again.
+            BrimfulError: memory ran out, and the size may not be halved.
+            Exception: `error` itself, if memory did not run out.
         """
-        made, lacked = None, False
-        try:
-            made = compute()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if not self._may_halve:
-                raise BrimfulError(self._advice(step)) from error
-            lacked = True
-        if self._may_halve and self.world.sum([float(lacked)])[0]:
-            drop()
-            self._halve()
-            return None
-        return made
+        if not is_out_of_memory(error):
+            raise error
+        if not self._may_halve:
+            raise BrimfulError(self._advice(step)) from error
+
+    def any_rank(self, out_of_memory: bool) -> bool:
+        """Whether memory ran out on any rank. All ranks call it; they ask each other only if it matters."""
+        return self._may_halve and self.world.sum([float(out_of_memory)])[0] > 0
+
+    def halve(self) -> None:
+        """Change the stream's size to half, or to the next valid size below half. Open the stream again."""
+        assert self.stream is not None
+        before, self.fell_to = self.stream.rows_per_micro_batch, self._smaller
+        assert self.fell_to is not None
+        self.stream.rows_per_micro_batch = self.fell_to
+        if self.world.device.type == "cuda":
+            torch.compiler.reset()  # graphs of the larger shape hold memory
+            torch.cuda.empty_cache()
+        if self.world.is_main:
+            warn(
+                f"out of memory with rows_per_micro_batch {before}: going on with {self.fell_to} for the rest"
+                " of this run"
+            )
 
     @property
     def _may_halve(self) -> bool:
@@ -77,7 +87,7 @@ class MicroBatches:
 
     @property
     def _smaller(self) -> int | None:
-        """The next smaller size, if there is one."""
+        """The largest valid size up to half of the present one, if there is one."""
         assert self.stream is not None
         sizes = valid_sizes(self.stream.phases, self.stream.rows_per_micro_batch // 2)
         return sizes[-1] if sizes else None
@@ -93,26 +103,12 @@ class MicroBatches:
             return f"{what}: lower packing.capacity, or choose a smaller model"
         return f"{what}: set it to {self._smaller} (to go on with --resume, in the run's config.yaml)"
 
-    def _halve(self) -> None:
-        assert self.stream is not None
-        before, self.fell_to = self.stream.rows_per_micro_batch, self._smaller
-        assert self.fell_to is not None
-        self.stream.rows_per_micro_batch = self.fell_to
-        if self.world.device.type == "cuda":
-            torch.compiler.reset()  # graphs of the larger shape hold memory
-            torch.cuda.empty_cache()
-        if self.world.is_main:
-            warn(
-                f"out of memory with rows_per_micro_batch {before}: going on with {self.fell_to}, which holds"
-                " for this run from now on"
-            )
-
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: JSON values."""
+        """The state for a checkpoint: JSON values."""
         return {"auto": self.auto, "fell_to": self.fell_to}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict`: with its size, if it has halved one, unless a smaller one is set."""
+        """Restore a `state_dict`. A size that was halved stays, unless a smaller one is set."""
         self.auto |= state["auto"]
         if state["fell_to"] is not None and self.stream is not None:
             self.stream.rows_per_micro_batch = min(self.stream.rows_per_micro_batch, state["fell_to"])

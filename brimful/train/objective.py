@@ -1,7 +1,7 @@
 """What a step's loss is. Pretraining, fine-tuning and distillation are objectives given to one Trainer.
 
-A loss is a set of named sums. What each sum is divided by, its weight, is known from the batches before the
-forward pass, so the mean over a whole update is exact however it is split into micro-batches and ranks.
+A loss is a set of named terms, each a sum with a normalizer. The normalizer is known from the batch before
+the forward pass, so the mean over a whole update is exact however it is split into micro-batches and ranks.
 """
 
 import math
@@ -18,6 +18,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.precision.policy import DTYPES, Precision, autocast, resolve
+from brimful.train.config import TrainerConfig, check_loss_scaling
 
 JudgedBy = tuple[str, Literal["highest", "lowest"]]
 
@@ -30,21 +31,23 @@ class Runtime:
     precision: Precision
 
     @classmethod
-    def of(cls, world: World, precision: Precision, weights: Precision) -> "Runtime":
-        """That of a run whose configuration says so.
+    def of(cls, world: World, precision: Precision, config: TrainerConfig) -> "Runtime":
+        """Resolve the precision of a run.
 
         Args:
-            precision: "auto" is the format of 16-bit weights, or what the device does fastest.
-            weights: how they are kept; never "auto".
+            precision: "auto" is the format of 16-bit parameters, or else the device's fastest format.
 
         Raises:
-            BrimfulError: the device has not got that precision, or the weights have another format.
+            BrimfulError: the device does not have the precision, the parameters have another 16-bit format,
+                or a setting of loss scaling is given without fp16.
         """
+        weights = config.weights
         if precision == "auto" and weights != "fp32":
             precision = weights
         found = resolve(precision, world.device)
         if weights not in ("fp32", found):
             raise BrimfulError(f"trainer.weights is {weights}, which needs precision {weights}, not {found}")
+        check_loss_scaling(config, found)
         return cls(world, found)
 
     @property
@@ -54,7 +57,7 @@ class Runtime:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the activations."""
+        """The format of activations."""
         return DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager:
@@ -63,45 +66,51 @@ class Runtime:
 
 
 class Objective(Protocol):
-    """A loss and how to judge a model by it."""
+    """A loss, and how to judge a model by it."""
 
-    coefficients: ClassVar[dict[str, float]]
-    """What each term's mean is multiplied by in the total loss."""
-    watched: ClassVar[tuple[str, ...]]
-    """Further sums of `loss`, with weights as the terms have them, that are shown and not trained."""
-    judged_by: ClassVar[JudgedBy | None]
-    """Which evaluation is the best: that with the highest or the lowest of a figure; None: there are none."""
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """What each term's mean is multiplied by in the loss."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Further sums of `loss`, with normalizers as terms have them, that are shown and not trained."""
+
+    @property
+    def judged_by(self) -> JudgedBy | None:
+        """The primary metric and its direction; None: there are no metrics."""
+
     compiles: ClassVar[bool]
-    """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix: then it is one graph."""
+    """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
 
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""
 
     def frozen(self) -> dict[str, nn.Module]:
-        """Modules that are used and not trained: a teacher."""
+        """Modules that are only used: a teacher."""
 
-    def weights(self, batch: PackedBatch) -> dict[str, float]:
-        """What each sum over this batch is to be divided by, from the batch alone."""
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+        """What each sum over this batch is divided by, from the batch alone."""
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        """Each sum over this batch: scalars, those of terms float32 at least.
+        """Each sum over this batch: scalars. The terms are float32 or wider.
 
         Args:
-            layout: `encoder.prepare(batch)`, if it is at hand.
+            layout: `encoder.prepare(batch)`, if the caller has it.
         """
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Figures on held-out data, the same on every rank; empty if there is none."""
+        """Metrics on held-out data, the same on every rank; empty without held-out data."""
 
 
-def better(judged_by: JudgedBy | None, figures: dict[str, float], than: float | None) -> float | None:
-    """The figure that an evaluation is judged by, if it is a number and better than the best so far."""
-    if judged_by is None or not figures:
+def better(judged_by: JudgedBy | None, metrics: dict[str, float], than: float | None) -> float | None:
+    """The primary metric, if it is finite and better than the best so far; else None."""
+    if judged_by is None or not metrics:
         return None
-    name, best = judged_by
-    figure = figures[name]
-    if not math.isfinite(figure):
+    name, direction = judged_by
+    value = metrics[name]
+    if not math.isfinite(value):
         return None
     if than is None:
-        return figure
-    return figure if (figure > than if best == "highest" else figure < than) else None
+        return value
+    return value if (value > than if direction == "highest" else value < than) else None

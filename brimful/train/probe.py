@@ -1,12 +1,13 @@
-"""How many rows a micro-batch should have: the largest that fits, found by trying.
+"""How many rows a micro-batch should have: the largest size that fits, found by trying.
 
-Sizes are tried from small to large, each at least twice the one before, forward and backward on real rows of
-the longest phase. None is tried that is not expected to fit, from what the one before took: on a CPU a
-process that takes too much is killed. Room for the optimizer's states and a tenth of the rest is left alone.
+Sizes are tried from small to large, each at least twice the size before, forward and backward on real rows of
+the longest phase. A size is tried only if it is expected to fit, judging by the memory of the size before,
+because on a CPU a process that takes too much is killed. Room for the optimizer's states and a tenth of the
+rest stays free.
 
-On a GPU the largest that fits is taken. On a CPU more rows stop being faster long before memory is full, and
-what does not fit its caches may be slower: there a larger size must be faster, and the search ends with the
-second one that is not.
+On a GPU the largest size that fits is chosen. On a CPU more rows stop being faster long before memory is
+full, and may even be slower when they exceed the caches. There a larger size must be faster, and the search
+ends at the second size that is not.
 """
 
 import os
@@ -29,15 +30,15 @@ from brimful.train.micro_batch import valid_sizes
 from brimful.train.objective import Objective, Runtime
 
 HEAD_ROOM = 0.1
-"""The share of free memory that is left alone."""
+"""The proportion of free memory that stays free."""
 GAIN = 1.05
-"""On a CPU, so many times as many rows a second must a larger size give."""
+"""On a CPU, how much faster a larger size must be, in rows per second, to be chosen."""
 BEYOND_SAVED = 2.5
-"""On a CPU, the peak of a pass is taken to be so many times what it saves for backward; docs/training.md."""
+"""On a CPU, the estimated peak memory of a pass, divided by what it saves for backward (docs/training.md)."""
 
 
 class Trial(NamedTuple):
-    """A forward and backward pass over so many rows: bytes it took at its peak, and its seconds."""
+    """A forward and backward pass: its rows, its peak memory in bytes, and its seconds."""
 
     rows: int
     bytes: int
@@ -45,7 +46,7 @@ class Trial(NamedTuple):
 
     @property
     def speed(self) -> float:
-        """Rows a second."""
+        """Rows per second."""
         return self.rows / self.seconds
 
 
@@ -55,13 +56,13 @@ def choose_rows(
     """The rows of a micro-batch, and why.
 
     Args:
-        sizes: that are valid, ascending.
-        attempt: tries one; None: it ran out of memory.
+        sizes: the valid sizes, ascending.
+        attempt: tries a size; None: memory ran out.
         room: bytes that a pass may take.
-        gain: how many times as many rows a second a larger size must give.
+        gain: how much faster a larger size must be, in rows per second, to be chosen.
 
     Returns:
-        the largest size that fits and is worth it; 0 if none fits.
+        the largest size that fits and is fast enough, or 0 if even the smallest does not fit.
     """
     last = best = Trial(0, 0, 1.0)
     for rows in sizes:
@@ -83,11 +84,11 @@ def choose_rows(
 def auto_rows(
     stream: RowStream, encoder: Encoder, objective: Objective, runtime: Runtime, optimizer: OptimizerConfig
 ) -> int:
-    """The rows that micro-batches of this run should have, the same on every rank; says so.
+    """Choose the rows of this run's micro-batches, the same on every rank, and print the choice.
 
     Args:
-        stream: of the run; it is left with as many.
-        encoder: it goes to its device, as do the objective's modules; their gradients are dropped.
+        stream: of the run. Its `rows_per_micro_batch` is set.
+        encoder: moves to its device, as do the objective's modules. Their gradients are dropped.
 
     Raises:
         BrimfulError: not even the smallest micro-batch fits.
@@ -120,7 +121,7 @@ def auto_rows(
 
     on_cpu = runtime.device.type == "cpu"
     with torch.random.fork_rng(devices=[] if on_cpu else [runtime.device]):
-        fits = attempt(1) is not None  # and makes the gradients, which stay
+        fits = attempt(1) is not None  # also allocates the gradients, which stay
         states = sum(p.numel() for p in parameters) * _state_bytes(optimizer)
         room = int(_free(runtime.device) * (1 - HEAD_ROOM)) - states
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
@@ -134,14 +135,14 @@ def auto_rows(
             "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
         )
     if runtime.world.is_main:
-        why = why if chosen == rows else "so many suit every rank"
+        why = why if chosen == rows else "the most that every rank can take"
         say(f"rows_per_micro_batch {chosen}: {why}, in {room / 1e9:.3g} GB for activations")
     stream.rows_per_micro_batch = chosen
     return chosen
 
 
 def _beginnings(stream: RowStream) -> list[dict]:
-    """Where each phase would stand if the data began in it."""
+    """The cursor of each phase if the data began with it."""
     begins, update = [], 0
     for phase in stream.phases:
         begins.append(stream.start() | {"update": update})
@@ -150,12 +151,12 @@ def _beginnings(stream: RowStream) -> list[dict]:
 
 
 def _state_bytes(optimizer: OptimizerConfig) -> int:
-    """Bytes that optimizers keep for a parameter, at most: two moments, an average, the starting weights."""
+    """The most bytes that optimizers keep per parameter: two moments, the average, the starting weight."""
     return 4 * (2 + bool(optimizer.ema) + bool(optimizer.pull))
 
 
 def _free(device: torch.device) -> int:
-    """Bytes that this process can still take on the device."""
+    """Bytes that this process can still allocate on the device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -163,7 +164,7 @@ def _free(device: torch.device) -> int:
 
 
 def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: Sequence[Tensor]) -> Trial:
-    """Three passes, of which the quickest counts."""
+    """Run three passes; the fastest counts."""
     seconds, taken = [], 0
     for _ in range(3):
         started = time.perf_counter()
@@ -183,7 +184,7 @@ def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: 
 
 @contextmanager
 def _saved(weights: Sequence[Tensor]) -> Iterator[dict[int, int]]:
-    """Bytes of each storage, by its address, that forward passes save for backward, but for the weights."""
+    """Bytes of each storage, by its address, that forward passes save for backward, without the weights."""
     saved: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:

@@ -27,18 +27,18 @@ PHASES = (
     "evaluation",
 )
 WARM = 3
-"""Updates before the first that is profiled: they allocate and compile what later ones find."""
+"""Updates before the first profiled one. They allocate and compile, so they are slower."""
 
 _UNSEEN: AbstractContextManager = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager:
-    """A range that profilers show; while none watches, nothing (torch's own would cost 8 microseconds)."""
+    """A range that profilers show. Without a profiler it does nothing (torch's own costs 8 microseconds)."""
     return record_function(name) if torch.autograd._profiler_enabled() else _UNSEEN
 
 
 def waiting(name: str, items: Iterable[T]) -> Iterator[T]:
-    """The items; the wait for each is a `span`."""
+    """Yield the items; the wait for each is a `span`."""
     iterator = iter(items)
     while True:
         with span(name):
@@ -51,13 +51,13 @@ def waiting(name: str, items: Iterable[T]) -> Iterator[T]:
 
 @contextmanager
 def profiling(updates: int, directory: Path, device: torch.device) -> Iterator[Callable[[], None]]:
-    """Profile so many updates, after `WARM` others; yields what is to be called at the end of each.
+    """Profile some updates, after the first `WARM`. Yields a function to call at the end of each update.
 
-    Then, or where the run ends before, it writes trace.json (Chrome's format, also that of Perfetto) and
-    table.txt to `directory`, and shows the table. An error leaves nothing.
+    After the last profiled update, or when the run ends, trace.json (for Chrome and Perfetto) and table.txt
+    are written to `directory`, and the table is shown. After an error nothing is written.
 
     Args:
-        updates: 0 profiles nothing.
+        updates: how many to profile; 0 = none.
     """
     if not updates:
         yield _ignore
@@ -104,7 +104,7 @@ def profiling(updates: int, directory: Path, device: torch.device) -> Iterator[C
 
 
 def table(profiler: profile, updates: int, seconds: float, *, cuda: bool) -> str:
-    """Seconds an update by phase, of the main thread; on CUDA also those of the kernels that it started."""
+    """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started."""
     host: Counter[str] = Counter()
     device: Counter[str] = Counter()
     for event in profiler.events() or []:
@@ -120,4 +120,4 @@ def table(profiler: profile, updates: int, seconds: float, *, cuda: bool) -> str
 
 
 def _ignore() -> None:
-    """Where nothing is profiled."""
+    """Does nothing, where nothing is profiled."""

@@ -1,14 +1,19 @@
-"""The one training loop. It knows updates, not tasks: an objective says what the loss is."""
+"""The training loop. It knows updates, not tasks: an objective says what the loss is.
+
+`Trainer.train_step` makes one update. `Trainer.run` calls it for each update of the stream and acts on its
+result; between updates it writes metrics, evaluates and saves checkpoints.
+"""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from brimful.console import progress
 from brimful.data.loader import Stream, Update, prefetch
@@ -16,34 +21,67 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.randomness import derive_key
 from brimful.runs import checkpoint
 from brimful.runs.directory import versions
-from brimful.runs.recovery import newest_checkpoint
-from brimful.runs.signals import stop_request
-from brimful.train.boards import boards
+from brimful.runs.signals import StopRequest, stop_request
+from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
-from brimful.train.guard import Guard
-from brimful.train.journal import Journal, Spike
-from brimful.train.learner import Learner
+from brimful.train.gradients import Gradients
+from brimful.train.guard import Guard, Spike
+from brimful.train.journal import Journal
+from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import Totals, Window, count_batches
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.profiling import profiling, span, waiting
+from brimful.train.sinks import sinks
+from brimful.train.state import TrainState
 from brimful.train.utilisation import peak_flops
 
 
+class Outcome(Enum):
+    """What became of an update."""
+
+    MADE = "the optimizers have changed the parameters"
+    LEFT_OUT = "a loss spike: the parameters are as before, and the next update follows"
+    OUT_OF_MEMORY = "nothing has changed: make the same update again with smaller micro-batches"
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What `train_step` returns.
+
+    Attributes:
+        stop: a signal has asked some rank to stop after this update.
+        counts: what the update contains, over all ranks, by name.
+        means: this rank's part of the mean of each term: scalars on the device.
+        loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
+        spike: why the update was left out.
+    """
+
+    outcome: Outcome
+    stop: bool
+    counts: Mapping[str, float] = field(default_factory=dict)
+    means: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: Tensor | None = None
+    norm: Tensor | None = None
+    spike: Spike | None = None
+
+
 class Trainer:
-    """Trains an encoder by an objective on a stream of updates, and can go on where it was killed.
+    """Trains an encoder by an objective on a stream of updates. It can resume where it was killed.
 
     Args:
-        directory: where metrics.jsonl, tensorboard/, profile/ and checkpoints/ go.
+        directory: for metrics.jsonl, tensorboard/, profile/ and checkpoints/.
         cycles: the parts of the run that have a schedule each; by default one.
-        seed: decides dropout; data randomness is the stream's own.
-        micro_batches: what is done about those of the stream that do not fit; by default that is an error.
-        identity: a hash of all that decides the run; a checkpoint of another is refused.
-        about: JSON values that checkpoints hold beside it: the configuration.
-        shows: a command that shows the batch of an update, but for its number.
+        seed: decides dropout. The stream has its own randomness.
+        micro_batches: says whether micro-batches may be halved when memory runs out; by default they may not.
+        identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
+            identity is refused.
+        about: JSON values that checkpoints hold: the configuration.
+        shows: a command that shows the batch of an update, without the update's number.
     """
 
     def __init__(
@@ -69,184 +107,277 @@ class Trainer:
         self.stream = stream
         self.runtime = runtime
         self.world = runtime.world
+        self.directory = directory
         self.config = config
         self.schedule = Schedule(schedule, cycles or [Cycle(config.steps)], config.hours)
+        self.seed = seed
+        self.micro_batches = micro_batches or MicroBatches(self.world)
         self.identity = identity
         self.about = dict(about or {})
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
-        self.learner = Learner(self.encoder, objective, runtime, config, optimizer, seed)
-        self.micro_batches = micro_batches or MicroBatches(self.world)
-        self.directory = directory
+
+        self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
+        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self.loss = loss_function(objective.loss, self.encoder, runtime.device, compiled=compiled)
+        self.gradients = self._gradients(keep=compiled and runtime.device.type == "cuda")
+        if runtime.device.type == "cpu":
+            keep_freed_memory()
+
+        self.guard = Guard(config.spike, config.on_spike, self.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
-        shown, peak = boards(directory, config.wandb, self.about), peak_flops(runtime, objective)
-        self.journal = Journal(directory, shown, peak=peak, writes=self.world.is_main, shows=shows)
-        self.guard = Guard(config.spike, config.on_spike, self.world, self.journal)
-        self.best: tuple[int, float] | None = None
+        self.journal = Journal(
+            directory,
+            sinks(directory, config.wandb, self.about),
+            peak=peak_flops(runtime, objective),
+            writes=self.world.is_main,
+            shows=shows,
+        )
+        self.request = StopRequest()
         self.step = 0
-        self.totals = Totals()
         self.cursor = stream.start()
-        self._put_back = False
+        self.totals = Totals()
+        self.window = Window()
+        self.metrics: dict[str, float] = {}
+        self.best: tuple[int, float] | None = None
+
+    def _gradients(self, *, keep: bool) -> Gradients:
+        parameters = list(self.state.parameters.values())
+        scaler = None
+        if self.runtime.precision == "fp16":
+            # Imported here because it imports FSDP, which takes a second.
+            from brimful.precision.scaler import AutomaticLossScaler
+            from brimful.precision.watching import watch_modules
+
+            scaler = AutomaticLossScaler(
+                self.config.loss_scale,
+                self.config.loss_scale_period,
+                threshold=self.config.loss_scale_threshold,
+                bin_edge=self.config.loss_scale_edge,
+            )
+            watch_modules(self.state.trained)
+        mean = self.config.weights != "fp32"
+        return Gradients(parameters, self.world, keep=keep, mean=mean, scaler=scaler)
+
+    def train_step(self, update: Update) -> StepResult:
+        """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""
+        normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
+        if self.step in self.guard.left_out:
+            return StepResult(Outcome.LEFT_OUT, stop)
+        means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
+        out_of_memory = False
+        self.state.trained.train()
+        try:
+            for index, batch in enumerate(update.batches):
+                self._seed_dropout(index)
+                with span("forward"), self.runtime.autocast():
+                    sums = self.loss(batch)
+                terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
+                with span("backward"):
+                    self.gradients.backward(self._total(terms), micro_batches)
+                means = {name: mean + terms[name].detach() for name, mean in means.items()}
+        except (RuntimeError, MemoryError) as error:
+            self.micro_batches.check(error, self.step)  # raises what smaller micro-batches do not cure
+            out_of_memory = True
+        if self.micro_batches.any_rank(out_of_memory):
+            self.gradients.clear()
+            return StepResult(Outcome.OUT_OF_MEMORY, stop)
+        with span("communication"):
+            self.gradients.gather(micro_batches)
+        with span("clip"):
+            loss, norm = self._total(means), self.gradients.clip(self.config.clip)
+        spike = self.guard.judge_before_step(self.step, self.cursor, loss, norm)
+        if spike is None:
+            with span("optimizer"):
+                self.state.set_rate(self.schedule.rate(self.step, self.totals.seconds))
+                self.gradients.step(self.state.optimizers)
+                if self.state.average:
+                    self.state.average.update(self.guard.made(self.step) + 1)
+        self.gradients.clear()
+        outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
+        return StepResult(outcome, stop, counts, means, loss, norm, spike)
+
+    def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, bool]:
+        """What a step must know of all ranks before it begins, from one small all-reduce.
+
+        Returns:
+            the normalizer of each term, the counts by name, the number of micro-batches, and whether a signal
+            has asked any rank to stop.
+        """
+        normalizers, counts, others = self.world.sum_each(
+            {
+                term: sum(normalizers[term] for normalizers in update.normalizers)
+                for term in (*self.objective.coefficients, *self.objective.watched)
+            },
+            count_batches(update.batches, self.encoder.config),
+            {"micro_batches": len(update.batches), "signals": self.request.number},
+        )
+        normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
+        return normalizers, counts, int(others["micro_batches"]), others["signals"] > 0
+
+    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """The loss: the terms, each times its coefficient."""
+        return torch.stack([c * terms[term] for term, c in self.objective.coefficients.items()]).sum()
+
+    def _seed_dropout(self, micro_batch: int) -> None:
+        seed = int(derive_key(self.seed, "dropout", self.step, micro_batch, self.world.rank) >> 1)
+        # torch.manual_seed makes a stack trace for each kind of device that is absent.
+        torch.default_generator.manual_seed(seed)
+        if self.runtime.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def run(self, title: str, *, evaluate_first: bool = False) -> dict[str, float]:
-        """Train to the last step and evaluate; returns the objective's figures.
+        """Train to the last update and evaluate.
 
         Args:
-            title: of the progress that is shown.
-            evaluate_first: also before the first update.
+            title: of the progress bar.
+            evaluate_first: evaluate before the first update too.
+
+        Returns:
+            the objective's metrics.
 
         Raises:
-            BrimfulError: the loss is not a finite number.
-            StoppedError: a signal asked for it, on any rank; if the run has checkpoints, it has left one.
+            BrimfulError: a loss spike that the guard does not leave out, or no memory.
+            StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
         with deterministic(self.config.deterministic), closing(self.journal):
-            figures = self._run(title, evaluate_first)
-        self.learner.widen()
-        if self.learner.average:
-            self.learner.average.apply()
-        return figures
+            if self.schedule.over(self.step, self.totals.seconds):
+                self.metrics = self._evaluate()
+            else:
+                self._train(title, evaluate_first)
+        self.state.finish()
+        return self.metrics
 
-    def _run(self, title: str, evaluate_first: bool) -> dict[str, float]:
-        config = self.config
-        if self.schedule.over(self.step, self.totals.seconds):
-            return self._figures()
+    def _train(self, title: str, evaluate_first: bool) -> None:
+        """Make the updates that are left, and act on the result of each."""
         self.journal.begin(self.step)
         if evaluate_first and not self.step:
             self.evaluate()
         main, folder = self.world.is_main, self.directory / "profile"
-        window = Window()
-        figures: dict[str, float] = {}
         with (
-            progress(title, config.steps - self.step, shown=main) as advance,
-            closing(self._updates()) as updates,
+            progress(title, self.config.steps, done=self.step, shown=main) as advance,
             self.checkpoints,
-            stop_request() as asked,
-            profiling(config.profile * main, folder, self.runtime.device) as count,
+            stop_request() as self.request,
+            profiling(self.config.profile * main, folder, self.runtime.device) as profiled,
         ):
+            last = False
             started = time.perf_counter()
-            for update in waiting("data wait", updates):
-                stops = self._update(update, window, asked.number)
-                if self._put_back:
-                    continue
-                self.cursor = update.cursor
-                self.step += 1
-                spent = time.perf_counter() - started
-                self.totals.seconds += spent
-                window.totals.seconds += spent
-                last = self._is_over()
-                logs = last or self.step % config.log_every == 0
-                saves = stops or last or _is_due(self.step, config.checkpoint_every)
-                evaluates = last or _is_due(self.step, config.evaluate_every)
-                if (logs or saves or evaluates) and (spike := self.guard.judge(window)):
-                    advance(1 - self._roll_back(spike))
-                    window, started = Window(), time.perf_counter()
-                    continue
-                note = ""
-                if logs and window.updates:
-                    note, window = self._log(window), Window()
-                if stops and evaluates and config.checkpoint_every:
-                    self.save()  # there may be no time to wait for figures
-                if evaluates:
-                    figures = self.evaluate()
-                    saves |= self._is_best(figures)
-                if saves and config.checkpoint_every:
-                    self.save()
-                self.checkpoints.check()
-                if stops and not last:
-                    raise asked.error(self.step, self.directory if config.checkpoint_every else None)
-                advance(1, note, self.schedule.left(self.totals.seconds))
-                count()
-                started = time.perf_counter()
-                if last:
-                    break
-        return figures
+            while not last:
+                with closing(self._updates()) as updates:
+                    for update in waiting("data wait", updates):
+                        result = self.train_step(update)
+                        self.window.waited += update.waited
+                        if result.outcome is Outcome.OUT_OF_MEMORY:
+                            self.micro_batches.halve()
+                            break  # reads the same update again, in smaller micro-batches
+                        if result.spike:
+                            self._leave_out(result.spike)
+                        self._count(update, result, time.perf_counter() - started)
+                        last = self._is_last()
+                        if spike := self._between_updates(last, result.stop):
+                            undone = self._roll_back(spike)
+                            advance(1 - undone)
+                            last, started = False, time.perf_counter()
+                            break  # reads from the checkpoint's place again
+                        if result.stop and not last:
+                            saved = self.directory if self.config.checkpoint_every else None
+                            raise self.request.error(self.step, saved)
+                        advance(1, self.journal.note, self.schedule.left(self.totals.seconds))
+                        profiled()
+                        started = time.perf_counter()
+                        if last:
+                            break
 
     def _updates(self) -> Generator[Update]:
-        """The stream's updates from where the run stands; from there once more whenever it was put back."""
-        while self.step < self.config.steps:
-            self._put_back = False
-            made = prefetch(
-                self.stream,
-                self.cursor,
-                self.config.steps - self.step,
-                weigh=self.objective.weights,
-                device=self.runtime.device,
-                depth=self.config.prefetch,
-            )
-            with closing(made):
-                for update in made:
-                    yield update
-                    if self._put_back:
-                        break
+        """The stream's updates from where the run stands."""
+        return prefetch(
+            self.stream,
+            self.cursor,
+            self.config.steps - self.step,
+            weigh=self.objective.normalizers,
+            device=self.runtime.device,
+            depth=self.config.prefetch,
+        )
 
-    def _is_over(self) -> bool:
-        """Whether this was the last update. Where the clock decides, it is the main rank's, for all ranks."""
+    def _count(self, update: Update, result: StepResult, seconds: float) -> None:
+        """Count an update that was made or left out, and go to the next."""
+        if result.outcome is Outcome.MADE:
+            assert result.loss is not None
+            assert result.norm is not None
+            self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
+        self.totals = self.totals.plus(result.counts, seconds)
+        self.window.totals = self.window.totals.plus(result.counts, seconds)
+        self.step += 1
+        self.cursor = update.cursor
+
+    def _is_last(self) -> bool:
+        """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
         if self.config.hours:
-            (self.totals.seconds,) = self.world.sum([self.totals.seconds if self.world.is_main else 0.0])
+            (seconds,) = self.world.sum([self.totals.seconds if self.world.is_main else 0.0])
+            self.totals = replace(self.totals, seconds=seconds)
         return self.schedule.over(self.step, self.totals.seconds)
 
-    def _update(self, update: Update, window: Window, request: int) -> bool:
-        """One optimizer step on the mean loss over all micro-batches of all ranks.
-
-        Args:
-            request: 0, or the signal that asked this rank to stop.
+    def _between_updates(self, last: bool, stop: bool) -> Spike | None:
+        """Write metrics, evaluate and save, if that is due.
 
         Returns:
-            whether any rank was asked.
+            a loss spike in the updates since the last look, if there is one. Then nothing is written.
         """
-        terms = (*self.objective.coefficients, *self.objective.watched)
-        counts = [sum(weights[term] for weights in update.weights) for term in terms]
-        counts += [*count_batches(update.batches, self.encoder.config), len(update.batches), request]
-        *counts, micro_batches, requests = self.world.sum(counts)
-        window.waited += update.waited
-        if self.step in self.guard.left_out:
-            return requests > 0
-        weights = dict(zip(terms, counts, strict=False))
-        step, learner = self.step, self.learner
-        make = partial(learner.differentiate, step, update.batches, weights, int(micro_batches))
-        means = self.micro_batches.attempt(step, make, learner.gradients.forget)
-        if means is None:
-            self._put_back = True
-            return requests > 0
-        loss, norm = learner.gather(means)
-        if self.guard.allows(step, self.cursor, loss, norm):
-            learner.learn(self.guard.made(step) + 1, self.schedule.rate(step, self.totals.seconds))
-            window.add((step, self.cursor), means, loss, norm)
-        learner.gradients.forget()
-        for totals in (self.totals, window.totals):
-            totals.add(counts[len(terms) :])
-        return requests > 0
+        config = self.config
+        logs = last or _is_due(self.step, config.log_every)
+        evaluates = last or _is_due(self.step, config.evaluate_every)
+        saves = last or stop or _is_due(self.step, config.checkpoint_every)
+        if (logs or evaluates or saves) and (spike := self.guard.judge(self.window)):
+            return spike
+        if logs and self.window.updates:
+            self._log()
+        if evaluates:
+            if stop:
+                self.save()  # before the evaluation: there may be no time to wait for it
+            self.metrics = self.evaluate()
+            saves |= self._is_best(self.metrics)
+        if saves:
+            self.save()
+        self.checkpoints.check()
+        return None
 
-    def _log(self, window: Window) -> str:
-        means = window.means(self.world)
-        losses = {term: means.pop(term) for term in self.objective.coefficients}
-        rate, by_source = self.learner.rate, self.stream.tokens_by_source(self.cursor)
-        scaling = self.learner.gradients.metrics()
-        return self.journal.training(self.step, losses, means, window, self.totals, rate, by_source, scaling)
+    def _log(self) -> None:
+        means = self.window.means(self.world)
+        self.journal.training(
+            self.step,
+            losses={term: means[term] for term in self.objective.coefficients},
+            watched={name: means[name] for name in self.objective.watched},
+            window=self.window,
+            totals=self.totals,
+            learning_rate=self.state.learning_rate,
+            by_source=self.stream.tokens_by_source(self.cursor),
+            scaling=self.gradients.metrics(),
+        )
+        self.window = Window()
 
     def evaluate(self) -> dict[str, float]:
-        """The objective's figures for the encoder as it is now, also written to metrics.jsonl."""
+        """The objective's metrics for the encoder as it is now, which also go to metrics.jsonl."""
         with span("evaluation"):
-            figures = self._figures()
-        self.journal.evaluation(self.step, figures)
-        return figures
+            metrics = self._evaluate()
+        self.journal.evaluation(self.step, metrics)
+        return metrics
 
-    def _figures(self) -> dict[str, float]:
-        average = self.learner.average
-        self.learner.trained.eval()
+    def _evaluate(self) -> dict[str, float]:
+        average = self.state.average
+        self.state.trained.eval()
         with average.swapped() if average and self.step else nullcontext(), torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
-    def _is_best(self, figures: dict[str, float]) -> bool:
-        """Whether these figures, of this step, are the best so far; then they are remembered."""
-        figure = better(self.objective.judged_by, figures, self.best and self.best[1])
-        if figure is not None:
-            self.best = self.step, figure
-        return figure is not None
+    def _is_best(self, metrics: dict[str, float]) -> bool:
+        """Whether these metrics, of this step, are the best so far; then they are remembered."""
+        value = better(self.objective.judged_by, metrics, self.best and self.best[1])
+        if value is not None:
+            self.best = self.step, value
+        return value is not None
 
     def save(self) -> None:
-        """Begin to write a checkpoint: all that this run and what it makes can go on from."""
-        if not self.world.is_main:
+        """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
+        if not (self.world.is_main and self.config.checkpoint_every):
             return
         with span("checkpoint"):
             state = {
@@ -255,17 +386,21 @@ class Trainer:
                 "totals": asdict(self.totals),
                 "guard": self.guard.state_dict(),
                 "micro_batches": self.micro_batches.state_dict(),
-                "loss_scaling": self.learner.gradients.state_dict(),
+                "loss_scaling": self.gradients.state_dict(),
                 "best": self.best,
                 "versions": versions(),
                 **self.about,
             }
             spared = [self.best[0]] if self.best else []
-            self.checkpoints.write(self.step, self.learner.tensors(), state, spared)
+            self.checkpoints.write(self.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
-        """Go back to the newest checkpoint; false if there is none and training starts over."""
-        found = newest_checkpoint(self.checkpoints.directory, self.identity, self.world)
+        """Go back to the newest checkpoint.
+
+        Returns:
+            False if there is no checkpoint; then training starts at the beginning.
+        """
+        found = checkpoint.load_for_resume(self.checkpoints.directory, self.identity, self.world)
         if found is None:
             return False
         self.step, tensors, state = found
@@ -273,26 +408,46 @@ class Trainer:
         self.totals = Totals(**state["totals"])
         self.guard.load_state_dict(state["guard"])
         self.micro_batches.load_state_dict(state["micro_batches"])
-        self.learner.load(tensors)
-        self.learner.gradients.load_state_dict(state["loss_scaling"])
+        self.state.load(tensors)
+        self.gradients.load_state_dict(state["loss_scaling"])
         return True
 
-    def _roll_back(self, spike: Spike) -> int:
-        """Leave out an update: go back to the checkpoint before it. Returns how many updates are undone.
+    def _leave_out(self, spike: Spike) -> None:
+        """Record that the update of a spike is left out.
 
         Raises:
-            BrimfulError: the policy is another one, there is no checkpoint, or it did not help before.
+            BrimfulError: the policy is to stop, or too many recent updates were left out.
+        """
+        action, before = self.guard.action(spike), self.guard.recently_left_out(spike)
+        self.journal.spike(spike, action)
+        if action == "stop":
+            often = f", and {before} of the updates before it were left out" if before else ""
+            raise BrimfulError(
+                f"{spike.what}{often}; lower optimizer.learning_rate, or use fp32 if this is not"
+                f" ({self.journal.batch_of(spike)})"
+            )
+        self.guard.left_out.append(spike.update)
+
+    def _roll_back(self, spike: Spike) -> int:
+        """Go back to the newest checkpoint, and leave out the update of the spike from now on.
+
+        Returns:
+            how many updates are undone.
+
+        Raises:
+            BrimfulError: the policy is to stop, too many recent updates were left out, or there is no
+                checkpoint.
         """
         before, seconds = self.step, self.totals.seconds
-        self.guard.leave_out(spike)
+        self._leave_out(spike)
         self.checkpoints.finish()
         self.world.barrier()
         if not self.resume():
             raise BrimfulError(f"{spike.what}, and there is no checkpoint yet to roll back to")
-        if self.config.hours:  # which the clock on the wall decides
-            self.totals.seconds = seconds
+        if self.config.hours:  # the time is spent all the same
+            self.totals = replace(self.totals, seconds=seconds)
         self.journal.begin(self.step)
-        self._put_back = True
+        self.window = Window()
         return before - self.step
 
 

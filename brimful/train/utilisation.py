@@ -1,4 +1,4 @@
-"""What a device could compute at most: the denominator of the model flops utilisation (MFU)."""
+"""How much a device can compute at most: the denominator of the model flops utilisation (MFU)."""
 
 import re
 
@@ -25,17 +25,17 @@ PEAKS: dict[tuple[str, ...], dict[Precision, float]] = {
     ("V100",): {"fp32": 15.7e12},
     ("T4",): {"fp32": 8.1e12},
 }
-"""Flops a second of dense products with sums in float32, from the vendor's data sheets; fp32 without TF32.
-By words of the device's name, the first that fit."""
+"""Flops per second of dense products with float32 sums, from the vendor's data sheets; fp32 without TF32. The
+first entry whose words are all in the device's name counts."""
 
 OTHERS = {"Laptop", "D", "Ti", "MIG"}
-"""Words of devices that share a name with a larger one."""
+"""Words in the names of smaller devices that are otherwise named like a larger one."""
 
 
 def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
-    """Flops a second that all ranks' devices together can reach, if they have one kind.
+    """Flops per second that the devices of all ranks can reach together, if all are of one kind.
 
-    None where that is not known, as on CPUs, and where a teacher computes too, whose flops nobody counts.
+    None where the peak is unknown, as on CPUs, and with a teacher, whose flops are not counted.
     """
     if runtime.device.type != "cuda" or objective.frozen():
         return None
@@ -46,7 +46,7 @@ def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
 
 
 def peak_of(name: str, precision: Precision) -> float | None:
-    """Flops a second of a device, by the name that CUDA gives it; None where that is not known."""
+    """Flops per second of a device, by its name in CUDA, or None if unknown."""
     words = set(re.split(r"[\s-]+", name))
     if words & OTHERS:
         return None

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.domain_results import DIFFERENCES, paired_difference
-from bench.domain_runs import ARMS
-from bench.domain_text import collocations
+from bench.domain.results import DIFFERENCES, paired_difference
+from bench.domain.runs import ARMS
+from bench.domain.text import collocations
 from brimful.commands.demo_reviews import same_text
 from brimful.corpus.words.segmenter import Segmenter
 from brimful.tasks.metrics import paired_bootstrap

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import learning
-from bench.learning_run import ClockedLog, Trial
-from bench.learning_studies import FULL, QUICK, beta_study, norm_study, packing_study
-from bench.learning_tables import compared, outcomes, paired, spread
-from brimful.commands.pretrain_config import PretrainConfig
+from bench.common.study import paired, spread
+from bench.learning import __main__ as learning
+from bench.learning.run import ClockedLog, Trial
+from bench.learning.studies import FULL, QUICK, beta_study, norm_study, packing_study
+from bench.learning.tables import compared, outcomes
+from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build
 
 
@@ -40,7 +41,7 @@ def test_packed_learns_what_unpacked_does(tmp_path, monkeypatch):
     assert found["packed", 0]["points"] != found["packed", 1]["points"]
     clock = [[point["cpu_seconds"] for point in run["points"]] for run in runs["packing"]]
     assert all(np.diff([0, *each]).min() > 0 for each in clock)
-    monkeypatch.setattr("bench.learning_run.pretrain", None)  # what is done is not repeated
+    monkeypatch.setattr("bench.learning.run.pretrain", None)  # what is done is not repeated
     assert quick(tmp_path, "packing") == runs
 
 
@@ -90,7 +91,7 @@ def test_paired_differences_are_those_of_a_paired_t_test(seed):
 
 def test_evaluations_are_not_counted_as_training(tmp_path, monkeypatch):
     clock = iter([0.0, 3.0, 3.0, 10.0, 12.0, 12.0])  # begin; a line: before, after; an evaluation; a line
-    monkeypatch.setattr("bench.learning_run.time", SimpleNamespace(process_time=lambda: next(clock)))
+    monkeypatch.setattr("bench.learning.run.time", SimpleNamespace(process_time=lambda: next(clock)))
     log = ClockedLog(tmp_path / "metrics.jsonl")
     log.write(step=1, seconds=1.0)
     log.write(step=1, **{"validation.loss": 1.0})

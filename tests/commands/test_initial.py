@@ -12,10 +12,9 @@ from safetensors.torch import load_file
 from test_encoder import run_peer
 from tokenizers import Tokenizer
 
-from brimful.commands.initial import initial_model
+from brimful.cli import _parse
 from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
-from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain import PretrainConfig, initial_model, pretrain
 from brimful.config import build, read_yaml
 from brimful.corpus.tokenize.training import train
 from brimful.data.examples import encode_texts
@@ -290,3 +289,56 @@ def test_data_of_another_tokenizer_is_refused(corpus_dir, tmp_path):
 def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
     with pytest.raises(BrimfulError, match="holds no model"):
         run(corpus_dir, corpus_dir, tmp_path / "run")
+
+
+def options_of(*arguments: str) -> PretrainConfig:
+    return _parse("pretrain", arguments)[1]
+
+
+def test_flags_of_a_shape_stand_beside_its_preset():
+    config = options_of(
+        *("--model", "tiny", "--architecture", "bert", "--model.layers", "3", "--model.hidden-size", "96"),
+        *("--heads", "4", "--model.intermediate_size=80", "--model.dropout", "0.2"),
+    )
+    assert (config.model, config.architecture) == ("tiny", "bert")
+    shape = {"layers": 3, "hidden_size": 96, "heads": 4, "intermediate_size": 80, "dropout": 0.2}
+    assert config == build(PretrainConfig, {"model": "tiny", "architecture": "bert", "shape": shape})
+    found = config.encoder_config()
+    assert {name: getattr(found, name) for name in shape} == shape
+    assert options_of("--model", "mini") == build(PretrainConfig, {"model": "mini"})
+
+
+def test_widths_follow_the_hidden_size():
+    wide = build(PretrainConfig, {"shape": {"hidden_size": 384}}).encoder_config()
+    assert (wide.layers, wide.heads, wide.intermediate_size) == (4, 4, 768)
+    bert = build(PretrainConfig, {"architecture": "bert", "shape": {"hidden_size": 384}}).encoder_config()
+    assert bert.intermediate_size == 1536
+
+
+def test_a_shape_is_trained_exported_and_advised_on(corpus_dir, tmp_path, capsys):
+    shape = {"layers": 1, "hidden_size": 52, "heads": 2, "dropout": 0.25}
+    options = {"model": "tiny", "architecture": "bert", "shape": shape, "trainer": {"steps": 1}}
+    pretrain(build(PretrainConfig, {"data": corpus_dir, "out": tmp_path / "run"} | QUICK | options))
+    found = json.loads((tmp_path / "run" / "encoder" / "config.json").read_text())
+    assert (found["num_hidden_layers"], found["hidden_size"], found["intermediate_size"]) == (1, 52, 208)
+    assert found["hidden_dropout_prob"] == 0.25
+    error = capsys.readouterr().err
+    assert "head size 26 is padded to 32 on CUDA: choose a multiple of 8" in error
+    assert "hidden_size is 52" in error
+    assert read_yaml(tmp_path / "run" / "config.yaml")["shape"]["heads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "nouns"),
+    [
+        ({"shape": {"heads": 5}}, ("hidden_size", "256", "5 heads")),
+        ({"shape": {"layers": 0}}, ("model.layers", "0")),
+        ({"shape": {"dropout": 1.0}}, ("model.dropout", "1.0")),
+        ({"start_from": "x", "shape": {"dropout": 0.1}}, ("model.dropout", "start_from")),
+    ],
+)
+def test_shapes_that_are_refused(values: dict, nouns: tuple[str, ...]):
+    with pytest.raises(BrimfulError) as error:
+        build(PretrainConfig, values)
+    assert all(noun in str(error.value) for noun in nouns)
+    assert "\n" not in str(error.value)

@@ -14,9 +14,7 @@ from tokenizers import Tokenizer
 from brimful.cli import main
 from brimful.commands.inspect import inspect, show_findings
 from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
-from brimful.commands.pretrain_config import PretrainConfig
-from brimful.commands.pretrain_data import make_sources, make_stream
+from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream, pretrain
 from brimful.config import build, read_yaml, write_yaml
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED, PackedBatch
@@ -88,7 +86,7 @@ def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("shards/*.src", b"\xff", "a source that is none of its inputs"),
+        ("shards/*.src", b"\xff", "is not one of its inputs"),
         ("shards/*.word.bits", b"\x00", "does not begin with a word"),
         ("tokenizer.json", b"\x00", "tokenizer.json is not a tokenizer.json"),
     ],

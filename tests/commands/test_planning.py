@@ -43,6 +43,11 @@ def plans(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[s
     return json.loads(out)
 
 
+def names(line: str, nouns: str) -> bool:
+    """Whether the line has each of the nouns, separated by spaces."""
+    return all(noun in line for noun in nouns.split())
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The line of an error."""
     assert main(["pack", *map(str, arguments)]) in (1, 2)
@@ -180,9 +185,9 @@ def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest
         ('{"counts": [1, -2]}', '"counts"'),
         ('{"counts": [1, 2.5]}', '"counts"'),
         ('{"counts": [true]}', '"counts"'),
-        ("[" * 100_000, "nested"),
+        ("[" * 100_000, "histogram.json nested"),
         (json.dumps({"counts": [2**52] * 512}), "too many"),
-        (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences are longer than the capacity of 512"),
+        (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
     ],
 )
 def test_histograms_that_are_none(
@@ -190,32 +195,26 @@ def test_histograms_that_are_none(
 ) -> None:
     path = tmp_path / "histogram.json"
     path.write_text(content)
-    assert message in refused(capsys, "--histogram", path)
+    assert names(refused(capsys, "--histogram", path), message)
 
 
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.array([3, 0, 0]), "2 sequences have length 0"),
-        (
-            np.array([3, 700, 513]),
-            "2 sequences are longer than the capacity of 512 tokens (the longest: 700)",
-        ),
-        (np.array([3, -1]), "1 sequence has a length below 1 (the shortest: -1)"),
-        (
-            np.array([2**40]),
-            "1 sequence is longer than the capacity of 512 tokens (the longest: 1,099,511,627,776)",
-        ),
+        (np.array([3, 0, 0]), "2 length 0"),
+        (np.array([3, 700, 513]), "2 capacity 512 700"),
+        (np.array([3, -1]), "1 length -1"),
+        (np.array([2**40]), "1 capacity 512 1,099,511,627,776"),
         (np.array([3.0]), "whole numbers"),
         (np.array([[3]]), "one-dimensional"),
-        (np.array([{"a": 1}], dtype=object), "not a .npy file"),
+        (np.array([{"a": 1}], dtype=object), ".npy"),
     ],
 )
 def test_lengths_that_are_none(
     array: np.ndarray, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "lengths.npy", array, allow_pickle=True)
-    assert message in refused(capsys, "--lengths", tmp_path / "lengths.npy")
+    assert names(refused(capsys, "--lengths", tmp_path / "lengths.npy"), message)
 
 
 def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,33 +227,33 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "one of --histogram"),
-        (["--histogram", "h", "--lengths", "l"], "--histogram and --lengths"),
+        ([], "--histogram --data --lengths --texts"),
+        (["--histogram", "h", "--lengths", "l"], "--histogram --lengths"),
         (["--texts", "t.tsv"], "--tokenizer"),
-        (["--histogram", "h", "--depth", "0"], "depth is 0"),
-        (["--histogram", "h", "--capacity", "0"], "capacity is 0"),
-        (["--data", "d", "--max-length", "2"], "max_length is 2"),
-        (["--data", "d", "--capacity", "2"], "at least 3"),
-        (["--data", "d", "--max-length", "600"], "max_length is 600"),
+        (["--histogram", "h", "--depth", "0"], "depth 0"),
+        (["--histogram", "h", "--capacity", "0"], "capacity 0"),
+        (["--data", "d", "--max-length", "2"], "max_length 2"),
+        (["--data", "d", "--capacity", "2"], "capacity 3"),
+        (["--data", "d", "--max-length", "600"], "max_length 600"),
         (["--histogram", "h", "--plot", "rows.gif"], "rows.gif"),
-        (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity is"),
-        (["--histogram", "h", "--max-length", "16"], "--max-length is for"),
+        (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity"),
+        (["--histogram", "h", "--max-length", "16"], "--max-length --data --texts"),
         (["--histogram", "h", "--algorithm", "online", "--out", "o.json"], "online"),
-        (["--histogram", "h", "--out", "h"], "different files"),
-        (["--histogram", "h", "--plot", "b.png", "--out", "./b.png"], "different files"),
+        (["--histogram", "h", "--out", "h"], "--plot --out"),
+        (["--histogram", "h", "--plot", "b.png", "--out", "./b.png"], "--plot --out"),
     ],
 )
 def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refused(capsys, *flags)
+    assert names(refused(capsys, *flags), message)
 
 
 def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for algorithm in ("nnlshp", "ennlshp"):
         (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", algorithm)
         assert found["depth"] == 3
-    for depth, named in ((8, "8 sequences in 512 tokens"), ("none", "any number of sequences in 512 tokens")):
+    for depth, named in ((8, "8 512"), ("none", "512")):
         line = refused(capsys, "--histogram", histogram, "--algorithm", "nnlshp", "--depth", depth)
-        assert named in line
+        assert names(line, named)
         assert "cutting-stock" in line
 
 

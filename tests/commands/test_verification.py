@@ -43,7 +43,7 @@ def test_a_flipped_bit_is_found_and_named(
                 continue
             path.write_bytes(damaged)
             capfd.readouterr()
-            with pytest.raises(BrimfulError, match=r"\d of \d+ commit records below .* do not hold"):
+            with pytest.raises(BrimfulError, match=r"\d of \d+ commit records below .* do not match"):
                 verify(directory=str(out))
             assert path.name in capfd.readouterr().err
         path.write_bytes(content)
@@ -51,7 +51,7 @@ def test_a_flipped_bit_is_found_and_named(
     for missing in ("train-00000.tok", "train-00000.json"):
         content = (out / "shards" / missing).read_bytes()
         (out / "shards" / missing).unlink()
-        with pytest.raises(BrimfulError, match="do not hold"):
+        with pytest.raises(BrimfulError, match="do not match"):
             verify(directory=str(out))
         (out / "shards" / missing).write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""Repetitions: keys, exact and near duplicates, recurring lines; earlier documents alone decide."""
+"""Duplicates: keys, exact and near duplicates, recurring lines; earlier documents alone decide."""
 
 import random
 from collections import defaultdict
@@ -15,8 +15,8 @@ from brimful.corpus.dedup.duplicates import (
     RECORD,
     by_key,
     fold,
+    mark_duplicates,
     mark_recurring,
-    mark_repeats,
     shingles,
 )
 from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
@@ -95,7 +95,7 @@ def test_records_are_regrouped_by_key(
 def test_the_first_of_equal_keys_stays(tmp_path_factory: pytest.TempPathFactory, keys: list) -> None:
     flat = [key for part in keys for key in part]
     repeats = np.zeros(len(flat), bool)
-    mark_repeats(parts_of(keys), len(flat), tmp_path_factory.mktemp("scratch"), repeats)
+    mark_duplicates(parts_of(keys), len(flat), tmp_path_factory.mktemp("scratch"), repeats)
     assert repeats.tolist() == [key in flat[:place] for place, key in enumerate(flat)]
 
 

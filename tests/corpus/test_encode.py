@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from brimful.corpus.segments import memo
+from brimful.corpus.segments.fast_tokenizer import FastTokenizer
 from brimful.corpus.tokenize.encode import TextEncoder
-from brimful.corpus.tokenize.fast_tokenizer import FastTokenizer
 from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.corpus.tokenize.training import train
-from brimful.corpus.words import memo
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.text.code_points import code_points
+from brimful.text.characters import code_points
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]
 TEXTS = [

@@ -13,6 +13,7 @@ from brimful.corpus.tokenize.extension import extend, other_parts, spellings
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.text.tokenizer import load, tokenizer_hash
+from brimful.text.tokenizer_pipelines import SPECIAL_TOKENS
 
 KINDS = [("wordpiece", "characters"), ("wordpiece", "pieces"), ("bpe", "characters"), ("bpe", "pieces")]
 OLD, NEW = "abdegiklmnor", "cfhjpqstuvwxyz"
@@ -162,7 +163,9 @@ def test_prepare_extends_and_freezes(corpus_dir: Path, tmp_path: Path, seed: int
 
 
 def test_what_cannot_be_extended_is_refused_at_once(raw_texts: Path, tmp_path: Path) -> None:
-    unigram = train(["abc abd bcd"] * 9, 80, model="unigram")
+    scores = [*((name, 0.0) for name in SPECIAL_TOKENS), ("a", -1.0), ("b", -1.0)]
+    unigram = Tokenizer(models.Unigram(scores, unk_id=1))
+    unigram.add_special_tokens(list(SPECIAL_TOKENS))
     unigram.save(str(tmp_path / "tokenizer.json"))
     options = {"paths": [raw_texts], "out": tmp_path / "data", "dry_run": True}
     with pytest.raises(BrimfulError, match="Unigram tokenizer cannot be extended"):

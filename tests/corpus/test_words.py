@@ -14,7 +14,7 @@ from brimful.corpus.words.han import HanSegmenter
 from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
 from brimful.corpus.words.sentences import sentence_spans
 from brimful.errors import BrimfulError
-from brimful.text.code_points import HAN, character_classes, code_points
+from brimful.text.characters import HAN, character_classes, code_points
 
 TEXTS = [
     "顺利的无创dna检测crying了",

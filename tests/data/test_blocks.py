@@ -21,8 +21,8 @@ from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks, PackingConfig
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SEQUENCE_ARRAYS, SPECIAL_TOKENS, SequencesConfig
 from brimful.errors import BrimfulError
+from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import count_lengths
-from brimful.packing.rounding import cutting_stock
 from brimful.storage import sweep
 
 PACKING = PackingConfig(max_length=48, capacity=192)

@@ -264,7 +264,7 @@ def test_the_order_of_copies(depth: int, monkeypatch: pytest.MonkeyPatch) -> Non
         names = [f"{n}{b}{t}" for b in "ab" for t in "xy"]
         assert [tensor.name for tensor in tensors] == names
         assert {tensor.kind for tensor in tensors} == {"cuda"}
-        assert update.weights == [{"sum": 1.0}] * 2
+        assert update.normalizers == [{"sum": 1.0}] * 2
         log = list(recorder.log)
         side, event = "side of cuda:1", ("main", "wait", f"event {n + 1}")
         records = [i for i, entry in enumerate(log) if entry == (side, "record", side)]

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from toy_streams import contents, toy_corpus, toy_stream
 
 from brimful import storage
-from brimful.commands.phases import PhaseConfig, parse_phase
-from brimful.commands.pretrain_config import PretrainConfig
-from brimful.commands.pretrain_data import run_phases
+from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build, read_yaml, write_yaml
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import DataSource, parse_source, parse_sources
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
+from brimful.train.phases import PhaseConfig, parse_phase
 
 PACKING = PackingConfig(max_length=24, capacity=96)
 
@@ -146,7 +145,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
             "unpacked_batch_size and phases.update_size both",
         ),
         ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
-        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: it is a share"),
+        ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: give a proportion"),
         ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
         ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
         (
@@ -192,12 +191,12 @@ def test_phases_count_as_the_run_does() -> None:
     phases = [PhaseConfig(steps=600, update_size=8), PhaseConfig(steps=400, max_length=64)]
     by_rows = PretrainConfig(phases=tuple(phases), rows_per_update=2)
     by_sequences = PretrainConfig(phases=tuple(phases), sequences_per_update=9)
-    assert [(phase.size, phase.counted) for phase in run_phases(by_rows)] == [(8, "rows"), (2, "rows")]
-    assert [(phase.size, phase.counted) for phase in run_phases(by_sequences)] == [
+    assert [(phase.size, phase.counted) for phase in by_rows.run_phases()] == [(8, "rows"), (2, "rows")]
+    assert [(phase.size, phase.counted) for phase in by_sequences.run_phases()] == [
         (8, "sequences"),
         (9, "sequences"),
     ]
-    assert [phase.packing.max_length for phase in run_phases(by_rows)] == [128, 64]
+    assert [phase.packing.max_length for phase in by_rows.run_phases()] == [128, 64]
 
 
 @pytest.mark.parametrize("text", ["100", "100:512", "100:512:8", "100::8"])

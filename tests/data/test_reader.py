@@ -16,7 +16,7 @@ from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shar
 from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.masking import MaskingConfig, Unit, mask_tokens
 from brimful.data.pairs import NO_PAIR
-from brimful.data.reader import Part, SequenceReader, ordinary_ids
+from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
 from brimful.data.sequences import Sequences, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
@@ -84,7 +84,7 @@ def segment(corpus: Corpus, shard: int, begin: int, n: int) -> tuple[list[int], 
     return source.tokens[begin : begin + n].tolist(), [True, *words[1:]]
 
 
-def naive(part: Part, index: int, special: SpecialIds) -> tuple[list[int], list[int], list[bool]]:
+def naive(part: BlockSlice, index: int, special: SpecialIds) -> tuple[list[int], list[int], list[bool]]:
     """Tokens, segments and word starts of a sequence."""
     s = part.sequences
     n = int(s.length[index])
@@ -117,7 +117,7 @@ def test_a_batch_is_what_a_naive_reader_reads(
     assert corpora[0].shards[0].tokens.dtype == (np.uint16 if size == 100 else np.uint32)
     ranges = [random_ranges(corpus, seed + i, paired=paired) for i, corpus in enumerate(corpora)]
     parts = [
-        Part(corpora[i % 2], ranges[i % 2], chosen, derive_key(seed, i))
+        BlockSlice(corpora[i % 2], ranges[i % 2], chosen, derive_key(seed, i))
         for i, chosen in enumerate(split_at_random(40, seed))
     ]
     masking = MaskingConfig(unit=unit)
@@ -176,7 +176,9 @@ def test_a_batch_is_what_a_naive_reader_reads(
 
 def test_nothing_to_read(tmp_path: Path, seed: int) -> None:
     corpus = make_corpus(tmp_path / "corpus", 100, seed)
-    none = Part(corpus, random_ranges(corpus, seed, paired=True), np.empty(0, np.int64), derive_key(seed))
+    none = BlockSlice(
+        corpus, random_ranges(corpus, seed, paired=True), np.empty(0, np.int64), derive_key(seed)
+    )
     reader = SequenceReader(word_level(100), MaskingConfig())
     for parts in ([], [none]):
         batch = reader.batch(
@@ -206,14 +208,14 @@ def test_masks_do_not_depend_on_neighbours(tmp_path: Path, seed: int, unit: Unit
     reader = SequenceReader(word_level(100), MaskingConfig(unit=unit))
 
     def read(order: np.ndarray, key: np.uint64) -> list[tuple]:
-        parts = [Part(corpus, ranges, chosen, key) for chosen in np.array_split(order, 3)]
+        parts = [BlockSlice(corpus, ranges, chosen, key) for chosen in np.array_split(order, 3)]
         return by_sequence(reader.batch(parts, max_length=MAX_LENGTH, rate=0.3))
 
     order = np.random.default_rng(seed).permutation(len(ranges))
     epoch, other = derive_key(seed, 0), derive_key(seed, 1)
     in_order = read(np.arange(len(ranges)), epoch)
     assert read(order, epoch) == [in_order[i] for i in order]
-    alone = Part(corpus, ranges, order[:1], epoch)
+    alone = BlockSlice(corpus, ranges, order[:1], epoch)
     assert by_sequence(reader.batch([alone], max_length=MAX_LENGTH, rate=0.3)) == [in_order[order[0]]]
     same = sum(a == b for a, b in zip(in_order, read(np.arange(len(ranges)), other), strict=True))
     assert same < len(ranges) / 2  # the shortest may have no mask twice
@@ -226,7 +228,9 @@ def test_two_ranges_that_begin_alike_in_different_shards_have_masks_of_their_own
     where = np.full(2, 7)
     ranges = single_segments(np.array([0, 1]), where, np.full(2, 400))
     reader = SequenceReader(word_level(100), MaskingConfig(unit="tokens"))
-    batch = reader.batch([Part(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5)
+    batch = reader.batch(
+        [BlockSlice(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5
+    )
     (_, _, one), (_, _, other) = by_sequence(batch)
     assert len(set(one) & set(other)) < 0.7 * len(one)  # 0.5 and six standard deviations of 0.035
 
@@ -293,7 +297,7 @@ def test_the_share_of_masked_tokens_in_real_text(
     epochs = (12_000_000 if unit == "spans" else 2_000_000) // corpus.tokens
     for epoch in range(epochs):
         batch = reader.batch(
-            [Part(corpus, sequences, everything, derive_key(seed, epoch))], max_length=128, rate=0.15
+            [BlockSlice(corpus, sequences, everything, derive_key(seed, epoch))], max_length=128, rate=0.15
         )
         assert batch.mlm_positions is not None
         asked += len(batch.mlm_positions)

@@ -1,8 +1,5 @@
 """Documents -> pieces: every token once, never too long, cut where a reader would, elsewhere each epoch."""
 
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -244,42 +241,3 @@ def test_single_segments_and_their_identities(corpus_dir: Path, seed: int) -> No
 def test_a_share_that_cannot_be(share: float) -> None:
     with pytest.raises(BrimfulError, match=r"sequences\.short_share"):
         SequencesConfig(short_share=share)
-
-
-CUT = """
-import sys
-if sys.argv[1] == "without numba":
-    sys.modules["numba"] = None
-import json
-import numpy as np
-from brimful.compiled import HAVE_NUMBA
-from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.sequences import SEQUENCE_ARRAYS, SequencesConfig
-
-corpus = Corpus.open(sys.argv[2]).part("validation")
-found = {"numba": HAVE_NUMBA}
-for kind in ("sentences", "chunks", "nsp", "sop"):
-    config = SequencesConfig(kind=kind, short_share=0.2)
-    cut = Blocks(corpus, PackingConfig(max_length=32), config, int(sys.argv[3]), None).cut(0, 0)
-    found[kind] = [getattr(cut, name).tolist() for name in SEQUENCE_ARRAYS]
-print(json.dumps(found))
-"""
-
-
-def test_without_numba_sequences_are_the_same(corpus_dir: Path, seed: int) -> None:
-    with_numba, without = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-W", "error", "-c", CUT, how, str(corpus_dir), str(seed)],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        for how in ("with numba", "without numba")
-    )
-    assert with_numba.pop("numba")
-    assert not without.pop("numba")
-    assert with_numba == without
-    assert {0, 1} <= set(with_numba["nsp"][-1])

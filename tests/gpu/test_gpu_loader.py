@@ -92,7 +92,7 @@ def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -
     sums, expected = [], []
     for n, update in enumerate(updates):
         batches, _ = Drawn(seed).take({"n": n})
-        for batch, weights, host in zip(update.batches, update.weights, batches, strict=True):
+        for batch, weights, host in zip(update.batches, update.normalizers, batches, strict=True):
             assert batch.lengths == host.lengths
             assert weights == weigh(host)
             if kernel:

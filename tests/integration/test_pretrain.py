@@ -172,10 +172,16 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over_to_the_same_bits(
 
 def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_path, call: Call):
     before = {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")}
-    assert "nothing to resume" in call("pretrain", "--resume", pretrained).message
+    again = call("pretrain", "--resume", pretrained)  # as a requeue script does
+    assert again.code == 0
+    assert "is finished; there is nothing to resume" in again.error
+    assert again.value == read_json(pretrained / "summary.json")
+    assert call("pretrain", "--resume", pretrained, "--seed", 9).code == 2
     assert "finished run" in call("pretrain", "--data", chained, "--out", pretrained, *SMALL).message
     assert "not a run directory" in call("pretrain", "--resume", tmp_path).message
-    assert "is none that pretrain wrote: unknown key" in call("pretrain", "--resume", chained).message
+    assert (
+        "was not written by `brimful pretrain`: unknown key" in call("pretrain", "--resume", chained).message
+    )
     assert "prepared corpus" in call("pretrain", "--data", chained, "--out", chained, *SMALL).message
     (tmp_path / "mine.txt").write_text("precious")
     assert "not empty" in call("pretrain", "--data", chained, "--out", tmp_path, *SMALL).message

@@ -20,11 +20,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from brimful import Encoder
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import encode_texts
-from brimful.nn.encoder import Capture, Encoder
+from brimful.nn.encoder import Capture
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import load_model
 from brimful.storage import atomic_directory

@@ -84,7 +84,7 @@ class Run:
         self.values = values
         self.summary = verb.pretrain(**values)
         (self.trainer,) = made
-        self.optimizers = self.trainer.learner.optimizers
+        self.optimizers = self.trainer.state.optimizers
         out = Path(values["out"])
         lines = read_metrics(out / "metrics.jsonl")
         training = [line for line in lines if "loss.mlm" in line]

@@ -266,7 +266,7 @@ def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
     (out / "config.yaml").write_text(config)
     assert "no other options" in call(verb, "--resume", out, "--batch", 3).error
     other = "finetune" if verb == "distil" else "distil"
-    assert f"is none that {other} wrote: unknown key" in call(other, "--resume", out).message
+    assert f"was not written by `brimful {other}`: unknown key" in call(other, "--resume", out).message
     assert call(verb, "--resume", out, "--dry-run").value["dry_run"] is True
 
 
@@ -286,7 +286,13 @@ def test_a_damaged_result_is_made_again(stopped, straight, call: Call, updates):
 
 def test_what_cannot_be_resumed_says_so(straight, inputs, tmp_path, call: Call):
     for verb, directory in straight.items():
-        assert "is complete; there is nothing to resume" in call(verb, "--resume", directory).message
+        again = call(verb, "--resume", directory)
+        assert (again.code, again.value) == (0, read_json(directory / "summary.json"))
+        other = "distil" if verb == "finetune" else "finetune"
+        assert (
+            f"is a finished run of `brimful {verb}`, not {other}"
+            in call(other, "--resume", directory).message
+        )
         assert "is not a run directory" in call(verb, "--resume", tmp_path).message
         for name, value in (("steps", 7), ("hours", 0.5)):
             off = ("--trainer.no-deterministic", f"--trainer.{name}", value)

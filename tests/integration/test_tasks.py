@@ -138,7 +138,7 @@ def test_what_cannot_be_predicted_says_so(finetuned, pretrained, tables, tmp_pat
             "predict", *(part for key, value in values.items() for part in (f"--{key}", value))
         ).message
 
-    assert "no classifier" in message(model=pretrained)
+    assert "no task model" in message(model=pretrained)
     assert "no model" in message(model=tmp_path)
     assert ".jsonl, .tsv, .csv" in message(output=tmp_path / "out.xlsx")
     assert "cannot read" in message(input=tmp_path / "absent.txt")
@@ -190,7 +190,7 @@ def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path
     assert "batch is 0" in message("--batch", 0)
     assert "epochs is 0" in message("--epochs", 0)
     assert "learning_rate is -1" in message("--optimizer.learning-rate", -1)
-    assert "none twice" in message("--seed", 1, 1)
+    assert "no value twice" in message("--seed", 1, 1)
     assert not (tmp_path / "run").exists()
 
 

@@ -95,7 +95,7 @@ def test_masked_lm_in_training(seed, request, corpus_dir, tmp_path, loss_mean, i
         schedule=ScheduleConfig(shape="constant", warmup=0),
         seed=0,
     )
-    update, expected = trainer._update, []
+    update, expected = trainer.train_step, []
 
     def counting(made, *arguments):
         right = predictions = 0
@@ -108,7 +108,7 @@ def test_masked_lm_in_training(seed, request, corpus_dir, tmp_path, loss_mean, i
         assert len(made.batches) == 2
         return update(made, *arguments)
 
-    trainer._update = counting
+    trainer.train_step = counting
     trainer.run("test")
     found = [line["accuracy"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
     assert found == pytest.approx([sum(expected[:3]) / 3, sum(expected[3:]) / 3], abs=1e-6)

@@ -34,6 +34,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import autocast
@@ -48,6 +49,7 @@ from brimful.train.trainer import Trainer
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
 MAX_LENGTH = 48
+TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
@@ -126,7 +128,7 @@ def losses_and_gradients(
     """Mean loss, then the gradient of each parameter by it."""
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
     (term,) = objective.coefficients
-    weight = objective.weights(batch)[term]
+    weight = objective.normalizers(batch)[term]
     mean = loss(batch)[term] / weight
     return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
@@ -174,7 +176,7 @@ def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
     batches = list(one_epoch(example_stream(seed)))
     assert len({batch.real_sequences for batch in batches}) > 2
     encoder = encoder_of(architecture)
-    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
 
 
@@ -183,7 +185,7 @@ def test_models_of_one_shape_share_a_graph(seed, counter):
     batches = list(one_epoch(example_stream(seed)))[:2]
     for _ in range(10):
         encoder = encoder_of("bert")
-        check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+        check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
 
 
@@ -208,7 +210,7 @@ def test_inductors_code_has_the_losses_and_gradients_of_eager(architecture, corp
 def test_inductors_code_of_a_classifier(architecture, seed):
     batches = list(one_epoch(example_stream(seed)))[:5]
     encoder = encoder_of(architecture)
-    check(Classification(SequenceHead(encoder, 3), None), encoder, batches, "fp32", 1e-5)
+    check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -296,7 +298,7 @@ def trainer_of(
 ) -> Trainer:
     torch.manual_seed(seed)
     encoder = encoder_of("bert")
-    objective = Classification(SequenceHead(encoder, 3), None)
+    objective = Supervised(TASK, SequenceHead(encoder, 3))
     return Trainer(
         encoder,
         objective_of(encoder) if objective_of else objective,
@@ -325,8 +327,8 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
 def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
     plain, keeping = (trainer_of(tmp_path / name, seed, slots=64) for name in ("plain", "keeping"))
-    keeping.learner.gradients = Gradients(list(keeping.learner.parameters.values()), keeping.world, keep=True)
-    kept = {name: p.grad for name, p in keeping.learner.parameters.items()}
+    keeping.gradients = Gradients(list(keeping.state.parameters.values()), keeping.world, keep=True)
+    kept = {name: p.grad for name, p in keeping.state.parameters.items()}
     cursor, counts = plain.cursor, []
     for _ in range(plain.config.steps):
         batches, cursor = plain.stream.take(cursor)
@@ -334,9 +336,9 @@ def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
     assert max(counts) > 1
     plain.run("test")
     keeping.run("test")
-    for name, parameter in keeping.learner.parameters.items():
+    for name, parameter in keeping.state.parameters.items():
         assert parameter.grad is kept[name]
-        torch.testing.assert_close(parameter, plain.learner.parameters[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter, plain.state.parameters[name], rtol=1e-5, atol=1e-6)
 
 
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):

@@ -10,10 +10,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers.models.modernbert import modeling_modernbert
 
+from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
 from brimful.nn.attention import SequenceLayout, attend
-from brimful.nn.encoder import SHAPES, Capture, Encoder, _warn_of_attention_dropout, preset
+from brimful.nn.encoder import SHAPES, Capture, _warn_of_attention_dropout, preset
 from brimful.nn.heads import pool
 from brimful.nn.hf_config import write_config
 from brimful.nn.hf_tensors import from_hf, to_hf

@@ -70,10 +70,10 @@ def test_flops_are_those_of_the_real_tokens(architecture):
     with FlopCounterMode(display=False) as counter:
         encoder(bare).sum().backward()
     attention = 12 * 32 * 3 * sum(n * n for n in lengths)
-    counted = dict(zip(Totals.__dataclass_fields__, count_batches([filled], config), strict=False))
+    counted = count_batches([filled], config)
     assert counted["flops"] == counter.get_total_flops() + attention
     assert counted["tokens"] == sum(lengths)
-    assert count_batches([], config) == [0] * 7
+    assert set(count_batches([], config).values()) == {0}
 
 
 def test_mfu_is_written_where_the_peak_is_known(tmp_path):
@@ -82,13 +82,14 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
     for peak, name in ((None, "unknown"), (6000.0, "known")):
         (tmp_path / name).mkdir()
         journal = Journal(tmp_path / name, peak=peak, writes=True)
-        note = journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
+        journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
         (line,) = read_metrics(tmp_path / name / "metrics.jsonl")
-        assert ("MFU" in note) == ("mfu" in line) == (peak is not None)
+        assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)
     assert line["mfu"] == 0.25
     assert line["accuracy"] == 0.5
     assert (
-        note == "loss mlm 2.000, accuracy 50.0%, rate 1.00e-03, 50 tokens/s, 78.1% of slots real, MFU 25.0%"
+        journal.note
+        == "loss mlm 2.000, accuracy 50.0%, rate 1.00e-03, 50 tokens/s, 78.1% of slots real, MFU 25.0%"
     )
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from brimful import Encoder
 from brimful.commands.distil import DistilConfig, StageConfig, distil, spread_layers
 from brimful.commands.finetune import FinetuneConfig
 from brimful.config import write_yaml
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig

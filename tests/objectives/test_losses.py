@@ -47,7 +47,7 @@ def _rotations_in_float64() -> Iterator[None]:
 
 
 def total(objective: MaskedLM, encoder: Encoder, batch: PackedBatch) -> dict[str, tuple[Tensor, float]]:
-    sums, weights = objective.loss(encoder, batch), objective.weights(batch)
+    sums, weights = objective.loss(encoder, batch), objective.normalizers(batch)
     return {term: (sums[term], weights[term]) for term in objective.coefficients}
 
 

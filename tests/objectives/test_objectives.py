@@ -23,12 +23,15 @@ from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
-from brimful.tasks.metrics import classification_figures, paired_bootstrap
+from brimful.tasks.metrics import paired_bootstrap
+from brimful.tasks.regression import Regression
 from brimful.train.objective import Objective, Runtime
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
+TASK = Classification(["a", "b", "c"])
 
 contract = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -106,12 +109,12 @@ def update(
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()})
     modules.zero_grad(set_to_none=True)
     weights = {
-        term: sum(objective.weights(batch)[term] for batch in batches) for term in objective.coefficients
+        term: sum(objective.normalizers(batch)[term] for batch in batches) for term in objective.coefficients
     }
     means = dict.fromkeys(weights, torch.zeros((), dtype=torch.float64))
     for batch in batches:
         sums = objective.loss(encoder, batch)
-        assert sums.keys() == {*weights, *objective.watched} == objective.weights(batch).keys()
+        assert sums.keys() == {*weights, *objective.watched} == objective.normalizers(batch).keys()
         terms = {term: sums[term] / max(weights[term], 1e-30) for term in weights}
         torch.stack([objective.coefficients[term] * value for term, value in terms.items()]).sum().backward()
         means = {term: means[term] + terms[term].detach() for term in weights}
@@ -200,7 +203,19 @@ def test_classification_is_the_same_packed_split_and_alone(architecture, lengths
     torch.manual_seed(seed)
     encoder = encoder_of(architecture)
     examples = examples_of(lengths, np.random.default_rng(seed))
-    objective = Classification(randomise(SequenceHead(encoder, CLASSES)), None)
+    objective = Supervised(TASK, randomise(SequenceHead(encoder, CLASSES)))
+    check_contract(objective, encoder, examples_batches(examples), lengths, rows, filler, seed)
+
+
+@contract
+@given(**CASES)
+def test_regression_is_the_same_packed_split_and_alone(architecture, lengths, rows, filler, seed):
+    torch.manual_seed(seed)
+    encoder, random = encoder_of(architecture), np.random.default_rng(seed)
+    values = random.normal(size=len(lengths)).astype(np.float32)
+    values[0] = IGNORED  # which is a value like any other
+    examples = replace(examples_of(lengths, random), targets={"label": values})
+    objective = Supervised(Regression(), randomise(SequenceHead(encoder, 1)))
     check_contract(objective, encoder, examples_batches(examples), lengths, rows, filler, seed)
 
 
@@ -226,7 +241,7 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
     teacher, student = encoder_of(architecture), encoder_of(architecture, 12)
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     examples = examples_of(lengths, np.random.default_rng(seed))
-    objective = LogitDistillation(teacher, *heads, temperature, None)
+    objective = LogitDistillation(teacher, *heads, TASK.imitation(temperature))
     check_contract(objective, student, examples_batches(examples), lengths, rows, filler, seed)
 
 
@@ -352,7 +367,7 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     teacher, student = encoder_of("modern"), encoder_of("modern", 12)
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     batch = examples_of([5, 9, 1], np.random.default_rng(seed)).batch(np.arange(3))
-    means, _ = update(LogitDistillation(teacher, *heads, temperature, None), student, [batch])
+    means, _ = update(LogitDistillation(teacher, *heads, TASK.imitation(temperature)), student, [batch])
     target = (heads[0](teacher(batch), batch) / temperature).softmax(-1)
     chances = (heads[1](student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
@@ -362,7 +377,8 @@ def test_the_teacher_gets_no_gradient(seed):
     teacher, student = encoder_of("modern"), encoder_of("modern")
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
-    for objective in (LayerDistillation(teacher, student), LogitDistillation(teacher, *heads, 1.0, None)):
+    logits = LogitDistillation(teacher, *heads, TASK.imitation(1.0))
+    for objective in (LayerDistillation(teacher, student), logits):
         update(objective, student, [batch])
         for module in objective.frozen().values():
             assert all(parameter.grad is None for parameter in module.parameters())
@@ -371,9 +387,9 @@ def test_the_teacher_gets_no_gradient(seed):
 # Figures
 
 
-def test_classification_figures_by_hand():
+def test_classification_metrics_by_hand():
     predicted, labels = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 1, 0, 0])
-    figures = classification_figures(predicted, labels, 3)
+    figures = TASK.measure(np.eye(3, dtype=np.float32)[predicted], {"label": labels})
     assert figures["n"] == 6
     assert figures["accuracy"] == pytest.approx(3 / 6)
     # class 0: 1 hit, 1 false, 2 missed; class 1: 2 hits, 1 false, 1 missed; class 2: 1 false

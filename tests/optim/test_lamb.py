@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.peers import masked_lm
-from bench.workload import make_sequences, packed, padded
+from bench.common.peers import masked_lm
+from bench.common.workload import make_sequences, packed, padded
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.hf_tensors import from_hf, to_hf

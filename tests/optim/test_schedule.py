@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from brimful.commands.pretrain_config import PretrainConfig, schedule_cycles
-from brimful.commands.pretrain_data import longest_sequence, run_phases
+from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build
 from brimful.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
@@ -125,7 +124,7 @@ def test_the_published_two_phase_recipe():
     """Warm-up: NVIDIA's k-th of N updates has progress k / N, and so has ours. Decay: ours has (k - 1) / N,
     so that the last update of a phase, to which NVIDIA gives the rate 0, counts too."""
     config = build(PretrainConfig, yaml.safe_load(RECIPE))
-    schedule = Schedule(config.schedule, schedule_cycles(config))
+    schedule = Schedule(config.schedule, config.cycles())
     rates = [config.optimizer.learning_rate * schedule.rate(step) for step in range(8601)]
     for start, updates, peak, warmup in ((0, 7038, 6e-3, 0.2843), (7038, 1563, 4e-3, 0.128)):
         for step in range(updates):
@@ -145,10 +144,10 @@ def test_the_published_two_phase_recipe():
     }.items():
         assert rates[step] == pytest.approx(expected, rel=1e-12), step
     sizes = [
-        (phase.steps, phase.size, phase.counted, phase.packing.max_length) for phase in run_phases(config)
+        (phase.steps, phase.size, phase.counted, phase.packing.max_length) for phase in config.run_phases()
     ]
     assert sizes == [(7038, 65536, "sequences", 128), (1563, 32768, "sequences", 512)]
-    assert longest_sequence(config) == 512
+    assert config.longest_sequence() == 512
 
 
 # Cycles
@@ -159,11 +158,11 @@ def test_phases_without_a_rate_of_their_own_share_a_schedule():
     growing = [{"steps": 10, "update_size": size} for size in (2, 4, 8)]
     whole = {"optimizer": {"learning_rate": 2e-3}, "schedule": {"shape": "cosine"}}
     config = build(PretrainConfig, whole | {"phases": growing, "trainer": {"steps": 30}})
-    assert schedule_cycles(config) == [Cycle(30)]
-    assert [phase.size for phase in run_phases(config)] == [2, 4, 8]
+    assert config.cycles() == [Cycle(30)]
+    assert [phase.size for phase in config.run_phases()] == [2, 4, 8]
     two = [*growing, {"steps": 20, "learning_rate": 1e-3}, {"steps": 5, "max_length": 64}]
     config = build(PretrainConfig, whole | {"phases": two, "trainer": {"steps": 55}})
-    schedule = Schedule(config.schedule, schedule_cycles(config))
+    schedule = Schedule(config.schedule, config.cycles())
     expected = factors(30, shape="cosine") + [rate / 2 for rate in factors(25, shape="cosine")]
     assert [schedule.rate(step) for step in range(55)] == pytest.approx(expected)
     assert [schedule.over(step) for step in (0, 30, 54, 55)] == [False, False, False, True]
@@ -172,7 +171,7 @@ def test_phases_without_a_rate_of_their_own_share_a_schedule():
 def test_a_phase_with_a_warmup_alone_returns_to_the_peak():
     phases = [{"steps": 10}, {"steps": 10, "warmup": 5.0}]
     config = build(PretrainConfig, {"phases": phases, "trainer": {"steps": 20}})
-    schedule = Schedule(config.schedule, schedule_cycles(config))
+    schedule = Schedule(config.schedule, config.cycles())
     expected = factors(10) + factors(10, warmup=5.0)
     assert [schedule.rate(step) for step in range(20)] == expected
 
@@ -203,7 +202,7 @@ def test_powers_and_shares_out_of_range_are_refused(name, value):
         ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
         ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
         ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours cannot be shared out among phases"),
-        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a share"),
+        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
     ],
 )
 def test_schedules_that_cannot_be(values, cycles, hours, message):

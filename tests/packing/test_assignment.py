@@ -1,25 +1,20 @@
-"""Assignment of sequences to a plan's rows, with and without numba."""
+"""Assignment of sequences to a plan's rows."""
 
-import json
-import os
-import sys
 import tracemalloc
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.commands.pack_sources import histogram_counts
+from brimful.draws import shuffled_index
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit, spfhp
-from brimful.randomness import derive_key, hash_words, shuffled_index
-
-MODULE = sys.modules[assign.__module__]
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
+from brimful.randomness import derive_key, hash_words
 
 
 @st.composite
@@ -49,11 +44,6 @@ def naive_assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[list[
     return row_offsets, order
 
 
-@pytest.fixture(params=[True, False], ids=["loops", "arrays"])
-def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "HAVE_NUMBA", request.param)
-
-
 @given(problem=problems(), word=st.integers(0, 2**64 - 1))
 def test_every_sequence_takes_one_place_of_its_length(problem: tuple, word: int) -> None:
     lengths, plan = problem
@@ -68,18 +58,14 @@ def test_every_sequence_takes_one_place_of_its_length(problem: tuple, word: int)
 
 
 @given(problem=problems(), word=st.integers(0, 2**64 - 1))
-def test_with_and_without_numba_the_same_as_place_by_place(problem: tuple, word: int) -> None:
+def test_the_same_as_place_by_place(problem: tuple, word: int) -> None:
     lengths, plan = problem
     row_offsets, order = naive_assign(plan, lengths, np.uint64(word))
-    for have_numba in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(MODULE, "HAVE_NUMBA", have_numba)
-            assigned = assign(plan, lengths, np.uint64(word))
-        assert assigned[0].tolist() == row_offsets
-        assert assigned[1].tolist() == order
+    assigned = assign(plan, lengths, np.uint64(word))
+    assert assigned[0].tolist() == row_offsets
+    assert assigned[1].tolist() == order
 
 
-@pytest.mark.usefixtures("_each_way")
 def test_neighbours_depend_on_the_key(seed: int) -> None:
     lengths = np.random.default_rng(seed).integers(1, 100, 2000)
     plan = best_fit(count_lengths(lengths), 512)
@@ -101,7 +87,6 @@ def test_places_are_fair(seed: int) -> None:
         assert np.abs(times - 4000 / places).max() < 6 * (4000 / places) ** 0.5
 
 
-@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize(
     "lengths",
     [[3, 5], [3], [3, 4, 4], [4, 4], [], [-3, 4], [3, -1], [3, 9], [0, 3, 4], [3, 2**40], [3, 2**16 + 4]],
@@ -112,7 +97,6 @@ def test_a_plan_for_other_lengths_is_refused(lengths: list[int]) -> None:
         assign(plan, np.array(lengths, dtype=np.int64), np.uint64(0))
 
 
-@pytest.mark.usefixtures("_each_way")
 def test_a_large_capacity(seed: int) -> None:
     lengths = np.random.default_rng(seed).integers(1, 100_000, 3000)
     row_offsets, order = assign(best_fit(count_lengths(lengths), 100_000), lengths, np.uint64(seed))
@@ -120,11 +104,8 @@ def test_a_large_capacity(seed: int) -> None:
     assert np.add.reduceat(lengths[order], row_offsets[:-1]).max() <= 100_000
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 def test_the_wikipedia_needs_little_memory(seed: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     lengths = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     np.random.default_rng(seed).shuffle(lengths)
     assign(best_fit(count_lengths(lengths[:100]), 512), lengths[:100], np.uint64(seed))  # compiles

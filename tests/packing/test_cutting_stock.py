@@ -1,6 +1,5 @@
 """Cutting stock against exact answers on small histograms, its proof on larger ones, known figures."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,17 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
-from brimful.packing import relaxation, units
 from brimful.packing.bounds import lower_bound
+from brimful.packing.cutting import plan as units
+from brimful.packing.cutting import program as relaxation
+from brimful.packing.cutting.knapsack import best_patterns, fill_rows
+from brimful.packing.cutting.plan import cutting_stock, improve_in_units
+from brimful.packing.cutting.rounding import fill_slots, unplaced
 from brimful.packing.histogram import Plan, count_lengths
-from brimful.packing.knapsack import best_patterns, fill_rows
 from brimful.packing.pack_first import best_fit
-from brimful.packing.rounding import cutting_stock
-from brimful.packing.slots import fill_slots, unplaced
-from brimful.packing.units import improve_in_units
-
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
 
 
 def histogram(capacity: int, counts: dict[int, int]) -> np.ndarray:
@@ -294,9 +292,6 @@ def test_the_longest_sequences_take_the_longest_slots() -> None:
     assert np.array_equal(plan.counts(), counts)
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 @pytest.mark.parametrize(
     ("most", "rows"),
     [
@@ -309,7 +304,7 @@ def test_the_longest_sequences_take_the_longest_slots() -> None:
     ],
 )
 def test_the_wikipedia_at_the_proven_minimum(most: int | None, rows: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     plan = cutting_stock(counts, 512, most)
     check(plan, counts, 512, most)
     assert plan.lower_bound == rows

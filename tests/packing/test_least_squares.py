@@ -1,21 +1,15 @@
 """Histogram packing by non-negative least squares: valid plans, hand-derived rows, and its solver."""
 
-import json
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import Plan
-from brimful.packing.least_squares import nnlshp
-from brimful.packing.nnls import nnls
-
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
+from brimful.packing.least_squares import nnls, nnlshp
 
 variants = pytest.mark.parametrize("cover", [False, True])
 
@@ -168,9 +162,6 @@ def test_the_solver_against_scipy(system: tuple) -> None:
     assert np.linalg.norm(residual) == pytest.approx(expected, abs=1e-9 * max(np.linalg.norm(target), 1e-30))
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 @pytest.mark.parametrize(
     ("most", "cover", "rows", "within"),
     [
@@ -182,7 +173,7 @@ def test_the_solver_against_scipy(system: tuple) -> None:
     ],
 )
 def test_rows_of_the_wikipedia(most: int, cover: bool, rows: int, within: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     plan = nnlshp(counts, 512, most, cover=cover)
     check(plan, counts, most)
     assert abs(plan.rows - rows) <= within

@@ -1,22 +1,19 @@
 """The online packer against its rule told naively; chunks, resuming, waiting, efficiency."""
 
 import json
-import os
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import count_lengths
-from brimful.packing.online import OnlinePacker, Rows, pack_stream
-
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
+from brimful.packing.online import OnlinePacker, PackedRows, pack_stream
 
 
 @st.composite
@@ -30,7 +27,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], int, int, int | None]:
     return lengths, capacity, draw(st.integers(1, 60)), draw(st.none() | st.integers(1, 12))
 
 
-def as_lists(rows: Rows) -> list[list[int]]:
+def as_lists(rows: PackedRows) -> list[list[int]]:
     return [rows.order[a:b].tolist() for a, b in pairwise(rows.row_offsets)]
 
 
@@ -296,15 +293,12 @@ def test_nearly_as_few_rows_as_possible(
     assert plan.lower_bound / plan.rows >= at_least
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 @pytest.mark.parametrize(
     ("capacity", "most", "at_least"),
     [(512, None, 0.9995), (512, 4, 0.9995), (2048, None, 0.9999), (8192, None, 0.9999)],
 )
 def test_efficiency_on_the_wikipedia(capacity: int, most: int | None, at_least: float, seed: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     draw = np.random.default_rng(seed)
     lengths = draw.choice(len(counts), size=2_000_000, p=counts / counts.sum())
     assert pack_stream(lengths, capacity, most).efficiency >= at_least

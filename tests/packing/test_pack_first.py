@@ -1,22 +1,19 @@
 """Histograms, bounds, SPFHP and LPFHP: against packers of one sequence after the other, and known figures."""
 
-import json
-import os
 from bisect import bisect_left, insort
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.commands.pack_sources import histogram_counts
 from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import PUBLISHED, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-
-WIKIPEDIA = os.environ.get("BRIMFUL_WIKIPEDIA_HISTOGRAM", "")
+from brimful.storage import read_json
 
 
 @st.composite
@@ -159,9 +156,6 @@ def test_capacities_and_depths_below_one() -> None:
             spfhp(counts, 8)
 
 
-@pytest.mark.skipif(
-    not Path(WIKIPEDIA).is_file(), reason="set BRIMFUL_WIKIPEDIA_HISTOGRAM to a JSON file with its counts"
-)
 @pytest.mark.parametrize(
     ("depth", "shortest_first", "longest_first"),
     [
@@ -174,9 +168,17 @@ def test_capacities_and_depths_below_one() -> None:
     ],
 )
 def test_rows_of_the_wikipedia(depth: int | None, shortest_first: int, longest_first: int) -> None:
-    counts = np.array([0, *json.loads(Path(WIKIPEDIA).read_text())["counts"]])
+    counts = histogram_counts("wikipedia-512")
     for algorithm, rows in ((spfhp, shortest_first), (lpfhp, longest_first)):
         plan = algorithm(counts, 512, depth)
         assert plan.rows == rows
         assert plan_lengths(plan) == Counter(dict(enumerate(counts.tolist())))
     assert lower_bound(counts, 512) == 8_135_727
+
+
+def test_the_published_histogram_names_its_source() -> None:
+    counts = histogram_counts("wikipedia-512")
+    assert (counts.sum(), counts @ np.arange(513)) == (16_279_552, 4_164_796_173)
+    published = read_json(PUBLISHED["wikipedia-512"])
+    assert "Graphcore" in published["source"]
+    assert "MIT License" in published["licence"]

@@ -9,7 +9,6 @@ from two_ranks import ROOT, on_two_ranks
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.optim.pull import pull_to_start
-from brimful.train.averaged_gradients import Averaged
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.objective import Runtime
@@ -27,25 +26,25 @@ def narrow_trainer(directory, seed, format="bf16", **settings):
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, format, optimizer):
     trainer = narrow_trainer(tmp_path, seed, format, optimizer=optimizer, steps=6, log_every=1, batch=24)
-    learner, seen = trainer.learner, set()
-    step = learner.gradients.step
+    state, seen = trainer.state, set()
+    step = trainer.gradients.step
 
     def look(optimizers):
-        seen.update(p.grad.dtype for p in learner.parameters.values() if p.grad is not None)
+        seen.update(p.grad.dtype for p in state.parameters.values() if p.grad is not None)
         step(optimizers)
 
-    learner.gradients.step = look
-    saved = {p.dtype for p in learner.parameters.values()}
+    trainer.gradients.step = look
+    saved = {p.dtype for p in state.parameters.values()}
     trainer.run("test")
     assert saved == seen == {DTYPES[format]}
-    for each in learner.optimizers:
-        for state in each.state.values():
-            assert {v.dtype for name, v in state.items() if name != "roundings"} == {torch.float32}
-            assert int(state["roundings"]) == 6
-    for parameter in learner.parameters.values():  # wide again, and what 16 bits had, which is all there was
+    for each in state.optimizers:
+        for kept in each.state.values():
+            assert {v.dtype for name, v in kept.items() if name != "roundings"} == {torch.float32}
+            assert int(kept["roundings"]) == 6
+    for parameter in state.parameters.values():  # wide again, and what 16 bits had, which is all there was
         assert parameter.dtype == torch.float32
         assert torch.equal(parameter, parameter.to(DTYPES[format]).float())
-    assert learner.trained.encoder.embedding.weight.dtype == torch.float32
+    assert state.trained.encoder.embedding.weight.dtype == torch.float32
 
 
 def test_losses_are_near_those_of_float32_weights(seed, tmp_path):
@@ -87,66 +86,63 @@ def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
 def test_what_is_known_beyond_16_bits_is_kept_at_the_end(seed, tmp_path, rounding):
     trainer = narrow_trainer(tmp_path, seed, rounding=rounding, steps=6)
     trainer.run("test")
-    state = trainer.learner.optimizers[0].state
-    for parameter in trainer.learner.parameters.values():
+    state = trainer.state.optimizers[0].state
+    for parameter in trainer.state.parameters.values():
         if rounding == "master" and parameter in state:
             assert torch.equal(parameter, state[parameter]["master"])
-    assert any(not torch.equal(p, p.bfloat16().float()) for p in trainer.learner.parameters.values())
+    assert any(not torch.equal(p, p.bfloat16().float()) for p in trainer.state.parameters.values())
 
 
 def test_many_micro_batches_are_not_lost_beside_their_sum():
     """In bfloat16 the sum of 2048 shares of 1 / 2048 ends at 2^-3, where half the spacing is a share."""
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
-    for kind in (
-        Averaged([parameter], World(0, 1, CPU)),
-        Gradients([parameter], World(0, 1, CPU), keep=False),
-    ):
-        kind.begin(2048)
+    for mean, expected in ((True, 1.0), (False, 0.125)):
+        gradients = Gradients([parameter], World(0, 1, CPU), mean=mean)
         for _ in range(2048):
-            kind.add(parameter.float().sum() / 2048)
-        kind.gather()
-        assert parameter.grad.tolist() == [1.0 if isinstance(kind, Averaged) else 0.125] * 3
-        kind.forget()
+            gradients.backward(parameter.float().sum() / 2048, 2048)
+        gradients.gather(2048)
+        assert parameter.grad.tolist() == [expected] * 3
+        gradients.clear()
 
 
 def test_a_pull_to_the_start_is_not_rounded(seed, tmp_path):
     """A strength of half the inverse rate takes back half of what was moved, in float32."""
     trainer = narrow_trainer(tmp_path, seed, rounding="master", steps=4)
     start = weights(trainer)
-    pull_to_start(trainer.learner.optimizers[0].optimizer, 0.5 / 3e-3)
+    pull_to_start(trainer.state.optimizers[0].optimizer, 0.5 / 3e-3)
     other = narrow_trainer(tmp_path / "other", seed, rounding="master", steps=4)
     moved = {}
     for name, each in (("pulled", trainer), ("free", other)):
         each.run("test")
-        optimizer = each.learner.optimizers[0]
+        optimizer = each.state.optimizers[0]
         moved[name] = sum(
             float((state["master"] - start[n].float()).abs().sum())
-            for n, p in each.learner.parameters.items()
+            for n, p in each.state.parameters.items()
             if (state := optimizer.state.get(p))
         )
     assert 0 < moved["pulled"] < 0.8 * moved["free"]
-    starts = [state["start"] for state in trainer.learner.optimizers[0].state.values()]
+    starts = [state["start"] for state in trainer.state.optimizers[0].state.values()]
     assert all(each.dtype == torch.float32 for each in starts)
 
 
 def test_an_average_is_not_rounded(seed, tmp_path):
     trainer = narrow_trainer(tmp_path, seed, ema=0.9, steps=5)
     trainer.run("test")
-    averages = trainer.learner.average.state_dict()
-    for name, parameter in trainer.learner.parameters.items():
+    averages = trainer.state.average.state_dict()
+    for name, parameter in trainer.state.parameters.items():
         assert torch.equal(parameter, averages[name])
     assert any(not torch.equal(each, each.bfloat16().float()) for each in averages.values())
 
 
 @pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
 def test_the_precision_follows_the_weights(precision, found):
-    assert Runtime.of(World(0, 1, CPU), precision, "fp16").precision == found
+    assert Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision == found
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_weights_of_another_format(precision):
     with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
-        Runtime.of(World(0, 1, CPU), precision, "fp16")
+        Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16"))
 
 
 def test_wide_weights_are_not_rounded():

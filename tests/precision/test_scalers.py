@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bench.scalers import ConstantScale, Hysteresis, TorchScaler
+from bench.precision.scalers import ConstantScale, Hysteresis, TorchScaler
 
 
 def overflows_at(scaler, steps, overflowing):

@@ -16,7 +16,7 @@ import yaml
 from brimful.cli import main
 from brimful.commands.report import report
 from brimful.errors import BrimfulError, UsageError
-from brimful.reports.figures import duration, facts, percent, plain, plus_minus, points, short, tick
+from brimful.reports.content import duration, facts, percent, plain, plus_minus, points, short, tick
 from brimful.reports.load import load_run
 
 HOSTILE = "<script>alert(1)</script>"
@@ -281,6 +281,71 @@ def test_an_unfinished_run_is_shown_as_such(tmp_path: Path) -> None:
     assert "not finished: it has no summary.json" in page.text
 
 
+CORPUS: dict[str, Any] = {
+    "summary": {
+        "documents": {"read": 300, "pieces": 4, "kept": 290, "validation": 3},
+        "dropped": {"too short": 4, "duplicate": 10},
+        "cleaned": {"entities": 17, HOSTILE: 2},
+        "characters": 90_000,
+        "tokens": 58_000,
+        "tokens_per_character": 0.6444,
+        "unknown_token_rate": 0.001,
+        "scripts": {"Han": {"characters": 50_000, "tokens": 50_000, "unknown": 3}},
+        "shards": 2,
+        "vocabulary_size": 8000,
+        "warnings": [f"a.txt: broken records: 1 {HOSTILE}"],
+    },
+    "length_histogram": {"lengths": "1 5 200", "counts": "2 30 258"},
+    "inputs": [{"path": "a.txt"}, {"path": "a.txt"}, {"path": "b.txt"}],
+}
+
+
+def write_corpus(directory: Path, manifest: dict[str, Any]) -> Path:
+    write_run(directory, None, {"paths": ["a.txt"]})
+    (directory / "MANIFEST.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return directory
+
+
+def test_a_prepared_folder_shows_what_was_read_dropped_and_cleaned(tmp_path: Path) -> None:
+    page = _Page(page_of(tmp_path, write_corpus(tmp_path / "data", CORPUS)))
+    for text in (
+        "300 documents were read from 2 files",
+        "290 were kept",
+        "14 were dropped: duplicate 10, too short 4",
+        "95.4\u202f% of all",
+        "58\u202fk",
+        "a.txt: broken records",
+        HOSTILE,
+    ):
+        assert text in page.text
+    assert page.charts == [
+        "Kept documents by length by tokens: 1 to 1: 2; 2 to 3: 0; 4 to 7: 30; 8 to 15: 0; 16 to 31: 0; "
+        "32 to 63: 0; 64 to 127: 0; 128 to 255: 258",
+        "Documents dropped, by reason: duplicate 10; too short 4",
+        f"Changed by cleaning: entities 17; {HOSTILE} 2",
+    ]
+    assert "unfinished" not in page.text
+
+
+def test_a_prepared_folder_inside_a_demo_is_finished(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "demo" / "data", CORPUS)
+    assert [(run.kind, run.finished) for run in load_run(tmp_path / "demo").children] == [("prepare", True)]
+
+
+def test_a_preparation_that_is_not_finished_is_shown_as_such(tmp_path: Path) -> None:
+    page = _Page(page_of(tmp_path, write_run(tmp_path / "data", None, {"paths": ["a.txt"]})))
+    assert "not finished" in page.text
+    assert "MANIFEST.json" in page.text
+
+
+@pytest.mark.parametrize("key", [*CORPUS, *CORPUS["summary"]])
+def test_any_count_of_a_corpus_may_be_absent(tmp_path: Path, key: str) -> None:
+    summary = {name: value for name, value in CORPUS["summary"].items() if name != key}
+    manifest = {**CORPUS, "summary": summary}
+    manifest.pop(key, None)
+    page_of(tmp_path, write_corpus(tmp_path / "data", manifest))
+
+
 def test_an_unfinished_demo_shows_the_runs_in_it(tmp_path: Path) -> None:
     write_run(tmp_path / "demo" / "pretrain", PRETRAIN)
     run = load_run(tmp_path / "demo")
@@ -321,7 +386,7 @@ def test_several_runs_begin_with_a_table_of_them(
     ("prepare", "message"),
     [
         (lambda d: None, "does not exist"),
-        (lambda d: d.mkdir(), "any of config.yaml, metrics.jsonl, summary.json"),
+        (lambda d: d.mkdir(), "any of config.yaml, metrics.jsonl, summary.json, MANIFEST.json"),
         (lambda d: d.write_text("x"), "is not a run directory"),
         (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("{\n{}\n"), "line 1 is damaged"),
         (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("[1]\n{}\n"), "line 1 is damaged"),
@@ -343,8 +408,10 @@ def test_a_run_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) -
 
 def test_an_out_that_cannot_be_written(tmp_path: Path, pretrain_run: Path) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "folder.html").mkdir()
     for out, message in (
-        (tmp_path, "is a directory"),
+        (tmp_path, r"must end in \.html"),
+        (tmp_path / "folder.html", "it is a folder"),
         (pretrain_run / "summary.json", r"must end in \.html"),
         (tmp_path / "file" / "report.html", "file is a file"),
     ):

@@ -206,6 +206,19 @@ def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, of):
     assert list(checkpoint.states(tmp_path)) == [4]
 
 
+def test_a_run_of_the_format_before_is_not_resumed_but_its_model_is_read(seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    written = write(tmp_path, 4)
+    monkeypatch.undo()
+    with pytest.raises(
+        BrimfulError, match=r"step-4 was written by another version .*format is 1.*go on with"
+    ):
+        load_latest(tmp_path)
+    tensors, _ = checkpoint.load(tmp_path, 4)
+    assert torch.equal(tensors["weight"], written["weight"])
+    assert list(checkpoint.states(tmp_path)) == [4]
+
+
 def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):
     written = write(tmp_path, 4)
     write(tmp_path, 8)

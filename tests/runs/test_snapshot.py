@@ -123,6 +123,11 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
         assert (result["step"], result["averaged"]) == (expected, False)
         assert result["max_abs_logit_difference"] < 1e-4
         _check_weights(Path(out), run / "checkpoints" / f"step-{expected}", "weights.")
+    losing = tmp_path / "losing"
+    shutil.copytree(run, losing)
+    shutil.rmtree(losing / "checkpoints" / f"step-{best}")
+    with pytest.raises(BrimfulError, match=r"give --step one of \d"):
+        export(run=str(losing), out=out)
     result = export(run=str(run), out=str(tmp_path / "onnx"), step=there[0], format="onnx")
     assert result["max_abs_logit_difference"] < 1e-4
     for left in there:
@@ -131,6 +136,17 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
         with pytest.raises(BrimfulError, match=message):
             export(run=str(run), out=out, step=step)
     assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in broken.run.iterdir())
+
+
+def test_best_is_offered_only_after_an_evaluation(corpus_dir: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = SETTINGS | {"validation_tokens": 0}
+    pretrain(data=str(corpus_dir), out=str(run), trainer={"steps": 4, "checkpoint_every": 2}, **settings)
+    shutil.rmtree(run / "encoder")
+    (run / "start").mkdir()
+    with pytest.raises(BrimfulError, match=r"not finished: give --step one of \d") as error:
+        export(run=str(run), out=str(tmp_path / "out"))
+    assert "best" not in str(error.value)
 
 
 def _check_weights(folder: Path, saved: Path, prefix: str) -> None:

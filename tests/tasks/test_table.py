@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from brimful.errors import BrimfulError
-from brimful.tasks.table import Table, encode, label_ids, label_names, read_table, read_texts
+from brimful.tasks.classification import Classification, label_names
+from brimful.tasks.table import Table, encode, read_table, read_texts
 from brimful.text.tokenizer import special_ids
 
 
@@ -162,12 +163,12 @@ def test_a_single_label_is_refused() -> None:
 
 
 def test_label_ids() -> None:
-    names = ["bad", "good"]
-    ids = label_ids(table_of(["good", "bad", "good"]), names)
+    task = Classification(["bad", "good"])
+    ids = task.targets(table_of(["good", "bad", "good"]))["label"]
     assert ids.dtype == np.int64
     assert ids.tolist() == [1, 0, 1]
     with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: unknown label 'goood'; did you mean 'good'"):
-        label_ids(table_of(["good", "goood"]), names)
+        task.targets(table_of(["good", "goood"]))
 
 
 def test_take_and_keys() -> None:

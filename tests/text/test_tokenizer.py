@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.training import thinned, train
 from brimful.errors import BrimfulError
 from brimful.text.tokenizer import load, save, special_ids, tokenizer_hash
-from brimful.text.tokenizer_pipelines import with_nfkc
+from brimful.text.tokenizer_pipelines import SPECIAL_TOKENS, with_nfkc, with_special_tokens
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog, again and again; foxes are quick.",
@@ -23,7 +23,7 @@ TEXTS = [
 
 TRAIN = """
 import sys
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.training import thinned, train
 sys.stdout.reconfigure(encoding="utf-8")
 texts = eval(sys.stdin.read())
 for han in ("characters", "pieces"):
@@ -31,7 +31,7 @@ for han in ("characters", "pieces"):
 """
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
 def test_training_is_deterministic_across_processes(model: str) -> None:
     outputs = set()
     for seed in ("1", "2", "3"):
@@ -67,7 +67,7 @@ def test_a_trained_tokenizer_is_bert() -> None:
     assert "[UNK]" not in tokenizer.encode(TEXTS[1]).tokens
 
 
-KINDS = [(model, han) for model in ("wordpiece", "bpe", "unigram") for han in ("characters", "pieces")]
+KINDS = [(model, han) for model in ("wordpiece", "bpe") for han in ("characters", "pieces")]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids="-".join)
@@ -137,7 +137,7 @@ def test_cased_bpe_spells_every_text_as_it_is(text: str) -> None:
     assert CASED_BPE.decode(CASED_BPE.encode(text, add_special_tokens=False).ids) == text
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
 def test_case_and_accents(model: str) -> None:
     texts = ["Fox fox FOX Äpfel 한국어"] * 5
     cased = train(texts, 400, model=model, lowercase=False)
@@ -149,7 +149,7 @@ def test_case_and_accents(model: str) -> None:
         assert uncased.normalizer.normalize_str("한국어") == "한국어"
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
 @pytest.mark.parametrize("han", ["characters", "pieces"])
 def test_overlong_words_teach_nothing(model: str, han: str) -> None:
     junk = ["x" * 1000, "foo " + "yz" * 500 + " bar", "q" * 200_000]
@@ -242,6 +242,32 @@ def test_vocab_txt(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
     with pytest.raises(BrimfulError, match=r"lacks \[CLS\], \[SEP\], \[MASK\]"):
         load(tmp_path)
+
+
+def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"unigram.*wordpiece or bpe.*tokenizer\.json"):
+        train(TEXTS, 300, model="unigram")
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(
+        TEXTS,
+        trainers.UnigramTrainer(
+            vocab_size=250, special_tokens=list(SPECIAL_TOKENS), unk_token="[UNK]", show_progress=False
+        ),
+    )
+    with_special_tokens(tokenizer).save(str(tmp_path / "tokenizer.json"))
+    loaded = load(tmp_path)
+    assert special_ids(loaded) == special_ids(tokenizer)
+    assert all(loaded.encode(text).ids == tokenizer.encode(text).ids for text in TEXTS)
+
+
+@given(st.lists(st.text(max_size=9), min_size=1), st.integers(1, 60))
+def test_thinned_texts_are_evenly_taken_and_bounded(texts: list[str], most: int) -> None:
+    kept = thinned(iter(texts), most)
+    stride = next(2**power for power in range(9) if texts[:: 2**power] == kept)
+    assert len(kept) == 1 or sum(map(len, kept)) <= most
+    assert stride == 1 or sum(map(len, texts[:: stride // 2])) > most
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])

@@ -17,11 +17,13 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic
 from brimful.train.objective import Objective
 
 ROOT = Path(__file__).parents[2]
+TASK = Classification(["0", "1", "2"])
 OBJECTIVES = ["masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits"]
 
 
@@ -92,12 +94,12 @@ def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     if name.startswith("masked_lm"):
         return encoder, MaskedLM(MaskedLMHead(encoder), {})
     if name == "classification":
-        return encoder, Classification(SequenceHead(encoder, 3), None)
+        return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     teacher = encoder_of(architecture, layers=4)
     if name == "layers":
         return encoder, LayerDistillation(teacher, encoder)
     heads = (SequenceHead(teacher, 3), SequenceHead(encoder, 3))
-    return encoder, LogitDistillation(teacher, *heads, 1.0, None)
+    return encoder, LogitDistillation(teacher, *heads, TASK.imitation(1.0))
 
 
 def batch_of(random: np.random.Generator) -> PackedBatch:
@@ -145,6 +147,7 @@ from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import World
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import SequenceHead
+from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -161,7 +164,7 @@ types = [np.zeros(len(ids), np.uint8) for ids in tokens]
 examples = Examples(tokens, types, {"label": random.integers(0, 2, 60)}, max_length=64, pad=0)
 encoder = Encoder(preset("tiny", "bert", vocabulary_size=200, max_length=64, dropout=0.2))
 trainer = Trainer(
-    encoder, Classification(SequenceHead(encoder, 2), None),
+    encoder, Supervised(Classification(["0", "1"]), SequenceHead(encoder, 2)),
     ExampleStream(examples, sequences=16, tokens=256, seed=seed),
     Runtime(World(0, 1, torch.device("cpu")), precision), folder,
     config=TrainerConfig(steps=6, deterministic=switch), optimizer=OptimizerConfig(),
@@ -170,7 +173,7 @@ trainer = Trainer(
 trainer.run("train")
 assert not torch.are_deterministic_algorithms_enabled()
 digest = hashlib.sha256()
-for parameter in trainer.learner.trained.parameters():
+for parameter in trainer.state.trained.parameters():
     digest.update(parameter.detach().numpy().tobytes())
 print(digest.hexdigest())
 """

@@ -7,22 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_trainer import RUNTIME, assert_same_bits, examples_of, trainer_of, weights
+from test_trainer import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
 from two_ranks import on_two_ranks
 
 from brimful.errors import BrimfulError
+from brimful.objectives.supervised import Supervised
 from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
-from brimful.tasks.classification import Classification
+from brimful.tasks.model import evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
-from brimful.train.journal import SPIKES, Journal
+from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
 from brimful.train.objective import better
 
 ROOT = Path(__file__).parents[2]
 
 
-class Broken(Classification):
+class Broken(Supervised):
     """Multiplies the loss of some updates, known by the tokens of their batch, with a factor."""
 
     factor = float("nan")
@@ -38,7 +39,7 @@ def breaking(directory, seed, updates, factor=float("nan"), **config):
     """A trainer whose data is broken at these updates (from 0), however often they come."""
 
     def objective(head):
-        made = Broken(head, None)
+        made = supervised(head, None, Broken)
         made.factor = factor
         return made
 
@@ -123,7 +124,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
     settings |= {"keep_checkpoints": 100}
     trainer = breaking(tmp_path / "a", seed, [22], factor, on_spike="roll-back", **settings)
-    trainer.objective.held_out = examples_of(20, seed + 1)
+    trainer.objective.evaluate = evaluation(TASK, trainer.objective.head, examples_of(20, seed + 1))
     trainer.run("test")
     assert [spike["update"] for spike in spikes(tmp_path / "a")] == [23]
     without = breaking(tmp_path / "b", seed, [], **settings)
@@ -131,7 +132,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     without.run("test")
     assert_same_bits(weights(trainer), weights(without))
     stopped = breaking(tmp_path / "c", seed, [22], factor, **settings)
-    stopped.objective.held_out = examples_of(20, seed + 1)
+    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, examples_of(20, seed + 1))
     with pytest.raises(BrimfulError, match="at step 23"):
         stopped.run("test")
     assert max(checkpoint.states(tmp_path / "c" / "checkpoints")) == 20
@@ -150,13 +151,13 @@ def test_a_figure_that_is_no_number_is_never_the_best():
 
 def test_the_average_of_the_weights_begins_with_the_first_update_that_is_made(seed, tmp_path):
     trainer = breaking(tmp_path, seed, [], steps=2, log_every=1, checkpoint_every=0)
-    trainer.learner.average = WeightAverage(trainer.learner.parameters, 0.9)
+    trainer.state.average = WeightAverage(trainer.state.parameters, 0.9)
     trainer.guard.left_out = [0]
     first = weights(trainer)
     trainer.run("test")
     averaged = weights(trainer)
     assert any(not torch.equal(averaged[name], first[name]) for name in first)
-    for name, average in trainer.learner.average.state_dict().items():
+    for name, average in trainer.state.average.state_dict().items():
         torch.testing.assert_close(average, averaged[name], rtol=0, atol=0)
     assert trainer.guard.made(2) == 1
 
@@ -168,7 +169,7 @@ def test_without_a_checkpoint_there_is_nothing_to_roll_back_to(seed, tmp_path):
         breaking(tmp_path / "b", seed, [2], on_spike="roll-back", checkpoint_every=0)
 
 
-def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path):
+def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
     """Against plain sums, in float64: 1e-9, as the two add up in another order."""
     generator = np.random.default_rng(seed)
     losses = generator.normal(5.0, 0.3, MEMORY)
@@ -180,11 +181,11 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path
             window.add((step, {}), {}, torch.tensor(value, dtype=torch.float64), torch.tensor(1.0))
         return guard.judge(window)
 
-    guard = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    guard = Guard(threshold, "stop", RUNTIME.world)
     early = float(losses.mean() + 100)
     assert judged(guard, 0, losses[: FIRST_JUDGED - 1]) is None
     assert judged(guard, FIRST_JUDGED - 1, losses[FIRST_JUDGED - 1 :]) is None
-    other = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    other = Guard(threshold, "stop", RUNTIME.world)
     other.load_state_dict(json.loads(json.dumps(guard.state_dict())))
     spike = judged(other, MEMORY, [early])
     assert spike.update == MEMORY
@@ -193,7 +194,7 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed, tmp_path
     just_below, just_above = (spike.mean + (threshold + x) * spike.deviation for x in (-1e-6, 1e-6))
     assert judged(guard, MEMORY, [just_above]).loss == just_above
     assert judged(guard, MEMORY, [just_below]) is None
-    fresh = Guard(threshold, "stop", RUNTIME.world, Journal(tmp_path, writes=False))
+    fresh = Guard(threshold, "stop", RUNTIME.world)
     assert judged(fresh, 0, [5.0, 5.1, 1e6]) is None  # too few to know
 
 

@@ -164,7 +164,7 @@ def test_other_errors_stay_what_they_are(seed: int, tmp_path: Path, monkeypatch:
     def broken(*_):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(trainer.learner, "differentiate", broken)
+    monkeypatch.setattr(trainer, "loss", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         trainer.run("test")
 

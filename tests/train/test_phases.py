@@ -25,7 +25,7 @@ from brimful.train import trainer as trainer_module
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
-from brimful.train.trainer import Trainer
+from brimful.train.trainer import StepResult, Trainer
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
@@ -76,14 +76,14 @@ def rates(directory: Path) -> list[float]:
 
 def watch(trainer: Trainer, look: Callable[[Update], None]) -> None:
     """Have `look` called after each update."""
-    make = trainer._update
+    make = trainer.train_step
 
-    def and_look(update: Update, *arguments) -> bool:
-        asked = make(update, *arguments)
+    def and_look(update: Update) -> StepResult:
+        result = make(update)
         look(update)
-        return asked
+        return result
 
-    trainer._update = and_look  # type: ignore[method-assign]
+    trainer.train_step = and_look  # type: ignore[method-assign]
 
 
 def test_each_phase_has_its_own_peak_and_warmup(seed: int, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_its_rates_go_on_where_it_was_killed(
         pass
 
     def weights(trainer: Trainer) -> list[torch.Tensor]:
-        return [parameter.detach() for parameter in trainer.learner.trained.parameters()]
+        return [parameter.detach() for parameter in trainer.state.trained.parameters()]
 
     set_clock(monkeypatch, [7.0])
     whole = timed(tmp_path / "whole", seed)
@@ -224,7 +224,7 @@ with world() as ranks:
     toy.trainer_module.time = SimpleNamespace(perf_counter=clock.perf_counter)
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
     factors = []
-    toy.watch(trainer, lambda update: factors.append(trainer.learner.rate))
+    toy.watch(trainer, lambda update: factors.append(trainer.state.learning_rate))
     trainer.run("test")
     Path(sys.argv[1], f"{ranks.rank}.txt").write_text(f"{trainer.step} {trainer.totals.seconds} {factors}")
 dist.destroy_process_group()

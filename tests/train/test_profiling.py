@@ -5,15 +5,15 @@ import time
 
 import pytest
 import torch
-from test_trainer import assert_same_bits, examples_of, trainer_of, weights
+from test_trainer import assert_same_bits, examples_of, supervised, trainer_of, weights
 
-from brimful.tasks.classification import Classification
+from brimful.objectives.supervised import Supervised
 from brimful.train.profiling import PHASES, WARM, span
 
 PAUSE = 0.05
 
 
-class Slow(Classification):
+class Slow(Supervised):
     """Whose forward pass takes at least so long."""
 
     def loss(self, encoder, batch, layout=None):
@@ -27,7 +27,7 @@ def test_profile(seed, tmp_path, capsys, updates):
     settings = {"dropout": 0.2, "tokens": 4096, "steps": 10, "checkpoint_every": 4, "evaluate_every": 5}
     settings |= {
         "held_out": examples_of(9, seed + 1),
-        "objective": lambda head: Slow(head, examples_of(9, 1)),
+        "objective": lambda head: supervised(head, examples_of(9, 1), Slow),
     }
     plain = trainer_of(tmp_path / "plain", seed, **settings)
     plain.run("test")
@@ -62,14 +62,14 @@ def test_too_short_a_run_says_so(seed, tmp_path, capsys):
 
 def test_an_error_ends_the_profile(seed, tmp_path):
     trainer = trainer_of(tmp_path, seed, profile=5)
-    update = trainer._update
+    update = trainer.train_step
 
     def failing(*arguments):
         if trainer.step == WARM + 1:
             raise KeyError
         return update(*arguments)
 
-    trainer._update = failing
+    trainer.train_step = failing
     with pytest.raises(KeyError):
         trainer.run("test")
     assert not torch.autograd._profiler_enabled()

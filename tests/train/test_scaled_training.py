@@ -14,6 +14,7 @@ from brimful.errors import BrimfulError
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
 from brimful.train.config import TrainerConfig
+from brimful.train.guard import Spike
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")
@@ -38,7 +39,7 @@ def test_losses_are_those_of_float32(seed, tmp_path, optimizer):
     scales = [line["loss_scale"] for line in lines(tmp_path / "fp16")]
     assert len(set(scales)) > 1
     assert {after / before for before, after in pairwise(scales)} <= {0.5, 2.0}
-    assert all(p.dtype == torch.float32 for p in scaled.learner.parameters.values())
+    assert all(p.dtype == torch.float32 for p in scaled.state.parameters.values())
     assert "loss_scale" not in lines(tmp_path / "fp32")[0]
 
 
@@ -70,19 +71,19 @@ def test_a_resumed_run_has_the_bits_and_the_scales_of_an_uninterrupted_one(seed,
 
 def test_an_update_that_is_skipped_leaves_the_scale_alone(seed, tmp_path):
     trainer = trainer_of(tmp_path, seed, runtime=FP16, steps=6, log_every=1, on_spike="skip")
-    allows, before = trainer.guard.allows, {}
+    judge, before = trainer.guard.judge_before_step, {}
 
     def all_but_the_third(step, *arguments):
-        allowed = allows(step, *arguments)
+        spike = judge(step, *arguments)
         if step == 2:
-            before.update(weights(trainer), scale=torch.tensor(trainer.learner.gradients.scaler.get_scale()))
-            return False
+            before.update(weights(trainer), scale=torch.tensor(trainer.gradients.scaler.get_scale()))
+            return Spike(step, {}, 0.0, 0.0, 0.0, 0.0)
         if step == 3:
-            now = trainer.learner.gradients.scaler.get_scale()
+            now = trainer.gradients.scaler.get_scale()
             assert_same_bits(before, weights(trainer) | {"scale": torch.tensor(now)})
-        return allowed
+        return spike
 
-    trainer.guard.allows = all_but_the_third
+    trainer.guard.judge_before_step = all_but_the_third
     trainer.run("test")
     assert trainer.step == 6
     assert before
@@ -122,6 +123,37 @@ def test_an_optimizer_divides_by_the_scale_and_skips_where_it_must(seed, kind):
         assert_same_bits(states, other.state[scaled])
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("loss_scale", 64.0), ("loss_scale_period", 2), ("loss_scale_edge", 4e4), ("loss_scale_threshold", 0.0)],
+)
+def test_scaling_needs_fp16(name, value):
+    config = TrainerConfig(**{name: value})
+    for precision in ("fp32", "bf16"):
+        with pytest.raises(BrimfulError, match=rf"trainer\.{name} .*{precision}.*fp16"):
+            Runtime.of(World(0, 1, CPU), precision, config)
+    assert Runtime.of(World(0, 1, CPU), "fp16", config).precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("loss_scale_edge", (0.0, 65504.0)), ("loss_scale_threshold", (-0.1, 1.0))]
+)
+def test_impossible_edges_and_thresholds(name, values):
+    for value in values:
+        with pytest.raises(BrimfulError, match=rf"trainer\.{name}"):
+            TrainerConfig(**{name: value})
+
+
+def test_edge_and_threshold_decide_the_scale(seed, tmp_path):
+    """With a threshold of 0: it halves where gradients exceed the edge, and doubles where none does."""
+    for edge, factor in ((1e-30, 0.5), (6e4, 2.0)):
+        settings = {"loss_scale_threshold": 0.0, "loss_scale_edge": edge, "loss_scale": 0.125}
+        trainer = trainer_of(tmp_path / f"{edge}", seed, steps=4, log_every=1, runtime=FP16, **settings)
+        trainer.run("test")
+        scales = [line["loss_scale"] for line in lines(trainer.directory)]
+        assert scales == [0.125 * factor ** (step + 1) for step in range(4)]
+
+
 @pytest.mark.parametrize("scale", [0.0, 2.0**41])
 def test_impossible_first_scales(scale):
     with pytest.raises(BrimfulError, match=r"trainer\.loss_scale is .*: it must be from"):
@@ -140,8 +172,8 @@ with world() as ranks:
     runtime = Runtime(ranks, "fp16")
     trainer = trainer_of(directory / "run", seed, batch=24, steps=8, rate=1e-4, log_every=1, runtime=runtime)
     trainer.run("test")
-    parameters = trainer.learner.parameters.values()
-    found = {{"scale": trainer.learner.gradients.scaler.get_scale()}}
+    parameters = trainer.state.parameters.values()
+    found = {{"scale": trainer.gradients.scaler.get_scale()}}
     found["sums"] = [float(p.double().sum()) for p in parameters]
     (directory / f"{{ranks.rank}}.json").write_text(json.dumps(found))
 """

@@ -17,14 +17,17 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.tasks.classification import Classification, judge
+from brimful.tasks.classification import Classification
+from brimful.tasks.model import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 
+TASK = Classification(["0", "1"])
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 VOCABULARY, MAX_LENGTH = 60, 20
 
@@ -67,6 +70,13 @@ def encoder_of(dropout: float = 0.0, layers: int = 2) -> Encoder:
     )
 
 
+def supervised(
+    head: SequenceHead, held_out: Examples | None, kind: type[Supervised] = Supervised
+) -> Supervised:
+    """The objective of a classifier that is measured on `held_out`."""
+    return kind(TASK, head, evaluation(TASK, head, held_out))
+
+
 def trainer_of(
     directory: Path,
     seed: int,
@@ -90,7 +100,7 @@ def trainer_of(
     stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
     return Trainer(
         encoder,
-        objective(head) if objective else Classification(head, held_out),
+        objective(head) if objective else supervised(head, held_out),
         stream,
         runtime,
         directory,
@@ -102,7 +112,7 @@ def trainer_of(
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in trainer.learner.trained.named_parameters()}
+    return {name: p.detach().clone() for name, p in trainer.state.trained.named_parameters()}
 
 
 def assert_same_bits(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
@@ -116,14 +126,14 @@ class KilledError(Exception):
 
 def kill_at(step: int, trainer: Trainer) -> Trainer:
     """Let it die where it would begin the update after so many."""
-    update = trainer._update
+    update = trainer.train_step
 
     def until_killed(*arguments):
         if trainer.step == step:
             raise KilledError
         return update(*arguments)
 
-    trainer._update = until_killed
+    trainer.train_step = until_killed
     return trainer
 
 
@@ -133,7 +143,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
         kill_at(7, make()).run("test")
     resumed = make()
     with torch.no_grad():
-        for parameter in resumed.learner.trained.parameters():
+        for parameter in resumed.state.trained.parameters():
             parameter.zero_()
     assert resumed.resume()
     resumed.run("test")
@@ -141,13 +151,13 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 
 
 def gradient_descent(trainer: Trainer, rate: float) -> torch.optim.SGD:
-    group = {"params": [*trainer.learner.parameters.values()], "peak": rate}
+    group = {"params": [*trainer.state.parameters.values()], "peak": rate}
     return torch.optim.SGD([group], lr=rate)
 
 
 def descend(trainer: Trainer) -> Trainer:
     """Plain gradient descent in place of the optimizer, so that an update shows its gradient."""
-    trainer.learner.optimizers = [gradient_descent(trainer, 0.5)]
+    trainer.state.optimizers = [gradient_descent(trainer, 0.5)]
     return trainer
 
 
@@ -175,7 +185,7 @@ def test_the_gradient_of_all_parameters_together_is_clipped(seed, tmp_path, clip
     trainer = descend(trainer_of(tmp_path, seed, steps=1, clip=clip, log_every=1))
     before = weights(trainer)
     trainer.run("test")
-    rate = trainer.learner.optimizers[0].param_groups[0]["lr"]
+    rate = trainer.state.optimizers[0].param_groups[0]["lr"]
     moved = (
         torch.stack([(before[name] - value).norm() for name, value in weights(trainer).items()]).norm() / rate
     )
@@ -234,16 +244,18 @@ class _SameBatch:
 def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path):
     seen = []
 
-    class Recording(Classification):
+    class Recording(Supervised):
         def loss(self, encoder, batch, layout=None):
             sums = super().loss(encoder, batch, layout)
             seen.append(float(sums["classification"].detach()))
             return sums
 
-    trainer = trainer_of(tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: Recording(head, None))
+    trainer = trainer_of(
+        tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: supervised(head, None, Recording)
+    )
     trainer.stream = _SameBatch(examples_of(8, seed).batch(np.arange(8)))
     trainer.cursor = trainer.stream.start()
-    trainer.learner.optimizers = [gradient_descent(trainer, 0.0)]
+    trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
     trainer.run("test")
     assert len(set(seen)) == len(seen) == 6
 
@@ -251,7 +263,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
 def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_path):
     modes = []
 
-    class Recording(Classification):
+    class Recording(Supervised):
         def loss(self, encoder, batch, layout=None):
             modes.append(("loss", encoder.training, self.head.training))
             return super().loss(encoder, batch, layout)
@@ -268,11 +280,11 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
         steps=2,
         evaluate_every=1,
         tokens=4096,
-        objective=lambda head: Recording(head, held_out),
+        objective=lambda head: supervised(head, held_out, Recording),
     )
     figures = trainer.run("test")
     assert modes == [("loss", True, True), ("evaluate", False, False)] * 2
-    assert figures == judge(trainer.encoder, trainer.objective.head, held_out, RUNTIME)[1]
+    assert figures == evaluation(TASK, trainer.objective.head, held_out)(trainer.encoder, RUNTIME)
 
 
 def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
@@ -304,7 +316,7 @@ def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 @pytest.mark.parametrize("log_every", [1, 4])
 def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, tmp_path, log_every, broken):
-    class Breaking(Classification):
+    class Breaking(Supervised):
         updates = 0
 
         def loss(self, encoder, batch, layout=None):
@@ -319,7 +331,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, 
         tokens=4096,
         log_every=log_every,
         checkpoint_every=1,
-        objective=lambda head: Breaking(head, None),
+        objective=lambda head: supervised(head, None, Breaking),
     )
     with pytest.raises(BrimfulError, match=r"not a finite number at step \d"):
         trainer.run("test")
@@ -426,7 +438,7 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
 
     resumed = trainer_of(tmp_path / "stopped", seed, **settings)
     with torch.no_grad():
-        for parameter in resumed.learner.trained.parameters():
+        for parameter in resumed.state.trained.parameters():
             parameter.add_(1)
     assert resumed.resume()
     assert resumed.step in (4, 6)  # the latter if that evaluation was the best
@@ -441,14 +453,14 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
 def test_the_average_of_the_weights_is_evaluated_and_left(seed, tmp_path):
     """Against a run without it, whose weights after each update are averaged here, in float64."""
     plain = trainer_of(tmp_path / "plain", seed)
-    update, seen = plain._update, []
+    update, seen = plain.train_step, []
 
     def watched(*arguments):
-        asked = update(*arguments)
+        result = update(*arguments)
         seen.append(weights(plain))
-        return asked
+        return result
 
-    plain._update = watched
+    plain.train_step = watched
     plain.run("test")
     ages = 0.8 ** np.arange(12)[::-1]
     held_out = examples_of(30, seed + 1)
@@ -458,7 +470,7 @@ def test_the_average_of_the_weights_is_evaluated_and_left(seed, tmp_path):
         expected = sum(age * one[name].double() for age, one in zip(ages, seen, strict=True)) / ages.sum()
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6)
     assert figures == averaged.evaluate()
-    averaged.learner.average = None
+    averaged.state.average = None
     assert figures == averaged.evaluate()
 
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable
 
 from brimful.errors import BrimfulError, nearest
+from brimful.text.characters import HAN_OR_KANA, one_of
 
 _LETTERS = re.compile(r"[^\W\d_]")
-_HAN_OR_KANA = re.compile("[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]+")
+_HAN_OR_KANA = re.compile(one_of(HAN_OR_KANA) + "+")
 _WORD = re.compile(r"[A-Za-z]+")
 _STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 _JUDGED_CHARACTERS = 1000

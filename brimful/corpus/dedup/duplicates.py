@@ -1,11 +1,11 @@
-"""Duplicates across the corpus: equal documents, near-equal ones, and lines that recur in many documents.
+"""Duplicates across the corpus: equal documents, near duplicates, and lines that recur in many documents.
 
 Every decision depends on earlier documents only: the first of equal documents stays, and the first few
-documents with a line keep it. So text that is added later never changes what was decided before.
+documents with a line keep it. So text that is added later never changes an earlier decision.
 
 Near duplicates are found by MinHash (Broder, 1997) with banding (Leskovec et al., Mining of Massive Datasets,
-3.4): documents that agree in all 8 hashes of any of 14 bands, which two documents of Jaccard similarity s
-do with probability 1 - (1 - s^8)^14; that is one half near s = 0.72.
+3.4): two documents are near duplicates if all 8 hashes of any of 14 bands agree. With a Jaccard similarity s
+this happens with probability 1 - (1 - s^8)^14, which is one half near s = 0.72.
 """
 
 import shutil
@@ -30,16 +30,16 @@ RECORD = np.dtype([("key", "<u8"), ("place", "<u8")])
 
 @dataclass(frozen=True, kw_only=True)
 class DedupConfig:
-    """Which repetitions across the corpus are dropped."""
+    """Which duplicates across the corpus are dropped."""
 
     documents: bool = True
-    """Keep only the first of documents that differ in blanks at most."""
+    """Keep only the first of documents that differ in whitespace at most."""
     near: bool = False
-    """Drop a document that nearly equals an earlier one (MinHash; needs rensa)."""
+    """Drop a document that is almost the same as an earlier one (MinHash; needs rensa)."""
     lines: int = 10
-    """Drop a line (navigation, legal footers) from all but the first N documents that have it; 0 = off."""
+    """Keep a line (navigation, legal footers) only in the first N documents that have it; 0 = off."""
     line_bytes: int = 16
-    """Leave shorter lines alone (UTF-8 bytes, blanks not counted)."""
+    """Lines shorter than this always stay (UTF-8 bytes without whitespace)."""
 
     def __post_init__(self) -> None:
         if self.lines < 0 or self.line_bytes < 1:
@@ -49,14 +49,14 @@ class DedupConfig:
 def by_key(
     parts: Iterable[np.ndarray], total: int, scratch: Path, sorted_at_once: int = SORTED_AT_ONCE
 ) -> Iterator[np.ndarray]:
-    """Regroup records so that equal keys come together: arrays sorted by key, then by place.
+    """Group records by key: yields arrays sorted by key, then by place; equal keys are in one array.
 
-    Up to `sorted_at_once` records are sorted in memory; more go through files in `scratch`, partitioned by
-    the highest bits of their keys.
+    Up to `sorted_at_once` records are sorted in memory. More are first distributed among files in `scratch`
+    by the highest bits of their keys.
 
     Args:
         parts: RECORD arrays in ascending order of place.
-        total: how many records there are.
+        total: the number of records.
     """
     bits = ((max(total, 1) - 1) // sorted_at_once).bit_length()
     if bits == 0:
@@ -89,16 +89,16 @@ def _sorted(records: np.ndarray) -> np.ndarray:
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
-    """Where a value differs from the one before it, bool."""
+    """Where a value differs from the previous one, bool (n,)."""
     starts = np.ones(len(values), bool)
     starts[1:] = values[1:] != values[:-1]
     return starts
 
 
-def mark_repeats(parts: Iterable[np.ndarray], total: int, scratch: Path, repeats: np.ndarray) -> None:
-    """Set `repeats[place]` for every record whose key an earlier place has too; bool (places,)."""
+def mark_duplicates(parts: Iterable[np.ndarray], total: int, scratch: Path, duplicates: np.ndarray) -> None:
+    """Set `duplicates[place]`, bool (places,), for each record with the key of an earlier place."""
     for records in by_key(parts, total, scratch):
-        repeats[records["place"][~_starts(records["key"])]] = True
+        duplicates[records["place"][~_starts(records["key"])]] = True
 
 
 def mark_recurring(
@@ -109,7 +109,7 @@ def mark_recurring(
     most: int,
     recurring: np.ndarray,
 ) -> None:
-    """Set `recurring[line]` for every line that `most` earlier documents have too.
+    """Set `recurring[line]` for each line that at least `most` earlier documents have.
 
     Args:
         parts: RECORD arrays whose places number lines.
@@ -140,7 +140,7 @@ class NearKeys:
         self._minhash: Any = RMinHash
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """A key for each band, uint64 (texts, BANDS)."""
+        """One key for each band, uint64 (texts, BANDS)."""
         bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
         for number, text in enumerate(texts):
             minhash = self._minhash(num_perm=BANDS * BAND_HASHES, seed=0)
@@ -150,7 +150,7 @@ class NearKeys:
 
 
 def fold(hashes: np.ndarray) -> np.ndarray:
-    """One 64-bit key for the hashes of each band, and no key for two bands; uint64 (texts, bands)."""
+    """One 64-bit key for the hashes of each band; bands never share keys; uint64 (texts, bands)."""
     from brimful.randomness import mix
 
     keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
@@ -160,7 +160,7 @@ def fold(hashes: np.ndarray) -> np.ndarray:
 
 
 def shingles(text: str) -> list[str]:
-    """Overlapping runs of five words; of eight characters in a text with few blanks, such as Chinese."""
+    """Overlapping runs of five words, or of eight characters in text with few spaces, such as Chinese."""
     words = text.split()
     if len(words) * SHINGLE_CHARACTERS < len(text):
         joined = "".join(words)

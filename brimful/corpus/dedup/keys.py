@@ -1,7 +1,8 @@
-"""Keys of documents and of their lines, and a guess at their tokens: one pass over the UTF-8 bytes.
+"""Keys of documents and of their lines, and an estimate of their tokens, in one pass over the UTF-8 bytes.
 
-A key is 64-bit FNV-1a of the bytes that are no blanks, mixed by splitmix64: among a billion texts expect
-0.03 equal keys of different ones. It decides about duplicates, not about trust.
+A key is 64-bit FNV-1a of the bytes that are not whitespace, mixed by splitmix64. Among a billion texts,
+expect 0.03 pairs of different texts with equal keys. Keys find duplicates; they are no protection against
+forged texts.
 """
 
 import functools
@@ -15,7 +16,7 @@ from brimful.randomness import mix
 
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
-# Letters and digits of an ASCII word that make one more token, about.
+# About every sixth letter or digit of an ASCII word adds a token.
 LETTERS_A_PIECE = 6
 
 
@@ -24,10 +25,10 @@ class Keys:
     """Facts about D documents, which have L lines in all.
 
     Attributes:
-        documents: key of each document without its blanks, uint64 (D,).
-        tokens: a guess at the tokens of each, uint32 (D,).
+        documents: key of each document without its whitespace, uint64 (D,).
+        tokens: estimated tokens of each, uint32 (D,).
         line_counts: lines of each, uint32 (D,).
-        lines: key of each line without its blanks, uint64 (L,); 0 is a line too short to matter.
+        lines: key of each line without its whitespace, uint64 (L,); 0 for a line that is too short.
     """
 
     documents: np.ndarray
@@ -37,7 +38,7 @@ class Keys:
 
 
 def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
-    """Keys of clean texts; lines of fewer than `shortest_line` bytes (blanks not counted) get key 0."""
+    """Keys of clean texts; lines of fewer than `shortest_line` bytes (whitespace not counted) get key 0."""
     encoded = [text.encode() for text in texts]
     data = np.frombuffer(b"\n".join([*encoded, b""]), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)

@@ -1,7 +1,7 @@
-"""Where tasks run: in a pool of processes on this machine, or on a Ray cluster.
+"""Runs tasks in a pool of processes on this machine, or on a Ray cluster.
 
-A task is a pure function of its arguments that commits its output atomically, so an engine owns no
-correctness: it may run a task twice, in any order, and kill it at any time.
+A task is a pure function of its arguments and commits its output atomically. So an engine may run tasks in
+any order, run one twice, and kill one at any time: the output is the same.
 """
 
 import os
@@ -19,24 +19,24 @@ R = TypeVar("R")
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Where the work is done; the output does not depend on it."""
+    """Where tasks run; the output does not depend on it."""
 
     engine: Literal["local", "ray"] = "local"
-    """A pool of processes on this machine, or a Ray cluster that runs already."""
+    """A pool of processes on this machine, or a running Ray cluster."""
     workers: int = 0
-    """Tasks at once; 0 means one for each core, with ray for each CPU of the cluster."""
+    """How many tasks run at once; 0 means one for each core (with ray, each CPU of the cluster)."""
     ray_address: str | None = None
-    """The Ray cluster, as HOST:PORT; without it the one that runs on this machine, or RAY_ADDRESS."""
+    """The Ray cluster, as HOST:PORT; by default RAY_ADDRESS, or the cluster of this machine."""
 
 
 class Backend(Protocol):
-    """What runs single tasks, known by their numbers."""
+    """Runs single tasks, which it knows by their numbers."""
 
     slots: int
 
@@ -47,12 +47,12 @@ class Backend(Protocol):
 
 
 class Engine:
-    """Runs tasks; a context manager, so that worker processes serve several `run` calls and end with it.
+    """Runs tasks; a context manager, whose worker processes serve several `run` calls and end with it.
 
-    Tasks always run in processes of their own: one that hangs or dies takes nothing else with it.
+    Tasks always run in other processes: a task that hangs or dies disturbs no other.
 
     Raises:
-        BrimfulError: settings that cannot be.
+        BrimfulError: settings that contradict each other.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -81,18 +81,18 @@ class Engine:
     ) -> list[R]:
         """Run `function` on every task and return the results in the order of the tasks.
 
-        A task whose worker process dies is tried again once, alone, in case memory was short. What a task
-        raises is raised here as it is. Either way nothing runs any more when this returns.
+        A task whose worker process dies is tried once more, alone, in case memory was short. An exception of
+        a task is raised here unchanged. In each case no task is running when this returns.
 
         Args:
-            function: importable by name in another process.
-            title: what the progress bar says.
-            name: what to call a task in an error message.
-            explained: how many causes of death a task has found and will avoid from now on. A death that
-                adds to them is no strike against the task: see brimful.corpus.engines.watchdog.
+            function: can be imported by name in another process.
+            title: the text of the progress bar.
+            name: the name of a task in messages.
+            explained: how many causes of death a task has found and will avoid. A death that adds one does
+                not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
-            BrimfulError: workers died twice on the same task, which the message names; workers cannot start.
+            BrimfulError: two workers died on the same task; or workers cannot start.
         """
         if function.__module__ == "__main__":
             raise BrimfulError(
@@ -118,7 +118,7 @@ def _backend(config: EngineConfig) -> Backend:
 
 @dataclass
 class _Run:
-    """One `Engine.run`: which tasks wait, run and are done."""
+    """The state of one `Engine.run`: which tasks are waiting, running and done."""
 
     backend: Backend
     function: Callable[[Any], Any]
@@ -128,7 +128,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.tasks)))
-        self.suspects: deque[int] = deque()
+        self.retries: deque[int] = deque()
         self.running: set[int] = set()
         self.done: dict[int, Any] = {}
         self.deaths: Counter[int] = Counter()
@@ -148,17 +148,17 @@ class _Run:
                             case Failed(error):
                                 raise error
                             case Died(how):
-                                self._bury(number, how)
+                                self._note_death(number, how)
         finally:
             if self.running:
                 self.backend.stop()
         return [self.done[number] for number in range(len(self.tasks))]
 
     def _fill(self) -> None:
-        """Start what can be started: a task on which a worker died only when nothing else runs."""
-        if self.suspects or any(self.deaths[number] for number in self.running):
+        """Start waiting tasks. A task on which a worker died runs alone."""
+        if self.retries or any(self.deaths[number] for number in self.running):
             if not self.running:
-                self._start(self.suspects.popleft())
+                self._start(self.retries.popleft())
             return
         while self.waiting and len(self.running) < self.backend.slots:
             self._start(self.waiting.popleft())
@@ -168,7 +168,7 @@ class _Run:
         self.backend.start(number, self.function, self.tasks[number])
         self.running.add(number)
 
-    def _bury(self, number: int, how: str) -> None:
+    def _note_death(self, number: int, how: str) -> None:
         task = self.tasks[number]
         if (explained := self.explained(task)) > self.explanations[number]:
             self.explanations[number] = explained
@@ -181,4 +181,4 @@ class _Run:
                 "again with workers=1 or without that input: what is finished is kept"
             )
         warn(f"a worker process {how} while it worked on {self.name(task)}; trying again")
-        self.suspects.append(number)
+        self.retries.append(number)

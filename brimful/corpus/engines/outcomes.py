@@ -1,4 +1,4 @@
-"""What becomes of one attempt at a task, in the form in which it travels between processes."""
+"""The outcome of one attempt at a task, and how tasks and outcomes travel between processes."""
 
 import pickle
 import traceback
@@ -25,7 +25,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """The process that ran the task is gone; `how` ends the sentence "a worker process ..."."""
+    """The process that ran the task ended; `how` completes the sentence "a worker process ..."."""
 
     how: str
 
@@ -34,12 +34,12 @@ Outcome = Done | Failed | Died
 
 
 def pack(function: Callable[[Any], Any], task: Any) -> bytes:
-    """A task for another process: `function` goes by name, so it must be importable there."""
+    """A task for another process. `function` is sent by name, so it must be importable there."""
     return pickle.dumps((function, task))
 
 
 def attempt(packed: bytes) -> bytes:
-    """Run a packed task; returns its packed Outcome, whatever the task raised."""
+    """Run a packed task and return its packed Outcome, even if the task raises."""
     try:
         function, task = pickle.loads(packed)
         return pickle.dumps(Done(function(task)))
@@ -51,13 +51,13 @@ def attempt(packed: bytes) -> bytes:
 
 
 def _pack_failure(error: Exception, where: str) -> bytes:
-    """`where` goes along as a note: a traceback itself cannot."""
+    """A traceback cannot be pickled, so `where` is added as a note."""
     error.add_note(where)
     try:
         packed = pickle.dumps(Failed(error))
         pickle.loads(packed)
         return packed
-    except Exception:  # some cannot travel, such as those with arguments of their own
+    except Exception:  # some cannot be pickled, such as those with required arguments
         plain = RuntimeError(f"{type(error).__name__}: {error}")
         plain.add_note(where)
         return pickle.dumps(Failed(plain))

@@ -1,7 +1,7 @@
-"""Tasks on an existing Ray cluster. Ray is an optional extra, and is imported only here.
+"""Runs tasks on a running Ray cluster. Ray is an optional extra and is imported only here.
 
-Only task descriptions and small records travel through Ray: the tasks read and write files, so all nodes must
-see the same paths (a shared file system) and have Brimful installed, in the versions of the caller.
+Only task descriptions and small records travel through Ray. The tasks read and write files, so all nodes need
+the same paths (a shared file system), and the same versions of Brimful and its libraries as the caller.
 """
 
 import logging
@@ -17,9 +17,9 @@ from brimful.errors import BrimfulError
 
 
 def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:
-    """`attempt` as on this machine: in a folder, with these places to import from.
+    """`attempt` in the working directory and with the import paths of the caller.
 
-    It is a local function so that Ray sends its code: Brimful may be importable there only by these places.
+    It is a local function, so that Ray sends its code: a node may find Brimful only through these paths.
     """
 
     def attempt_in(folder: str, places: list[str], packed: bytes) -> bytes:
@@ -34,7 +34,7 @@ def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once where Ray would try for minutes."""
+    """Fail at once; Ray would try for minutes."""
     if address != "auto":
         host, _, port = address.removeprefix("ray://").rpartition(":")
         if not port.isdecimal():
@@ -43,12 +43,12 @@ def _check_reachable(address: str) -> None:
 
 
 class RayCluster:
-    """At most `slots` tasks at once on a Ray cluster.
+    """Runs up to `slots` tasks at once on a Ray cluster.
 
-    Between joining a cluster and leaving it, what this process prints to stdout goes to stderr.
+    While it is joined to a cluster, the stdout of this process goes to stderr.
 
     Args:
-        address: as `ray.init` takes it; None is the cluster that runs on this machine, or RAY_ADDRESS.
+        address: as in `ray.init`; None means RAY_ADDRESS, or the cluster of this machine.
         slots: 0 means one for each CPU of the cluster.
 
     Raises:
@@ -74,7 +74,7 @@ class RayCluster:
                     f"cannot join a Ray cluster, ray_address={address} ({reason}); start one with "
                     "`ray start --head`, or say where it is as HOST:PORT"
                 ) from error
-            # A thread of Ray prints about deaths, whenever it hears of them, and stdout is for results.
+            # A thread of Ray prints messages about deaths at any time, and stdout is for results.
             self._left.enter_context(redirect_stdout(sys.stderr))
             self._left.callback(ray.shutdown)
         self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -82,12 +82,12 @@ class RayCluster:
         self._running: dict[Any, int] = {}
 
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        """Hand a task to the cluster, to be run in the working directory of this process."""
+        """Give a task to the cluster; it runs in the working directory of this process."""
         reference = self._attempt.remote(os.getcwd(), sys.path, pack(function, task))
         self._running[reference] = number
 
     def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait until a task has ended; returns (number, outcome) of each that has."""
+        """Wait until at least one task ends; returns (number, outcome) of each that ended."""
         ready, _ = self._ray.wait(list(self._running), num_returns=1)
         return [(self._running.pop(reference), self._outcome(reference)) for reference in ready]
 
@@ -108,7 +108,7 @@ class RayCluster:
             return Died(f"of Ray was lost ({type(error).__name__})")
 
     def stop(self) -> None:
-        """End the tasks that run."""
+        """End the running tasks."""
         running = list(self._running)
         self._running.clear()
         for reference in running:
@@ -117,6 +117,6 @@ class RayCluster:
             self._ray.wait(running, num_returns=len(running), timeout=10, fetch_local=False)
 
     def close(self) -> None:
-        """Leave the cluster, if it was joined here."""
+        """Leave the cluster, if this object joined it."""
         self.stop()
         self._left.close()

@@ -1,14 +1,14 @@
-"""A bound on the time of one document, even inside a C call that never returns.
+"""A limit on the CPU time of one document, even inside a C call that never returns.
 
 A parser that hangs holds the interpreter's lock, so no Python thread or signal handler could interrupt it.
 The kernel can: an interval timer (ITIMER_PROF) ends the process, and `faulthandler`, which needs no lock,
-first writes the stack into the watchdog's file. The next attempt at the task finds that stack, knows by the
-same file which document it was, lists it as hostile and goes around it. A process that died of anything else
-(kill -9, power) leaves no stack: then no document is to blame, and the output is that of a run that was not
-killed.
+first writes the stack into the watchdog's file. The next attempt at the task finds the stack, learns from the
+same file which document it was, lists that document as hostile and skips it. A process that died of another
+cause (kill -9, power) leaves no stack: then no document is to blame, and the output is the same as without
+the kill.
 
 The timer counts the CPU time of this process, not the clock: a busy machine, Ctrl-Z or a slow disk make no
-document hostile. It follows that a document which only waits is not bounded.
+document hostile. So a document that only waits has no limit.
 """
 
 import faulthandler
@@ -27,10 +27,10 @@ from brimful.storage import cannot_write, read_json, write_json
 
 MOST_HOSTILE = 100
 # The timer is set anew when this share of its time has passed, not for each document: a system call costs
-# more than a short text. So a document has nearly all its time, even where other threads use CPU as well.
+# more than a short text. A document still has almost all its time, even if other threads use the CPU.
 FRESH = 1 / 64
 
-# What the file begins with; a stack follows when the timer ended the process.
+# The file begins with this state; a stack follows if the timer ended the process.
 _KEY = 32
 _DOCUMENT = struct.Struct("<QQ?")  # input, record, whether it is in work
 _STATE = struct.Struct(f"<{_KEY}sQQ?")
@@ -40,16 +40,16 @@ Document = tuple[int, int]
 
 
 def explained(path: Path) -> int:
-    """How many deaths of the task with this watchdog file are explained, and will not occur again.
+    """How many deaths of the task with this watchdog file have a known cause, which it will avoid.
 
-    Call it only while no process works on the task. It is what `Engine.run` takes as `explained`.
+    This is the argument `explained` of `Engine.run`. Call it only while no process works on the task.
     """
     hostile, gaps = _settle(path, None)
     return len(hostile) + len(gaps)
 
 
 class Watchdog:
-    """Ends this process when a document takes too long, and knows the documents that did so before.
+    """Ends this process when a document takes too long, and skips documents that took too long before.
 
         with Watchdog(path, seconds, key) as watchdog:
             for record, raw in read_documents(...):
@@ -58,16 +58,16 @@ class Watchdog:
                 ...  # what may hang
                 watchdog.end()
 
-    It is for a task in a process of its own (see `Engine`), and there is one timer a process. Leave the block
-    before the output is committed: then a kill leaves the file only where the task will be done again.
+    The task must run in a process of its own (see `Engine`), because a process has only one timer. Leave the
+    block before the output is committed: then a kill leaves the file only if the task will run again.
 
     Args:
         path: the file, of this task alone, such as text/.watch-part-00000; removed at the end. The list of
             hostile documents, PATH.json, stays.
         seconds: CPU seconds of this process that a document may take: at least 63/64 of this, as long as no
             other thread works.
-        key: names all that the numbers of documents and their work depend on (inputs, settings). What was
-            found under another key, or with another `seconds`, is forgotten.
+        key: a hash of the inputs and settings that decide the documents and their cost. Documents found
+            under another key, or with other `seconds`, are forgotten.
 
     Attributes:
         hostile: the (input, record) of documents that took too long, now or in an earlier attempt.
@@ -104,7 +104,7 @@ class Watchdog:
         return self
 
     def begin(self, input: int, record: int) -> bool:
-        """Start a document's time; True says that it is hostile: leave it out."""
+        """Start the time of a document; returns True if it is hostile and must be skipped."""
         now = time.monotonic()
         if now - self._armed > self._fresh:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
@@ -116,7 +116,7 @@ class Watchdog:
         return hostile
 
     def end(self) -> None:
-        """Stop the time; what follows, such as reading on, is no document's fault."""
+        """Stop the time: the work that follows, such as reading on, belongs to no document."""
         self._state[_IN_WORK] = 0
         if self._gaps and _DOCUMENT.unpack_from(self._state, _KEY)[:2] in self._gaps:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -137,10 +137,10 @@ def _list(path: Path) -> Path:
 
 
 def _settle(path: Path, key: bytes | None) -> tuple[set[Document], set[Document]]:
-    """Bring what the last attempt left into the list; returns the hostile documents, and the long gaps.
+    """Add what the last attempt left to the list; returns the hostile documents and the long gaps.
 
-    A gap is the time after a document: while reading on took too long there, the timer is to be off.
-    With `key`, what was found under another one does not count.
+    A gap is the time after a document. Where reading on took too long, the timer stays off next time.
+    With `key`, entries that were found under another key do not count.
     """
     known: dict[str, Any] = read_json(_list(path)) if _list(path).exists() else {}
     left = path.read_bytes() if path.exists() else b""

@@ -1,4 +1,4 @@
-"""The first stage, a pure task a part: spans of input files -> clean text."""
+"""The first stage, a pure task for each part: spans of input files -> clean text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
-from brimful.corpus.pipeline.plan import Part, span_crc32
+from brimful.corpus.pipeline.inventory import Part, span_crc32
 from brimful.corpus.pipeline.text import Row, TextWriter, text_path
 from brimful.corpus.reading.inputs import Input, format_of
 from brimful.corpus.reading.read import ReadConfig, read_documents
@@ -39,31 +39,31 @@ class CleanTask:
 
     @property
     def name(self) -> str:
-        """The part's."""
+        """The name of the part."""
         return self.part.name
 
     @property
     def hash(self) -> str:
-        """Names the settings and the input files that the clean text depends on."""
+        """A hash of the settings and the input files that decide the clean text."""
         lines = self.dedup.line_bytes if self.dedup.lines else None
         settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
         return config_hash([cleaning_version(), settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:
-        """Where the state of the watchdog over this task lies."""
+        """The state file of the task's watchdog."""
         return self.directory / "text" / f"{WATCH}{self.name}"
 
 
 def cleaned(task: CleanTask) -> dict[str, Any] | None:
-    """The commit record of a part that is clean already, else None."""
+    """The commit record of the part; None if it has not been cleaned."""
     record = text_path(task.directory, task.name).with_suffix(".json")
     return find_commit(record, config_hash=task.hash)
 
 
 @dataclass
 class _Seen:
-    """What a part's cleaning has seen so far."""
+    """Counters of a part, while it is being cleaned."""
 
     read: int = 0
     issues: dict[str, Counter[str]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Se
                 texts = cleaner(raw, (number, record), is_html=is_html)
             except MemoryError:
                 raise
-            except Exception as error:  # a fault of ours, at which no corpus of millions shall stop
+            except Exception as error:  # a bug in one document must not stop a corpus of millions
                 issues[f"documents skipped on which cleaning failed ({type(error).__name__})"] += 1
                 cleaner.counts["dropped: failed"] += 1
                 continue

@@ -1,10 +1,10 @@
-"""What becomes of each clean document and line: kept, or dropped as a repetition of earlier ones.
+"""Decides for each clean document and line whether it is kept or dropped as a duplicate of earlier ones.
 
-    dedup/NAME.fates      uint8 for each document of the text part NAME: an index into FATES
-    dedup/NAME.dropped    a bit for each of its lines: dropped, because it recurs
-    dedup/generation-N.json  the commit record of all parts that were added together
+    dedup/NAME.fates         an index into DECISIONS for each document of the text part NAME, uint8
+    dedup/NAME.dropped       a bit for each line of the part: 1 if it is dropped
+    dedup/generation-N.json  the commit record of a generation's parts
 
-This is the one stage that sees the whole corpus, so one process does it.
+This stage sees the whole corpus, so one process does it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from brimful.config import config_hash
-from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_recurring, mark_repeats
-from brimful.corpus.pipeline.plan import Generation
+from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
+from brimful.corpus.pipeline.inventory import Generation
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.shards import map_file, read_bits
 from brimful.storage import atomic_files, cannot_write, commit, find_commit
 
-FATES = ("kept", "duplicate", "near duplicate")
-# Raised with every change of what is decided, so that what an earlier version decided is decided anew.
+DECISIONS = ("kept", "duplicate", "near duplicate")
+# Raise this with every change of a decision: decisions of an earlier version are then made again.
 RULES = 1
 
 
@@ -33,10 +33,10 @@ def _record_path(directory: Path, generation: Generation) -> Path:
 def decided(
     directory: Path, generation: Generation, texts: Sequence[dict[str, Any]], config: DedupConfig
 ) -> dict[str, Any] | None:
-    """The commit record of a generation whose fates are decided already, else None.
+    """The commit record of a generation's decisions; None if they have not been made for these texts.
 
     Args:
-        texts: the commit records of all text parts up to this generation's last one.
+        texts: the commit records of all text parts up to the last one of this generation.
     """
     return find_commit(_record_path(directory, generation), config_hash=_hash(texts, config))
 
@@ -52,7 +52,7 @@ def decide(
     config: DedupConfig,
     missing: Sequence[int],
 ) -> None:
-    """Decide for the whole corpus and commit the generations `missing`.
+    """Decide for the whole corpus, and commit the decisions on the generations `missing`.
 
     Raises:
         BrimfulError: the folder cannot be written.
@@ -60,22 +60,22 @@ def decide(
     names = [part.name for generation in generations for part in generation.parts]
     corpus = _Corpus(directory, [TextPart(directory, name) for name in names])
     try:
-        fates = corpus.decide_documents(config)
-        dropped = corpus.decide_lines(config, fates)
+        decisions = corpus.decide_documents(config)
+        dropped = corpus.decide_lines(config, decisions)
     except OSError as error:  # numpy's have no file name, and no errno for a full disk
         raise cannot_write(directory / "dedup", error) from error
     for number in missing:
         hash = _hash(texts[: _parts(generations, number)], config)
-        corpus.write(generations[number], fates, dropped, hash)
+        corpus.write(generations[number], decisions, dropped, hash)
 
 
 def _parts(generations: Sequence[Generation], number: int) -> int:
-    """How many parts there are up to the last of this generation."""
+    """The number of parts up to the end of this generation."""
     return sum(len(generation.parts) for generation in generations[: number + 1])
 
 
 class _Corpus:
-    """All text parts, documents and lines numbered through."""
+    """All text parts; documents and lines are numbered across them."""
 
     def __init__(self, directory: Path, parts: list[TextPart]) -> None:
         self._directory = directory
@@ -85,25 +85,25 @@ class _Corpus:
         self._scratch.mkdir(exist_ok=True)
 
     def decide_documents(self, config: DedupConfig) -> np.ndarray:
-        """The fate of each document, uint8 (documents,)."""
+        """The decision on each document, uint8 (documents,)."""
         total = int(self._begins[-1])
-        fates = np.zeros(total, np.uint8)
+        decisions = np.zeros(total, np.uint8)
         if config.documents:
-            repeats = np.zeros(total, bool)
-            mark_repeats(self._document_records(), total, self._scratch, repeats)
-            fates[repeats] = FATES.index("duplicate")
+            duplicates = np.zeros(total, bool)
+            mark_duplicates(self._document_records(), total, self._scratch, duplicates)
+            decisions[duplicates] = DECISIONS.index("duplicate")
         if config.near:
-            repeats = np.zeros(total, bool)
+            duplicates = np.zeros(total, bool)
             bands = self._parts[0].bands.shape[1] if self._parts else 0
-            mark_repeats(self._band_records(fates), total * bands, self._scratch, repeats)
-            fates[repeats] = FATES.index("near duplicate")
-        return fates
+            mark_duplicates(self._band_records(decisions), total * bands, self._scratch, duplicates)
+            decisions[duplicates] = DECISIONS.index("near duplicate")
+        return decisions
 
-    def decide_lines(self, config: DedupConfig, fates: np.ndarray) -> np.ndarray:
-        """Which lines are dropped, bool (lines,); none if recurring lines are not looked for."""
+    def decide_lines(self, config: DedupConfig, decisions: np.ndarray) -> np.ndarray:
+        """Which lines are dropped, bool (lines,); all False if recurring lines stay."""
         counts = np.concatenate([np.empty(0, np.uint32), *(part.documents["lines"] for part in self._parts)])
         ends = np.cumsum(counts, dtype=np.int64)
-        eligible = (fates == 0) & (counts > 1)  # a document of one line is a matter of whole documents
+        eligible = (decisions == 0) & (counts > 1)  # whole documents are compared above
         dropped = np.zeros(int(ends[-1]) if len(ends) else 0, bool)
         if not config.lines:
             return dropped
@@ -115,9 +115,9 @@ class _Corpus:
         for begin, part in zip(self._begins.tolist(), self._parts, strict=False):
             yield _records(part.documents["key"], begin + np.arange(len(part.documents)))
 
-    def _band_records(self, fates: np.ndarray) -> Iterator[np.ndarray]:
+    def _band_records(self, decisions: np.ndarray) -> Iterator[np.ndarray]:
         for begin, part in zip(self._begins.tolist(), self._parts, strict=False):
-            kept = np.flatnonzero(fates[begin : begin + len(part.documents)] == 0)
+            kept = np.flatnonzero(decisions[begin : begin + len(part.documents)] == 0)
             bands = part.bands[kept]
             yield _records(bands.reshape(-1), np.repeat(begin + kept, bands.shape[1]))
 
@@ -128,8 +128,8 @@ class _Corpus:
             yield _records(part.lines[chosen], begin + chosen)
             begin += len(part.lines)
 
-    def write(self, generation: Generation, fates: np.ndarray, dropped: np.ndarray, hash: str) -> None:
-        """Commit what was decided about a generation's parts."""
+    def write(self, generation: Generation, decisions: np.ndarray, dropped: np.ndarray, hash: str) -> None:
+        """Commit the decisions on a generation's parts."""
         own = {part.name for part in generation.parts}
         contents: dict[Path, np.ndarray] = {}
         line = 0
@@ -137,7 +137,7 @@ class _Corpus:
             end = begin + len(part.documents)
             lines = int(part.documents["lines"].sum())
             if part.name in own:
-                contents[self._scratch / f"{part.name}.fates"] = fates[begin:end]
+                contents[self._scratch / f"{part.name}.fates"] = decisions[begin:end]
                 bits = np.packbits(dropped[line : line + lines], bitorder="little")
                 contents[self._scratch / f"{part.name}.dropped"] = bits
             line += lines
@@ -154,11 +154,11 @@ def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
     return records
 
 
-def read_fates(directory: Path, name: str) -> np.ndarray:
-    """The fate of each document of a text part, uint8 (documents,)."""
+def read_decisions(directory: Path, name: str) -> np.ndarray:
+    """The decision on each document of a text part, an index into DECISIONS, uint8 (documents,)."""
     return map_file(directory / "dedup" / f"{name}.fates", np.uint8)
 
 
 def read_dropped(directory: Path, name: str, begin: int, end: int) -> np.ndarray:
-    """Which of the lines begin..end of a text part are dropped, bool (end - begin,)."""
+    """Which lines from `begin` to `end` of a text part are dropped, bool (end - begin,)."""
     return read_bits(map_file(directory / "dedup" / f"{name}.dropped", np.uint8), begin, end)

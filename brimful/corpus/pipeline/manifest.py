@@ -1,4 +1,4 @@
-"""What a preparation did, in figures, read off the commit records: a resumed run reports the whole."""
+"""The counts of a preparation, from its commit records: a resumed preparation reports the whole corpus."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from brimful.console import output_console, warn
-from brimful.corpus.pipeline.duplicates import FATES
+from brimful.corpus.pipeline.duplicates import DECISIONS
 from brimful.corpus.tokenize.vocabulary_fit import quality
 from brimful.errors import BrimfulError
 
@@ -17,7 +17,7 @@ WRONG_ENCODING = "set read.encoding if the text is not UTF-8 (gb18030, big5 ...)
 
 
 def require_some(texts: Sequence[dict[str, Any]]) -> None:
-    """Raises BrimfulError, with the counts of what went, if no document is left."""
+    """Raise BrimfulError, with the counts of dropped documents, if no document is left."""
     if any(text["documents"] for text in texts):
         return
     reasons = Counter(_dropped(text["counts"] for text in texts))
@@ -46,13 +46,13 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _pieces(texts: Sequence[dict[str, Any]]) -> int:
-    """Documents that came of cutting long ones: read + pieces = kept + dropped."""
+    """How many more documents there are because long ones were cut: read + pieces = kept + dropped."""
     dropped = sum(_dropped(text["counts"] for text in texts).values())
     return sum(text["documents"] - text["read"] for text in texts) + dropped
 
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
-    """What was wrong with input files, a line each."""
+    """One line for each kind of problem in each input file."""
     found: dict[tuple[str, str], int] = {}
     for text in texts:
         for path, issues in text["issues"].items():
@@ -62,15 +62,16 @@ def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def summarise(
-    texts: Sequence[dict[str, Any]], fates: Sequence[np.ndarray], shards: Sequence[dict[str, Any]]
+    texts: Sequence[dict[str, Any]], decisions: Sequence[np.ndarray], shards: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Totals over the commit records of the text parts, the fates of their documents, and the shards."""
-    fate_counts = sum(
-        (np.bincount(part, minlength=len(FATES)) for part in fates), np.zeros(len(FATES), np.int64)
+    """Totals over the commit records of text parts and shards, and the decisions on duplicates."""
+    decided = sum(
+        (np.bincount(part, minlength=len(DECISIONS)) for part in decisions),
+        np.zeros(len(DECISIONS), np.int64),
     )
     dropped = Counter(_dropped(record["counts"] for record in [*texts, *shards]))
     dropped.update(
-        {name: int(count) for name, count in zip(FATES[1:], fate_counts[1:], strict=True) if count}
+        {name: int(count) for name, count in zip(DECISIONS[1:], decided[1:], strict=True) if count}
     )
     counts = _sum(record["counts"] for record in [*texts, *shards])
     scripts = {
@@ -109,7 +110,7 @@ def summarise(
 
 
 def length_histogram(shards: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Document lengths in tokens over all shards, in the form of a shard's commit record."""
+    """Document lengths in tokens over all shards, in the format of a shard's commit record."""
     total: Counter[int] = Counter()
     for shard in shards:
         histogram = shard["length_histogram"]
@@ -132,7 +133,7 @@ def show_warnings(warnings: Sequence[str], where: str) -> None:
 
 def show_summary(summary: dict[str, Any]) -> None:
     """Print the table at the end of `prepare`."""
-    if "documents" not in summary:  # a dry run, or a rank that is not the main one
+    if "documents" not in summary:  # a dry run
         for key, value in summary.items():
             if not isinstance(value, list):
                 print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
@@ -148,8 +149,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     _section(table, "", {f"dropped: {reason}": -count for reason, count in summary["dropped"].items()})
     _section(table, "", {"kept": documents["kept"], "of them for validation": documents["validation"]})
     _section(table, "changed while cleaning", summary["cleaned"])
-    figures = {name: summary[name] for name in ("characters", "tokens", "words", "sentences", "shards")}
-    _section(table, "output", figures)
+    totals = {name: summary[name] for name in ("characters", "tokens", "words", "sentences", "shards")}
+    _section(table, "output", totals)
     console.print(table)
     console.print(_script_table(summary["scripts"]))
     seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())

@@ -1,8 +1,7 @@
-"""The stages of a preparation in order, each skipping what is done already.
+"""The stages of a preparation in order; each skips what is finished already.
 
-    clean (a task a text part) -> repetitions (the whole corpus) -> tokenizer -> tokenize (a task a shard)
+clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (a task a shard)
 
-With several ranks, rank 0 alone does the two in the middle; the others wait for its files.
 """
 
 import time
@@ -17,10 +16,16 @@ from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
-from brimful.corpus.pipeline.duplicates import decide, decided, read_fates
+from brimful.corpus.pipeline.duplicates import decide, decided, read_decisions
+from brimful.corpus.pipeline.inventory import (
+    FOLDERS,
+    Generation,
+    Inventory,
+    ShardDocuments,
+    Split,
+    cut_shards,
+)
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
-from brimful.corpus.pipeline.plan import FOLDERS, PLAN, Generation, Plan, ShardPlan, Split, plan_shards
-from brimful.corpus.pipeline.ranks import Ranks
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
@@ -35,10 +40,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the stages need to know.
+    """The settings of all stages.
 
     Attributes:
-        given: all that the output depends on besides the inputs, as MANIFEST.json states it.
+        given: everything but the inputs that decides the output, as MANIFEST.json records it.
     """
 
     given: Record
@@ -61,31 +66,24 @@ class Settings:
 class Preparation:
     """One run of `prepare`."""
 
-    def __init__(self, settings: Settings, plan: Plan, ranks: Ranks, engine: Engine) -> None:
-        self.settings, self.plan, self.ranks, self.engine = settings, plan, ranks, engine
-        self.out = plan.directory
+    def __init__(self, settings: Settings, inventory: Inventory, engine: Engine) -> None:
+        self.settings, self.inventory, self.engine = settings, inventory, engine
+        self.out = inventory.directory
         self.generations: list[Generation] = []
         self.texts: list[Record] = []
         self.seconds: dict[str, float] = {}
 
     def run(self) -> Record:
-        """Do it; returns the summary (of a rank other than 0: its share of the work)."""
+        """Run all stages; returns the summary."""
         started = time.monotonic()
         self._begin()
         self._timed("clean", self._clean)
-        trained: Record = {}
-        if self.ranks.is_main:
-            self._timed("dedup", self._decide)
-            trained = self._timed("tokenizer", self._freeze)
-        else:
-            self._wait_for_main()
-        tasks = self._plan_shards()
-        if self.ranks.is_main:
-            self._retire([task.name for task in tasks])
-            self.plan.close([entry for text in self.texts for entry in text["inputs"]])
-        done = self._timed("tokenize", self._tokenize, tasks)
-        if not self.ranks.is_main:
-            return {"rank": self.ranks.rank, "world": self.ranks.world, "shards": done}
+        self._timed("dedup", self._decide)
+        trained = self._timed("tokenizer", self._freeze)
+        tasks = self._shard_tasks()
+        self._retire([task.name for task in tasks])
+        self.inventory.close([entry for text in self.texts for entry in text["inputs"]])
+        self._timed("tokenize", self._tokenize, tasks)
         summary = self._finish(tasks)
         self.seconds["total"] = round(time.monotonic() - started, 2)
         return {**summary, "tokenizer": trained, "seconds": self.seconds}
@@ -97,25 +95,23 @@ class Preparation:
         return result
 
     def _begin(self) -> None:
-        """Refuse another tokenizer; withdraw the corpus if its shards will change; sweep."""
+        """Refuse a changed tokenizer, remove MANIFEST.json if shards will change, remove temporary files."""
         if self.settings.retrain_tokenizer:
-            self.plan.tokenizer = None
-        require_unchanged(self.plan, self.settings.tokenizer_settings)
+            self.inventory.tokenizer = None
+        require_unchanged(self.inventory, self.settings.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST)
         if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
-        if not self.ranks.is_main:
-            return
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
-        self.plan.save()
+        self.inventory.save()
 
     # Clean
 
     def _clean(self) -> None:
-        """Text parts of all generations, and their commit records."""
+        """Make the text parts of all generations, and collect their commit records."""
         settings = self.settings
-        generations = self.plan.generations(settings.read)
+        generations = self.inventory.generations(settings.read)
         tasks = [
             CleanTask(
                 directory=self.out,
@@ -141,9 +137,8 @@ class Preparation:
         self.generations = [generation for generation in limited if generation.parts]
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
-        todo = [task for task in self.ranks.own(tasks) if cleaned(task) is None]
+        todo = [task for task in tasks if cleaned(task) is None]
         self.engine.run(clean_part, todo, "clean", _describe, explained=lambda task: explained(task.watchdog))
-        self.ranks.wait(tasks, lambda task: cleaned(task) is not None, "text parts")
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
         """Clean part after part until enough documents are read."""
@@ -156,63 +151,52 @@ class Preparation:
                 break
         return limited
 
-    # Repetitions and tokenizer: what needs the whole corpus
+    # Duplicates and tokenizer: what needs the whole corpus
 
-    def _fates(self, number: int) -> Record | None:
-        """The commit record of what was decided about a generation, if it was."""
+    def _decisions(self, number: int) -> Record | None:
+        """The commit record of the decisions on a generation; None if they are missing."""
         texts = self.texts[: sum(len(generation.parts) for generation in self.generations[: number + 1])]
         return decided(self.out, self.generations[number], texts, self.settings.dedup)
 
     def _decide(self) -> None:
-        missing = [number for number in range(len(self.generations)) if self._fates(number) is None]
+        missing = [number for number in range(len(self.generations)) if self._decisions(number) is None]
         if missing:
             decide(self.out, self.generations, self.texts, self.settings.dedup, missing)
 
     def _freeze(self) -> Record:
-        if self.plan.tokenizer is not None:
+        if self.inventory.tokenizer is not None:
             return {}
         require_some(self.texts)
-        return freeze(self.plan, self.settings.tokenizer, self.settings.tokenizer_settings, self.texts)
-
-    def _wait_for_main(self) -> None:
-        numbers = range(len(self.generations))
-        self.ranks.wait(numbers, lambda number: self._fates(number) is not None, "decisions on repetitions")
-        self.ranks.wait([0], lambda _: self._known_tokenizer() is not None, "tokenizer")
-        self.plan.tokenizer = self._known_tokenizer()
-        require_unchanged(self.plan, self.settings.tokenizer_settings)
-
-    def _known_tokenizer(self) -> Record | None:
-        plan = find_commit(self.out / PLAN)
-        return plan and plan["tokenizer"]
+        return freeze(self.inventory, self.settings.tokenizer, self.settings.tokenizer_settings, self.texts)
 
     # Tokenize
 
-    def _plan_shards(self) -> list[TokenizeTask]:
-        """The shards of all generations: a function of the texts, the fates and the settings."""
+    def _shard_tasks(self) -> list[TokenizeTask]:
+        """A task for each shard; shards depend on the texts, the decisions and the settings alone."""
         texts = {text["name"]: text for text in self.texts}
         counts: dict[Split, int] = {"train": 0, "validation": 0}
         tasks = []
         for number, generation in enumerate(self.generations):
-            fates = _require(self._fates(number), generation.name)
+            decisions = _require(self._decisions(number), generation.name)
             for split in counts:
                 shards = self._cut(generation, split, counts[split])
                 counts[split] += len(shards)
-                tasks += [self._shard_task(shard, texts, fates) for shard in shards]
+                tasks += [self._shard_task(shard, texts, decisions) for shard in shards]
         return tasks
 
-    def _cut(self, generation: Generation, split: Split, first: int) -> list[ShardPlan]:
+    def _cut(self, generation: Generation, split: Split, first: int) -> list[ShardDocuments]:
         names = [part.name for part in generation.parts]
         expected = []
         for name in names:
             documents = TextPart(self.out, name).documents
             chosen = in_split(documents, split, self.settings.validation_share)
-            chosen &= read_fates(self.out, name) == 0
+            chosen &= read_decisions(self.out, name) == 0
             expected.append(documents["tokens"] * chosen)
-        return plan_shards(names, expected, split, first, self._guesses_a_shard)
+        return cut_shards(names, expected, split, first, self._guesses_a_shard)
 
     @cached_property
     def _guesses_a_shard(self) -> float | None:
-        """How many of the tokens guessed before there was a tokenizer a shard should hold."""
+        """`shard_tokens` in the unit of DOCUMENT["tokens"], which were estimated without the tokenizer."""
         if self.settings.shard_tokens is None:
             return None
         first = [part.name for part in self.generations[0].parts]
@@ -220,15 +204,17 @@ class Preparation:
 
     @property
     def _tokenizer(self) -> Record:
-        assert self.plan.tokenizer is not None
-        return self.plan.tokenizer
+        assert self.inventory.tokenizer is not None
+        return self.inventory.tokenizer
 
-    def _shard_task(self, shard: ShardPlan, texts: dict[str, Record], fates: Record) -> TokenizeTask:
-        parts = [piece.part for piece in shard.pieces]
-        made_of = [[name, facts] for name, facts in fates["files"].items() if name.partition(".")[0] in parts]
+    def _shard_task(self, shard: ShardDocuments, texts: dict[str, Record], decisions: Record) -> TokenizeTask:
+        parts = [documents.part for documents in shard.ranges]
+        made_of = [
+            [name, facts] for name, facts in decisions["files"].items() if name.partition(".")[0] in parts
+        ]
         return TokenizeTask(
             directory=self.out,
-            plan=shard,
+            documents=shard,
             inputs=tuple(
                 tuple((entry["path"], entry["begin"]) for entry in texts[part]["inputs"]) for part in parts
             ),
@@ -241,16 +227,12 @@ class Preparation:
             depends=config_hash([made_of, [texts[part]["files"] for part in parts]]),
         )
 
-    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> int:
-        """Make this rank's shards; returns how many it made."""
-        todo = [task for task in self.ranks.own(tasks) if tokenized(task) is None]
+    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
+        todo = [task for task in tasks if tokenized(task) is None]
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.name)
-        if self.ranks.is_main:
-            self.ranks.wait(tasks, lambda task: tokenized(task) is not None, "shards")
-        return len(todo)
 
     def _retire(self, shards: Sequence[str]) -> None:
-        """Remove what is no part of the plan any more, commit records first."""
+        """Remove files that no part or shard owns any more, commit records first."""
         parts = {text["name"] for text in self.texts}
         generations = {generation.name for generation in self.generations}
         planned = {"shards": set(shards), "text": parts, "dedup": parts | generations}
@@ -261,9 +243,11 @@ class Preparation:
                     file.unlink()
 
     def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:
-        """Write MANIFEST.json: the corpus exists."""
+        """Write MANIFEST.json, which makes the corpus exist."""
         shards = [_require(tokenized(task), task.name) for task in tasks]
-        summary = summarise(self.texts, [read_fates(self.out, text["name"]) for text in self.texts], shards)
+        summary = summarise(
+            self.texts, [read_decisions(self.out, text["name"]) for text in self.texts], shards
+        )
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         write_manifest(
             self.out,
@@ -280,7 +264,7 @@ class Preparation:
 def _require(record: Record | None, name: str) -> Record:
     if record is None:
         raise BrimfulError(
-            f"{name} was finished and is gone: something else writes to this folder; run again"
+            f"{name} was finished and has disappeared: another process writes to this folder; run again"
         )
     return record
 

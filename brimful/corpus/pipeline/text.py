@@ -1,9 +1,9 @@
-"""The clean text of a part on disk, between cleaning and tokenizing.
+"""The clean text of a part, on disk between cleaning and tokenizing.
 
-NAME.parquet  a row a document: text, input, record
+NAME.parquet  one row for each document: text, input, record
 NAME.docs     facts about each document, DOCUMENT
-NAME.lines    the key of each line, uint64, document after document (where recurring lines are looked for)
-NAME.bands    MinHash keys, uint64 (documents, 14) (where near duplicates are looked for)
+NAME.lines    the key of each line, uint64, in the order of documents (with dedup.lines)
+NAME.bands    MinHash keys, uint64 (documents, 14) (with dedup.near)
 NAME.json     the commit record
 """
 
@@ -25,7 +25,7 @@ from brimful.storage import atomic_files, commit
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
 
-# `key`: of the text. `origin`: key that the pieces of a document that was cut share. `tokens`: a guess.
+# `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
 
 
@@ -45,7 +45,7 @@ def text_path(directory: Path, name: str) -> Path:
 
 
 class TextWriter:
-    """Writes a part under temporary names; `commit` makes it exist."""
+    """Writes a part under temporary names, until `commit` makes it exist."""
 
     def __init__(self, directory: Path, name: str, dedup: DedupConfig) -> None:
         self.documents = self.characters = 0
@@ -112,7 +112,7 @@ class TextWriter:
         self._rows, self._size = [], 0
 
     def commit(self, **facts: Any) -> dict[str, Any]:
-        """Write the commit record, after the block has ended; returns it."""
+        """Write the commit record, after the `with` block; returns it."""
         return commit(
             self._path.with_suffix(".json"),
             self._paths,
@@ -123,7 +123,7 @@ class TextWriter:
 
 
 class TextPart:
-    """A committed part, read on demand."""
+    """A committed part; its files are read when they are needed."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name

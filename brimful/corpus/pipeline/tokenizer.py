@@ -1,4 +1,4 @@
-"""The tokenizer of a corpus folder: given, or trained on a sample of its clean text; frozen from then on."""
+"""The tokenizer of a corpus folder: given, or trained on a sample of the clean text; then frozen."""
 
 import resource
 import sys
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from brimful.console import say
-from brimful.corpus.pipeline.duplicates import read_fates
-from brimful.corpus.pipeline.plan import Plan
+from brimful.corpus.pipeline.duplicates import read_decisions
+from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
@@ -30,7 +30,7 @@ TRAIN = "train:"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerChoice:
-    """What decides the tokenizer of a folder."""
+    """The settings that decide the tokenizer of a folder."""
 
     tokenizer: str
     model: Model
@@ -42,14 +42,14 @@ class TokenizerChoice:
 
     @property
     def trained(self) -> bool:
-        """Whether there is none yet: it is trained on the text."""
+        """Whether it is trained on the text, and not given."""
         return self.tokenizer.startswith(TRAIN)
 
     def check(self) -> dict[str, Any]:
-        """The settings that bind a folder to its tokenizer, the content of a given one included.
+        """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
 
         Raises:
-            BrimfulError: a size that is no number, or a given tokenizer that cannot be loaded or extended.
+            BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded or extended.
         """
         if not self.trained:
             given = self._given()
@@ -78,7 +78,7 @@ class TokenizerChoice:
         return with_nfkc(given) if self.nfkc else given
 
     def make(self, texts: Iterator[str]) -> "Tokenizer":
-        """Load it, and extend it by pieces of these texts; or train it on them."""
+        """Train the tokenizer on these texts; or load it, and extend it with pieces of these texts."""
         if self.trained:
             size = int(self.tokenizer.removeprefix(TRAIN))
             made = train(
@@ -95,47 +95,49 @@ class TokenizerChoice:
         return made
 
 
-def require_unchanged(plan: Plan, settings: dict[str, Any]) -> None:
-    """A folder keeps its tokenizer, on which every model trained from it depends.
+def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
+    """Refuse another tokenizer: every model trained from the folder depends on it.
 
     Raises:
-        BrimfulError: its tokenizer was made with other settings, is gone, or is another one now.
+        BrimfulError: the tokenizer was made with other settings, is missing, or was replaced.
     """
-    if plan.tokenizer is None:
+    if inventory.tokenizer is None:
         return
-    known = plan.tokenizer["settings"]
+    known = inventory.tokenizer["settings"]
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
     if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
-        raise BrimfulError(f"the tokenizer of {plan.directory} is frozen, and is another one; {remedy}")
+        raise BrimfulError(
+            f"the tokenizer of {inventory.directory} is frozen, and this is another one; {remedy}"
+        )
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {plan.directory} is frozen: it was made with {key}={known.get(key)!r}, "
-                f"not {settings.get(key)!r}; {remedy}"
+                f"the tokenizer of {inventory.directory} is frozen: it was made with "
+                f"{key}={known.get(key)!r}, not {settings.get(key)!r}; {remedy}"
             )
-    file = plan.directory / "tokenizer.json"
+    file = inventory.directory / "tokenizer.json"
     if not file.is_file():
         raise BrimfulError(f"{file} is missing; put it back (models made from it have it too), or {remedy}")
-    if tokenizer_hash(load(file)) != plan.tokenizer["hash"]:
+    if tokenizer_hash(load(file)) != inventory.tokenizer["hash"]:
         raise BrimfulError(
-            f"{file} is not the tokenizer that the shards were made with; put that back, or {remedy}"
+            f"{file} is not the tokenizer that made the shards; put that one back, or {remedy}"
         )
 
 
 def freeze(
-    plan: Plan,
+    inventory: Inventory,
     choice: TokenizerChoice,
     settings: dict[str, Any],
     texts: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Make the tokenizer, save it, and note it in the plan.
+    """Make the tokenizer, save it, and record it in the inventory.
 
     Args:
         texts: the commit records of the text parts.
 
     Returns:
-        what training or extending took; empty for a given tokenizer. `plan.tokenizer` gets `settings` and
-        `hash`.
+        characters, seconds and memory that training or extending took; empty for a given tokenizer.
+        `inventory.tokenizer` gets `settings` and `hash`.
     """
     started = time.monotonic()
     names = [text["name"] for text in texts]
@@ -145,10 +147,10 @@ def freeze(
     if reads:
         how = "training" if choice.trained else "extending"
         say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
-    tokenizer = choice.make(_sample(plan.directory, names, characters, wanted))
-    save(tokenizer, plan.directory)
-    plan.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
-    plan.save()
+    tokenizer = choice.make(_sample(inventory.directory, names, characters, wanted))
+    save(tokenizer, inventory.directory)
+    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
+    inventory.save()
     if not reads:
         return {}
     return {
@@ -159,17 +161,17 @@ def freeze(
 
 
 def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int) -> Iterator[str]:
-    """Kept texts whose key is below a bound, so that the choice depends on nothing else."""
+    """Kept texts whose key is below a bound: the choice depends on each text alone."""
     bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
     for name in names:
         part = TextPart(directory, name)
-        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_fates(directory, name) == 0)
+        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, name) == 0)
         for _, text, _, _ in part.rows(0, chosen):
             yield text
 
 
 def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
-    """Tokens per token guessed by `compute_keys`, of the first texts of a few parts."""
+    """Real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
     tokenizer = load(directory / "tokenizer.json")
     tokens = guessed = 0
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:

@@ -1,4 +1,4 @@
-"""The last stage, a pure task a shard: clean text that is no repetition -> tokens, word and sentence bits."""
+"""The last stage, a pure task for each shard: clean documents -> tokens, word bits and sentence bits."""
 
 import functools
 from collections import Counter
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from brimful.config import config_hash
-from brimful.corpus.pipeline.duplicates import read_dropped, read_fates
-from brimful.corpus.pipeline.plan import Piece, ShardPlan, Split
+from brimful.corpus.pipeline.duplicates import read_decisions, read_dropped
+from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.shards import TokenBatch, write_shard
 from brimful.corpus.tokenize.encode import TextEncoder
@@ -21,7 +21,7 @@ from brimful.randomness import derive_key, uniform
 from brimful.storage import find_commit
 from brimful.text.tokenizer import load, tokenizer_hash
 
-# Raised with every change of tokens or bits, so that what an earlier version made is made anew.
+# Raise this with every change of tokens or bits: shards of an earlier version are then made again.
 RULES = 1
 BATCH_CHARACTERS = 1 << 19
 EXAMPLES = 3
@@ -33,13 +33,14 @@ class TokenizeTask:
     """One shard to make.
 
     Attributes:
-        inputs: (file, where its span begins) for the spans of each text part that the shard is made of.
-        validation_share: the share of documents in the validation split.
-        depends: names the text and the fates that the shard is made of.
+        documents: the documents that the shard is made of.
+        inputs: for each of their text parts, (file, begin) of each span.
+        validation_share: the fraction of documents in the validation split.
+        depends: a hash of the texts and of the decisions on duplicates.
     """
 
     directory: Path
-    plan: ShardPlan
+    documents: ShardDocuments
     inputs: tuple[tuple[tuple[str, int], ...], ...]
     validation_share: float
     tokenizer_hash: str
@@ -51,16 +52,17 @@ class TokenizeTask:
 
     @property
     def name(self) -> str:
-        """The shard's."""
-        return self.plan.name
+        """The name of the shard."""
+        return self.documents.name
 
     @property
     def hash(self) -> str:
-        """Names everything but the tokenizer that the shard depends on."""
+        """A hash of everything that decides the shard, apart from the tokenizer."""
+        ranges = [asdict(documents) for documents in self.documents.ranges]
         return config_hash(
             [
                 RULES,
-                asdict(self.plan),
+                {"name": self.name, "split": self.documents.split, "pieces": ranges},
                 self.validation_share,
                 self.language,
                 self.lexicon_hash,
@@ -71,13 +73,13 @@ class TokenizeTask:
 
 
 def tokenized(task: TokenizeTask) -> dict[str, Any] | None:
-    """The commit record of a shard that is finished already, else None."""
+    """The commit record of the shard; None if it has not been made."""
     record = task.directory / "shards" / f"{task.name}.json"
     return find_commit(record, config_hash=task.hash, tokenizer_hash=task.tokenizer_hash)
 
 
 def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:
-    """Which documents (DOCUMENT) are in this split, by a hash of their text alone; bool (documents,)."""
+    """Which documents (DOCUMENT) belong to this split, by a hash of their text; bool (documents,)."""
     held_out = uniform(derive_key("validation"), documents["origin"]) < validation_share
     return held_out if split == "validation" else ~held_out
 
@@ -97,7 +99,7 @@ def _encoder(
 
 
 class _Counts:
-    """What tokenizing a shard has seen so far."""
+    """Counters and examples of a shard, while it is being made."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -128,7 +130,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
         task.directory / "shards",
         task.name,
         batches(),
-        split=task.plan.split,
+        split=task.documents.split,
         vocabulary_size=encoder.vocabulary_size,
         tokenizer_hash=task.tokenizer_hash,
         config_hash=task.hash,
@@ -143,33 +145,33 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
 def _rows(task: TokenizeTask, seen: _Counts) -> Iterator[tuple[str, int, int]]:
     """(text, input of the shard, record) of the documents of the shard."""
     first_input = 0
-    for piece, inputs in zip(task.plan.pieces, task.inputs, strict=True):
-        for text, number, record in _piece_rows(task, piece, seen):
+    for documents, inputs in zip(task.documents.ranges, task.inputs, strict=True):
+        for text, number, record in _range_rows(task, documents, seen):
             yield text, first_input + number, record
         first_input += len(inputs)
 
 
-def _piece_rows(task: TokenizeTask, piece: Piece, seen: _Counts) -> Iterator[tuple[str, int, int]]:
-    part = TextPart(task.directory, piece.part)
-    documents = part.documents[piece.begin : piece.end]
-    chosen = in_split(documents, task.plan.split, task.validation_share)
-    chosen &= read_fates(task.directory, piece.part)[piece.begin : piece.end] == 0
-    cut = _LineCutter(task.directory, piece, part.documents, seen)
-    for document, text, number, record in part.rows(piece.begin, chosen):
-        text = cut(document - piece.begin, text)
+def _range_rows(task: TokenizeTask, taken: DocumentRange, seen: _Counts) -> Iterator[tuple[str, int, int]]:
+    part = TextPart(task.directory, taken.part)
+    documents = part.documents[taken.begin : taken.end]
+    chosen = in_split(documents, task.documents.split, task.validation_share)
+    chosen &= read_decisions(task.directory, taken.part)[taken.begin : taken.end] == 0
+    cut = _LineCutter(task.directory, taken, part.documents, seen)
+    for document, text, number, record in part.rows(taken.begin, chosen):
+        text = cut(document - taken.begin, text)
         if text:
             yield text, number, record
 
 
 class _LineCutter:
-    """Takes the recurring lines out of the documents of a piece."""
+    """Removes recurring lines from documents."""
 
-    def __init__(self, directory: Path, piece: Piece, documents: np.ndarray, seen: _Counts) -> None:
+    def __init__(self, directory: Path, taken: DocumentRange, documents: np.ndarray, seen: _Counts) -> None:
         counts = documents["lines"]
-        first = int(counts[: piece.begin].sum(dtype=np.int64))
-        self._ends = np.cumsum(counts[piece.begin : piece.end], dtype=np.int64)
+        first = int(counts[: taken.begin].sum(dtype=np.int64))
+        self._ends = np.cumsum(counts[taken.begin : taken.end], dtype=np.int64)
         last = first + (int(self._ends[-1]) if len(self._ends) else 0)
-        self._dropped = read_dropped(directory, piece.part, first, last)
+        self._dropped = read_dropped(directory, taken.part, first, last)
         self._any = bool(self._dropped.any())
         self._seen = seen
 

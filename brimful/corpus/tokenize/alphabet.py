@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from brimful.text.code_points import SPACE, character_classes, code_points
+from brimful.text.characters import BERT_HAN, SPACE, character_classes, code_points
 
-# The alphabet covers this share of the text; rarer characters get what the trainer leaves of the vocabulary.
+# The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
 ALPHABET_COVERAGE = 0.9998
-# What BertPreTokenizer sets apart, so that it never continues a word.
-_ISOLATED_HAN = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
 
 
 class Alphabet:
-    """Counts characters while texts pass through, and which ones ever follow another within a word."""
+    """Counts the characters of texts, and notes which ones follow another within a word."""
 
     def __init__(self, normalizer: Any) -> None:
         self._normalizer = normalizer
@@ -23,7 +21,7 @@ class Alphabet:
         self._continues = np.zeros(0x110000, bool)
 
     def read(self, texts: Iterable[str]) -> list[str]:
-        """Normalised texts, counted."""
+        """The normalised texts, which are counted."""
         normalised = [self._normalizer.normalize_str(text) for text in texts]
         codes = code_points("\n".join(normalised))
         if len(codes):
@@ -32,7 +30,7 @@ class Alphabet:
         return normalised
 
     def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters, at most `limit`, that cover the text; the others that occur twice."""
+        """The most frequent characters that cover the text, at most `limit`; other repeated ones."""
         self._counts[character_classes() == SPACE] = 0
         order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
         covered = np.cumsum(self._counts[order])
@@ -50,7 +48,7 @@ class Alphabet:
 
 
 def _can_continue(code: int) -> bool:
-    if any(first <= code <= last for first, last in _ISOLATED_HAN):
+    if any(first <= code <= last for first, last in BERT_HAN):
         return False
     character = chr(code)
     if code < 128:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.corpus.segments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
-from brimful.corpus.tokenize.fast_tokenizer import FastTokenizer
 from brimful.corpus.words.segmenter import Segmenter, word_starts
-from brimful.corpus.words.sentences import sentence_spans
-from brimful.text.code_points import code_points
-from brimful.text.scripts import SCRIPTS, character_scripts
+from brimful.text.characters import SCRIPTS, character_scripts, code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,8 +23,8 @@ class Encoded:
     Attributes:
         batch: their tokens; `lengths` has a number for each text, zero where it has no tokens, and `sources`
             is left empty.
-        scripts: by script (`Han`, `Latin` ...) the number of `characters` (blanks not counted), `tokens` and
-            `unknown` tokens. A token belongs to the script of its first character that is no blank.
+        scripts: by script (`Han`, `Latin` ...) the number of `characters` (spaces not counted), `tokens` and
+            `unknown` tokens. A token belongs to the script of its first character that is not a space.
     """
 
     batch: TokenBatch
@@ -39,7 +37,7 @@ class TextEncoder:
     Token ids are exactly those that the tokenizer gives for each text.
 
     Args:
-        tokenizer: any; it must not change afterwards.
+        tokenizer: of any kind; it must not change afterwards.
         segmenter: finds the words.
     """
 
@@ -56,6 +54,7 @@ class TextEncoder:
             TypeError: a text holds a lone surrogate.
         """
         from brimful.corpus.words.boundaries import count_scripts
+        from brimful.corpus.words.sentences import sentence_spans
 
         joined = "\n".join(texts)
         codes = code_points(joined)

@@ -1,10 +1,10 @@
 """A tokenizer that extends another: every old piece keeps its id, new ones come after the last.
 
-`extend` finds the new pieces by going on where byte-pair encoding stopped (Sennrich et al. 2016): texts are
-sequences of old pieces, and the most frequent neighbours within a word merge, again and again. The trainer
-of `tokenizers` does it on texts in which each old piece is written as one character. For BPE the merges come
-after the old ones, so a text is first spelled as before; WordPiece takes the longest match, as ever. A word
-in which no new piece is found has the tokens that it had.
+`extend` finds new pieces by continuing byte-pair encoding (Sennrich et al., 2016): texts are sequences of
+old pieces, and the most frequent neighbours within a word are merged, repeatedly. The trainer of
+`tokenizers` does it on texts in which each old piece is written as one character. For BPE the new merges
+come after the old ones, so a text is first spelled as before; WordPiece takes the longest match, as
+always. A word without a new piece keeps its tokens.
 """
 
 import json
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from brimful.corpus.tokenize.encode import unknown_id
-from brimful.corpus.tokenize.word_counts import thinned
+from brimful.corpus.tokenize.training import thinned
 from brimful.errors import BrimfulError
+from brimful.text.characters import IDEOGRAPHS, one_of
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 10_000_000
 LEAST_FREQUENCY = 4
 _FIRST = 0x10000
-"""The character of piece 0; from here on no character is a blank."""
-_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""The character of piece 0; from here on no character is whitespace."""
+_HAN = re.compile(one_of(IDEOGRAPHS))
 
 
 def require_extensible(tokenizer: "Tokenizer") -> None:
     """Refuse a kind of tokenizer that `extend` does not know.
 
     Raises:
-        BrimfulError: it is neither WordPiece nor BPE.
+        BrimfulError: the tokenizer is neither WordPiece nor BPE.
     """
     if (kind := _state(tokenizer)["model"]["type"]) not in ("WordPiece", "BPE"):
         raise BrimfulError(f"a {kind} tokenizer cannot be extended, only WordPiece and BPE: leave out extend")
@@ -41,10 +42,10 @@ def extend(tokenizer: "Tokenizer", texts: Iterable[str], count: int) -> "Tokeniz
     """A copy with up to `count` new pieces that are frequent in the texts; equal texts give an equal one.
 
     Reads 10 million characters at most, texts taken evenly. A new piece has at most four Han characters and
-    occurs four times; what the tokenizer cannot spell (its unknown token) is in none.
+    occurs at least four times, and contains no text that the tokenizer cannot spell (its unknown token).
 
     Raises:
-        BrimfulError: it is neither WordPiece nor BPE.
+        BrimfulError: the tokenizer is neither WordPiece nor BPE.
     """
     from tokenizers import Tokenizer
 
@@ -74,7 +75,7 @@ def extend(tokenizer: "Tokenizer", texts: Iterable[str], count: int) -> "Tokeniz
 def spellings(old: "Tokenizer", new: "Tokenizer", where: str) -> dict[int, list[int]]:
     """The id of each piece that only `new` has, ascending, and the ids of the old pieces that spell it.
 
-    The list is empty where the old tokenizer cannot spell it.
+    The ids are empty where the old tokenizer cannot spell the piece.
 
     Args:
         where: what `old` belongs to, for messages.
@@ -111,7 +112,7 @@ def _state(tokenizer: "Tokenizer") -> dict[str, Any]:
 
 
 def _as_characters(tokenizer: "Tokenizer", texts: list[str]) -> list[str]:
-    """The texts with each piece as one character, blanks between words and for what is unknown."""
+    """The texts with each piece as one character, spaces between words and for unknown ones."""
     unknown = unknown_id(tokenizer)
     written = []
     for begin in range(0, len(texts), 1000):
@@ -152,7 +153,7 @@ def _join(pieces: list[str], prefix: str) -> str:
 
 
 def _speller(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
-    """Spells what a model's vocabulary may hold: normalised, and with the marks of its place in a word."""
+    """A function that spells a vocabulary entry, which is normalised and marked with its place in a word."""
     from tokenizers import models
 
     model, vocabulary = _state(tokenizer)["model"], tokenizer.get_vocab(with_added_tokens=False)

@@ -1,13 +1,13 @@
 """WordPiece whose pieces may hold several Chinese characters.
 
-BERT sets every Han character apart, so a model must learn each word anew from its characters. Here runs of
-Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): fewer tokens a
-text, and more meaning in each. What is different from BERT's WordPiece:
+BERT sets every Han character apart, so a model must learn each word anew from its characters. Here runs
+of Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): a text has
+fewer tokens, each with more meaning. The differences from BERT's WordPiece:
 
-- continuations have no `##`: a piece has one id wherever it stands, which matters where words have no blanks;
+- continuations have no `##`: a piece has one id wherever it stands, since Chinese has no spaces;
 - characters outside the alphabet are set apart, since WordPiece makes [UNK] of a whole run that holds one;
-- longer runs are cut at 32 characters, since longest-match looks at every substring of a run; a piece has at
-  most four characters, as nearly all Chinese words do.
+- longer runs are cut at 32 characters, since longest match looks at every substring of a run; a piece has at
+  most four characters, like nearly all Chinese words.
 """
 
 from collections.abc import Iterable

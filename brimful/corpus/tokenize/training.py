@@ -1,23 +1,20 @@
-"""Train a tokenizer: WordPiece, byte-level BPE or Unigram; equal texts give an equal one.
+"""Train a tokenizer: WordPiece or byte-level BPE. Equal texts give an equal tokenizer.
 
 The WordPiece trainer of `tokenizers` numbers the `##c` continuation characters in the order of a hash map,
 and every later tie depends on those numbers: three runs gave three vocabularies. Here the alphabet and the
 sorted continuation characters are given to it beforehand, and the model is rebuilt from its vocabulary. Its
-BPE trainer breaks ties by the pieces' ids and starts from the 256 bytes, so it is deterministic as it is. Its
-Unigram trainer is not: `unigram` takes its place.
+BPE trainer breaks ties by the pieces' ids and starts from the 256 bytes, so it is deterministic as it is.
 
-The order of the texts matters only where a sample is so large that it must be thinned to keep memory bounded,
-and where one text ends and the next begins only as far as words do.
+The order of the texts matters only where a sample is thinned to keep memory bounded.
 """
 
 import json
 from collections.abc import Iterable, Iterator
 from itertools import chain, dropwhile
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from brimful.corpus.tokenize.alphabet import Alphabet
 from brimful.corpus.tokenize.pieces import train_pieces
-from brimful.corpus.tokenize.word_counts import WordCounts, thinned
 from brimful.errors import BrimfulError
 from brimful.text.tokenizer_pipelines import (
     LONGEST_PIECE,
@@ -28,7 +25,6 @@ from brimful.text.tokenizer_pipelines import (
     bert_normalizer,
     byte_level,
     drop_long_words,
-    metaspace,
     with_nfkc,
     with_special_tokens,
     without_long_words,
@@ -37,7 +33,8 @@ from brimful.text.tokenizer_pipelines import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Model = Literal["wordpiece", "bpe", "unigram"]
+Model = Literal["wordpiece", "bpe"]
+MODELS = get_args(Model)
 SMALLEST_VOCABULARY = 64
 # Of long Han runs hardly two are equal: the trainers' memory grows with the text, by about 30 and 100 bytes a
 # character.
@@ -61,31 +58,33 @@ def train(
 ) -> "Tokenizer":
     """Train a tokenizer of at most `size` entries. Ids 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-    Give a sample: all hold the distinct words in memory, and WordPiece the normalised texts.
-    Words of more than 100 characters (bytes, for BPE) teach nothing. With han="pieces", WordPiece learns from
-    30 million characters at most and BPE from 10 million, texts taken evenly.
+    Give a sample: the distinct words are held in memory, and for WordPiece the normalised texts. Words of
+    more than 100 characters (bytes, for BPE) are left out. With han="pieces", WordPiece learns from at most
+    30 million characters and BPE from 10 million, texts taken evenly.
 
     Args:
-        model: WordPiece as BERT has it, byte-level BPE as RoBERTa (no text is unknown), or Unigram as
-            SentencePiece.
+        model: WordPiece as BERT has it, or byte-level BPE as RoBERTa (no text is unknown).
         lowercase: whether case and accents are ignored. Cased BPE keeps every byte of the text.
         han: whether each Chinese character is set apart, as BERT has it, or pieces of up to four may form.
         nfkc: whether the tokenizer normalises its input by NFKC before all else.
 
     Raises:
-        BrimfulError: `size` is too small, or the texts hold no character.
+        BrimfulError: `size` is too small, the texts hold no character, or the model is another.
     """
+    if model not in MODELS:
+        raise BrimfulError(
+            f"a {model} tokenizer cannot be trained here; train wordpiece or bpe, or give a finished "
+            "tokenizer.json (of any model, Unigram too)"
+        )
     smallest = smallest_vocabulary(model)
     if size < smallest:
         raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
     if nfkc:
         return with_nfkc(train(_nfkc(texts), size, model=model, lowercase=lowercase, han=han))
-    if han == "pieces" and model in MOST_CHARACTERS_IN_RUNS:
+    if han == "pieces":
         texts = thinned(texts, MOST_CHARACTERS_IN_RUNS[model])
     if model == "bpe":
         tokenizer = _bpe(texts, size, lowercase, han)
-    elif model == "unigram":
-        tokenizer = _unigram(texts, size, lowercase, han)
     elif han == "pieces":
         tokenizer = train_pieces(texts, size, lowercase=lowercase, special=SPECIAL_TOKENS)
     else:
@@ -97,6 +96,21 @@ def _nfkc(texts: Iterable[str]) -> Iterator[str]:
     from tokenizers import normalizers
 
     return map(normalizers.NFKC().normalize_str, texts)
+
+
+def thinned(texts: Iterable[str], most: int) -> list[str]:
+    """Every text, or every 2nd, 4th, 8th ...: at most `most` characters, but at least one text."""
+    kept: list[str] = []
+    size, stride = 0, 1
+    for number, text in enumerate(texts):
+        if number % stride:
+            continue
+        kept.append(text)
+        size += len(text)
+        while size > most and len(kept) > 1:
+            kept, stride = kept[::2], 2 * stride
+            size = sum(map(len, kept))
+    return kept
 
 
 def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
@@ -166,24 +180,3 @@ def _bpe(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokeniz
     vocabulary = {piece: number for number, piece in enumerate(found)}
     merges = [(left, right) for left, right in trained["merges"] if left + right in vocabulary]
     return byte_level(models.BPE(vocabulary, merges), lowercase, han)
-
-
-def _unigram(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokenizer":
-    from tokenizers import models
-
-    from brimful.corpus.tokenize.unigram import train_unigram
-
-    scratch = metaspace(models.Unigram(), lowercase, han)
-    counter, words = Alphabet(scratch.normalizer), WordCounts(scratch.pre_tokenizer)
-    for batch in _batches(texts):
-        words.read(counter.read(batch))
-    room = size - len(SPECIAL_TOKENS)
-    alphabet, others = counter.choose(room * 3 // 4)
-    if not alphabet:
-        raise _empty()
-    pieces = train_unigram(words.counts(), ["▁", *alphabet], room, longest_han=LONGEST_PIECE)
-    lowest = pieces[-1][1]
-    pieces += [(character, lowest) for character in others[: room - len(pieces)]]
-    special = [(token, 0.0) for token in SPECIAL_TOKENS]
-    unknown = SPECIAL_TOKENS.index("[UNK]")
-    return metaspace(models.Unigram([*special, *pieces], unk_id=unknown), lowercase, han)

@@ -1,23 +1,23 @@
 """Whether a tokenizer fits the text: warnings from counts of tokens and unknown tokens by script.
 
-The limits lie between what was measured on held-out text for tokenizers of the same language and of another
-one, vocabularies of 2,000 to 30,000 trained on 3 million characters.
+The limits lie between the values measured on held-out text for tokenizers of the same language and of another
+language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 """
 
 from collections.abc import Mapping
 
-LEAST_SHARE = 0.001
+LEAST_FRACTION = 0.001
 MOST_UNKNOWN = 0.01
 MOST_UNKNOWN_IN_SCRIPT = 0.02
-# Most tokens a character.
+# The most tokens per character.
 LIMITS = {"Latin": 0.45, "Han": 1.5, "kana": 1.5, "Hangul": 1.5, "other": 2.0}
 
 
 def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Warnings about a tokenizer, none where it fits.
+    """Warnings about a tokenizer; an empty list if it fits.
 
     Args:
-        counts: by script, `characters` (without blanks), `tokens` and `unknown` tokens. A script of less than
+        counts: by script, `characters` (without spaces), `tokens` and `unknown` tokens. A script of less than
             0.1 % of the characters is not judged.
     """
     characters = sum(script["characters"] for script in counts.values())
@@ -30,7 +30,7 @@ def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
             "train a tokenizer on it, or take a larger or byte-level one"
         )
     for name, script in counts.items():
-        if script["characters"] <= LEAST_SHARE * characters:
+        if script["characters"] <= LEAST_FRACTION * characters:
             continue
         if script["unknown"] > MOST_UNKNOWN_IN_SCRIPT * script["tokens"]:
             share = script["unknown"] / script["tokens"]

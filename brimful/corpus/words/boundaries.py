@@ -15,8 +15,8 @@ def word_starts_by_class(
 
     Args:
         codes: code points, uint32 (characters,).
-        table: `code_points.character_classes()`.
-        space, single, mark: classes in it, which `code_points` names.
+        table: `characters.character_classes()`.
+        space, single, mark: classes in it, which `characters` names.
 
     Returns:
         which characters start a word, bool (characters,); their classes, a mark having that of the character
@@ -82,11 +82,11 @@ def count_scripts(
     Args:
         begins: each token's first character, int (tokens,).
         unknown: id of the unknown token, or -1.
-        table: the script of every code point, or `scripts` for blanks.
+        table: the script of every code point, or `scripts` for whitespace.
 
     Returns:
-        int64 (scripts, 3). A token of blanks alone belongs to the script of the text after it; at the end, to
-        the last script.
+        int64 (scripts, 3). A token of whitespace belongs to the script of the text after it; at the end,
+        to the last script.
     """
     counts = np.zeros((scripts + 1, 3), np.int64)
     for code in codes:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.corpus.segments.kinds import SEPARATOR, WORD, matrix_of_cuts
 from brimful.errors import BrimfulError
-from brimful.text.cut_kinds import SEPARATOR, WORD, matrix_of_cuts
 
 if TYPE_CHECKING:
-    from brimful.corpus.words.memo import Values
+    from brimful.corpus.segments.memo import Values
 
-# What jieba reads together with Han characters: nothing beyond them has a say in where it cuts.
+# The characters that jieba reads together with Han; its cuts depend on nothing else.
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
 
 
@@ -30,7 +30,7 @@ def cutter_name() -> str:
 
 
 def load_cutter() -> Callable[[str], list[str]]:
-    """Its function text -> words."""
+    """The package's function text -> words."""
     module = importlib.import_module(cutter_name())
     if module.__name__ == "rjieba":
         return module.cut
@@ -39,7 +39,7 @@ def load_cutter() -> Callable[[str], list[str]]:
 
 
 class HanSegmenter:
-    """Cuts runs of Han characters into words; runs seen before come from a memo.
+    """Cuts runs of Han characters into words; runs seen before come from memory.
 
     Args:
         han: which code points are Han, bool (0x110000,).
@@ -49,8 +49,8 @@ class HanSegmenter:
     """
 
     def __init__(self, han: np.ndarray) -> None:
-        from brimful.corpus.words.memo import Memo
-        from brimful.corpus.words.segments import Rules
+        from brimful.corpus.segments.find import Rules
+        from brimful.corpus.segments.memo import Memo
 
         self._cut = load_cutter()
         kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
@@ -60,7 +60,8 @@ class HanSegmenter:
         )
 
     def word_begins(self, codes: np.ndarray) -> np.ndarray:
-        """Where words begin, int64 (words,) in order; also words of the Latin letters and digits between Han.
+        """Where words begin, int64 (words,) in order, including words of Latin letters and digits between
+        Han.
 
         Args:
             codes: code points, uint32 (characters,).
@@ -69,7 +70,7 @@ class HanSegmenter:
         return begins
 
     def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
-        from brimful.corpus.words.memo import Values
+        from brimful.corpus.segments.memo import Values
 
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1

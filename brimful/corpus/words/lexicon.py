@@ -1,8 +1,8 @@
-"""Lexicon words in a text: the longest from the left, of those that cut no other word in two.
+"""Lexicon words in a text: from left to right, the longest one that cuts no other word in two.
 
-The words are a trie down to where only one is left, which is then compared. A walk starts only where a word
-may start and the next characters pass a Bloom filter, which is asked without branches: other places cost
-next to nothing.
+The entries form a trie, down to the node below which only one entry is left; that entry is compared
+directly. A walk starts only where a word may start and the next characters pass a Bloom filter, so other
+places cost almost nothing.
 """
 
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.text.code_points import code_points
+from brimful.text.characters import code_points
 
-# So many first characters of an entry are looked for: the most that it has.
+# The numbers of first characters that are looked for; of each entry, the largest number that it has.
 _PREFIXES = (2, 4, 8, 12)
 _LONGEST_PREFIX = _PREFIXES[-1]
-_FILTER_BITS = 16  # an entry
+_FILTER_BITS = 16  # for each entry
 _PAIR_BITS = np.uint64(18)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _FACTORS = np.array([pow(int(_FACTOR), power, 1 << 64) for power in range(1, _LONGEST_PREFIX + 1)], np.uint64)
@@ -52,7 +52,7 @@ class _Trie(NamedTuple):
 
 
 class Lexicon:
-    """Words that stay whole.
+    """Words that stay whole in a text.
 
     Args:
         words: the words, in any order.
@@ -78,7 +78,7 @@ class Lexicon:
             codes: code points, uint32 (characters,).
             starts: which characters start a word, bool (characters,); changed.
             inside: which are in a word, bool (characters,); changed.
-            divisible: before which ones a lexicon word may cut a word in two, bool (characters,).
+            divisible: before which characters a lexicon word may cut a word in two, bool (characters,).
         """
         cuttable = starts | divisible | ~inside
         places = _candidates(codes, cuttable, self._trie)
@@ -135,7 +135,7 @@ def _grow(trie: _Trie) -> None:
 
 @compiled
 def _prefix_hash(codes: np.ndarray, begin: int, first: int, last: int) -> np.uint64:
-    """What characters `first` to `last` after `begin` add to the hash of a prefix."""
+    """The part of a prefix's hash that comes from characters `first` to `last` after `begin`."""
     total = _ZERO
     for index in range(first, last):
         total += np.uint64(codes[begin + index]) * _FACTORS[index]
@@ -144,7 +144,7 @@ def _prefix_hash(codes: np.ndarray, begin: int, first: int, last: int) -> np.uin
 
 @compiled
 def _home(total: np.uint64, words: np.ndarray) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Where a hash is in the filter: a word of it, and two bits there."""
+    """The place of a hash in the filter: an index, and two bits there."""
     return total >> _HALF & np.uint64(len(words) - 1), total >> np.uint64(58), total >> np.uint64(52) & _BIT
 
 
@@ -181,9 +181,9 @@ def _fill_filter(trie: _Trie) -> None:
 
 @compiled
 def _candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
-    """Where an entry may begin, int32 (places,); a few more.
+    """Where an entry may begin, int32 (places,), with a few false places.
 
-    Three sieves, each slower and finer than the one before: the first character, the first two, the prefix.
+    Three filters, each slower and finer than the one before: the first character, the first two, the prefix.
     """
     places = np.empty(len(codes), np.int32)
     count = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.text.code_points import HAN, MARK, SINGLE, SPACE, character_classes, code_points
+from brimful.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 
 if TYPE_CHECKING:
     from brimful.corpus.words.han import HanSegmenter
@@ -38,7 +38,7 @@ class Segmenter:
         self._lexicon = self._load_lexicon(lexicon) if lexicon else None
 
     def spans(self, text: str) -> np.ndarray:
-        """The words of `text` in order: character begin and end, int64 (words, 2). Blanks are in no word."""
+        """The words of `text` in order: character begin and end, int64 (words, 2). Spaces are in no word."""
         if not text:
             return np.empty((0, 2), np.int64)
         from brimful.corpus.words.boundaries import spans_from, word_starts_by_class
@@ -72,8 +72,8 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
     Args:
         begins: each token's first character, int (tokens,), non-decreasing.
-        spans: character spans in order, int64 (words, 2). A blank counts as part of the span after it,
-            since byte-level and SentencePiece tokens carry the blank before their word.
+        spans: character spans in order, int64 (words, 2). A space counts as part of the span after it,
+            since byte-level and SentencePiece tokens carry the space before their word.
 
     Returns:
         bool (tokens,): the token's span differs from that of the token before it.
@@ -87,7 +87,7 @@ def segmenter_name() -> str:
     """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
 
     Raises:
-        BrimfulError: there is none.
+        BrimfulError: no such package is installed.
     """
     from brimful.corpus.words.han import cutter_name
 
@@ -96,7 +96,7 @@ def segmenter_name() -> str:
 
 
 def read_lexicon(path: str | Path) -> list[str]:
-    """The entries of a lexicon file, in order, without repeats.
+    """The entries of a lexicon file, in order, each once.
 
     Raises:
         BrimfulError: the file cannot be read or holds no entry.

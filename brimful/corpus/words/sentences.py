@@ -1,14 +1,34 @@
 """Sentence boundaries of English, Chinese and mixed text.
 
-Punctuation ends a sentence where a blank or East Asian text follows, but not after an abbreviation, initials
-or a list number, nor before a lower-case letter. A line break, and 。！？； always end one.
+Punctuation ends a sentence where a space or East Asian text follows, but not after an abbreviation,
+initials or a list number, nor before a lower-case letter. A line break ends a sentence, and so do 。！？；.
 """
 
 import functools
+import unicodedata
 
 import numpy as np
 
-from brimful.text.code_points import code_points
+from brimful.compiled import compiled
+from brimful.text.characters import EAST_ASIAN as EAST_ASIAN_RANGES
+from brimful.text.characters import code_points
+
+# Traits of characters, as bits.
+TERMINATOR, FULL, CLOSER, SPACE, LOWER, UPPER, DIGIT, EAST_ASIAN, NO_WORD = (1 << bit for bit in range(9))
+_CASED_OR_SPACE = 0x20000
+_CHARACTERS = {
+    TERMINATOR: ".!?。！？；…｡\n",
+    FULL: "。！？；｡",
+    CLOSER: "\"'”’」』）】》〉)]»",
+    EAST_ASIAN: "“‘",
+    NO_WORD: "([\"'“‘",
+}
+
+_LINE_BREAK, _FULL_STOP, _ELLIPSIS = ord("\n"), ord("."), ord("…")
+_EMPHATIC = ord("!"), ord("?")
+_BRACKETS = ord("("), ord("[")
+_LOOK_AHEAD = 8
+_LOOK_BACK = 32
 
 # What a full stop may follow without ending a sentence, beside initials.
 _ABBREVIATIONS = (
@@ -16,12 +36,20 @@ _ABBREVIATIONS = (
     "p pp ed eds jan feb mar apr jun jul aug sep sept oct nov dec gen col sgt capt lt rev hon gov sen rep "
     "approx dept est a.m p.m ph.d resp ca"
 )
-# These do so only before a digit: `No. 5`.
+# Abbreviations only before a digit: `No. 5`.
 _BEFORE_NUMBERS = "no nos"
 
 
+def sentence_spans(text: str) -> np.ndarray:
+    """The sentences of `text` in order: character begin and end, int64 (sentences, 2).
+
+    A line break ends a sentence. Whitespace between sentences belongs to none of them.
+    """
+    return _cut_sentences(code_points(text), _character_traits(), _packed_abbreviations())
+
+
 @functools.cache
-def packed_abbreviations() -> tuple[np.ndarray, np.ndarray]:
+def _packed_abbreviations() -> tuple[np.ndarray, np.ndarray]:
     """The abbreviations, and those before numbers, without their last full stop.
 
     Each is one number, made of its ASCII codes; sorted uint64.
@@ -33,11 +61,150 @@ def _packed(words: str) -> np.ndarray:
     return np.array(sorted(int.from_bytes(word.encode(), "big") for word in words.split()), np.uint64)
 
 
-def sentence_spans(text: str) -> np.ndarray:
-    """The sentences of `text` in order: character begin and end, int64 (sentences, 2).
+@functools.cache
+def _character_traits() -> np.ndarray:
+    """The traits of every code point, uint16 (0x110000,)."""
+    table = np.zeros(0x110000, np.uint16)
+    for code in range(_CASED_OR_SPACE):
+        character = chr(code)
+        if character.isspace():
+            table[code] = SPACE | NO_WORD
+        elif character.islower():
+            table[code] = LOWER
+        elif character.isupper():
+            table[code] = UPPER
+        elif unicodedata.category(character) == "Nd":
+            table[code] = DIGIT
+    for trait, characters in _CHARACTERS.items():
+        for character in characters:
+            table[ord(character)] |= trait
+    for first, last in EAST_ASIAN_RANGES:
+        table[first : last + 1] |= EAST_ASIAN
+    return table
 
-    A line break ends a sentence. Blanks between sentences belong to none.
+
+@compiled
+def _cut_sentences(
+    codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """The sentences of a text: character begin and end, int64 (sentences, 2).
+
+    Args:
+        codes: code points, uint32 (characters,).
+        table: `_character_traits()`.
+        abbreviations: `_packed_abbreviations()`.
     """
-    from brimful.corpus.words.sentence_cuts import character_traits, cut_sentences
+    room = 16
+    spans = np.empty((room, 2), np.int64)
+    count = begin = index = 0
+    size = len(codes)
+    while begin < size:
+        while index < size and not table[codes[index]] & TERMINATOR:
+            index += 1
+        end = index
+        if index < size:
+            end += 1
+            if codes[index] != _LINE_BREAK:
+                while end < size and table[codes[end]] & TERMINATOR and codes[end] != _LINE_BREAK:
+                    end += 1
+                marks_end = end
+                while end < size and table[codes[end]] & CLOSER:
+                    end += 1
+                if end < size and not _ends_sentence(
+                    codes, table, abbreviations, begin, index, marks_end, end
+                ):
+                    index = end
+                    continue
+        first, last = begin, end
+        while first < last and table[codes[first]] & SPACE:
+            first += 1
+        while last > first and table[codes[last - 1]] & SPACE:
+            last -= 1
+        if first < last:
+            if count == room:
+                room *= 2
+                spans = np.concatenate((spans, np.empty_like(spans)))
+            spans[count, 0], spans[count, 1] = first, last
+            count += 1
+        begin = index = end
+    return spans[:count]
 
-    return cut_sentences(code_points(text), character_traits(), packed_abbreviations())
+
+@compiled
+def _ends_sentence(
+    codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray],
+    begin: int, first: int, last: int, end: int,
+) -> bool:  # fmt: skip
+    """Do the marks `codes[first:last]`, with closers up to `end`, end the sentence that began at `begin`?"""
+    emphatic = ellipsis = False
+    for index in range(first, last):
+        if table[codes[index]] & FULL:
+            return True
+        ellipsis |= codes[index] == _ELLIPSIS
+        emphatic |= codes[index] in _EMPHATIC
+    spaced = table[codes[end]] & SPACE != 0
+    if not spaced and not table[codes[end]] & EAST_ASIAN:
+        return ellipsis and not table[codes[end]] & LOWER  # elsewhere no space follows: 3.14, a.b.com, x!=y
+    following = end
+    while following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & SPACE:
+        following += 1
+    lower = following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & LOWER != 0
+    if emphatic:
+        return not (spaced and lower)
+    if lower:
+        return False
+    if codes[first] != _FULL_STOP or (last > first + 1 and codes[first + 1] == _FULL_STOP):
+        return True
+    if not spaced:  # 很好.我 ends a sentence, 3.我 does not
+        return first > 0 and table[codes[first - 1]] & EAST_ASIAN != 0
+    begin = max(begin, first - _LOOK_BACK)
+    numbered = following < len(codes) and table[codes[following]] & DIGIT != 0
+    return not (
+        _is_list_number(codes, table, begin, first)
+        or _is_abbreviation(codes, table, abbreviations[0], begin, first)
+        or (numbered and _is_abbreviation(codes, table, abbreviations[1], begin, first))
+    )
+
+
+@compiled
+def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) -> bool:
+    """Is this all that stands before a full stop: up to three digits, or one letter, as in `12.` or `(a.`?"""
+    while begin < end and table[codes[begin]] & SPACE:
+        begin += 1
+    if begin < end and codes[begin] in _BRACKETS:
+        begin += 1
+    digits = begin
+    while digits < end and table[codes[digits]] & DIGIT:
+        digits += 1
+    if digits == end:
+        return 1 <= end - begin <= 3
+    return end - begin == 1 and codes[begin] < 128 and table[codes[begin]] & (LOWER | UPPER) != 0
+
+
+@compiled
+def _is_abbreviation(
+    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, begin: int, end: int
+) -> bool:
+    """Is the word that ends at `end` initials (`J`, `U.S`), or among the abbreviations?"""
+    word = end
+    while word > begin and not table[codes[word - 1]] & NO_WORD:
+        word -= 1
+    if word == end:
+        return False
+    initials = (end - word) % 2 == 1
+    packed = np.uint64(0)
+    for index in range(word, end):
+        code = codes[index]
+        if (index - word) % 2 == 0:
+            initials &= code < 128 and table[code] & UPPER != 0
+        else:
+            initials &= code == _FULL_STOP
+        if code < 128 and table[code] & UPPER:
+            code += np.uint32(32)
+        packed = packed << np.uint64(8) | np.uint64(min(code, np.uint32(255)))
+    if initials:
+        return True
+    if end - word > 8:
+        return False
+    place = np.searchsorted(abbreviations, packed)
+    return bool(place < len(abbreviations) and abbreviations[place] == packed)

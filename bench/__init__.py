@@ -1,0 +1,1 @@
+"""Benches, one folder a question: `python -m bench.step --help`. bench/README.md lists them."""

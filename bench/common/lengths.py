@@ -1,0 +1,61 @@
+"""Lengths of sequences for the benches: a histogram, samples of it, and batches of similar lengths.
+
+A step holds few sequences, and 32 random ones may have another padding factor than the whole. So a
+sample of n takes the lengths at the even quantiles (i + 1/2) / n of the distribution, in random order: its
+mean length, and so its padding factor, equals the whole's to within the width of a quantile.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+MEDIAN, SIGMA = 180, 1.0  # of the lognormal lengths without a file: 15 % are cut at 512
+SHORTEST = 3  # [CLS], a token, [SEP]
+MEGABATCH = 50  # batches that transformers' length grouping sorts together
+
+
+def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
+    """int64 (capacity + 1,): how many sequences there are of each length.
+
+    Args:
+        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; None: lognormal, cut at capacity.
+    """
+    counts = np.zeros(capacity + 1, dtype=np.int64)
+    if file:
+        given = json.loads(file.read_text(encoding="utf-8"))["counts"]
+        if len(given) > capacity:
+            sys.exit(f"bench: {file} has lengths up to {len(given)}, above the capacity of {capacity}")
+        counts[1 : len(given) + 1] = given
+    else:
+        drawn = np.random.default_rng(0).lognormal(np.log(MEDIAN), SIGMA, 2_000_000)
+        np.add.at(counts, np.clip(np.rint(drawn), SHORTEST, capacity).astype(np.int64), 1)
+    return counts
+
+
+def quantile_sample(counts: np.ndarray, size: int, seed: int) -> list[int]:
+    """`size` lengths at even quantiles of the distribution, in random order."""
+    below = np.cumsum(counts) / counts.sum()
+    lengths = np.searchsorted(below, (np.arange(size) + 0.5) / size)
+    return np.random.default_rng(seed).permutation(lengths).tolist()
+
+
+def cut(lengths: list[int], longest: int) -> list[int]:
+    """The same sequences cut into pieces of at most `longest` tokens."""
+    pieces = []
+    for length in lengths:
+        pieces += [longest] * (length // longest) + [length % longest] * (length % longest > 0)
+    return pieces
+
+
+def length_grouped(lengths: list[int], batch_size: int) -> list[list[int]]:
+    """Batches of a megabatch as `group_by_length` of transformers makes them: sorted, the longest first."""
+    ordered = sorted(lengths, reverse=True)
+    return [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
+
+
+def evenly_spaced(batches: list[list[int]], most: int) -> list[list[int]]:
+    """`most` of the batches at even quantiles of the list, or all of them."""
+    most = min(most, len(batches))
+    return [batches[int((i + 0.5) * len(batches) / most)] for i in range(most)]

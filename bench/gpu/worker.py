@@ -1,0 +1,57 @@
+"""The process of bench/gpu that holds the device and answers its commands (bench/common/turns.py)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.common.peers import have_transformers
+from bench.common.turns import Answer, serve
+from bench.gpu.cases import Case
+from bench.gpu.exactness import checks
+from bench.gpu.step import matrix_rate, measure
+
+device = torch.device("cpu")
+pending: list[Iterator[dict[str, Any]]] = []
+
+
+def start(name: str, threads: int | None) -> Answer:
+    """Take the device; facts about it."""
+    global device
+    device = torch.device(name)
+    facts: Answer = {"torch": torch.__version__, "transformers": have_transformers()}
+    if threads:
+        torch.set_num_threads(threads)
+    if device.type != "cuda":
+        return facts | {"device": "cpu"}
+    if not torch.cuda.is_available():
+        return facts | {"device": None}
+    properties = torch.cuda.get_device_properties(0)
+    return facts | {
+        "device": properties.name,
+        "memory_gib": properties.total_memory / 2**30,
+        "capability": torch.cuda.get_device_capability(0),
+        "cuda": torch.version.cuda,
+    }
+
+
+def check() -> Answer:
+    """The next check of exactness; {"done": True} after the last."""
+    if not pending:
+        pending.append(checks(device))
+    return next(pending[0], {"done": True})
+
+
+def rate() -> Answer:
+    """The measured matrix rate."""
+    return {"flops_per_second": matrix_rate(device)}
+
+
+def case(case: dict[str, Any], histogram: str | None, rate: float) -> Answer:
+    """The metrics of a case."""
+    return measure(Case(**case), device, Path(histogram) if histogram else None, rate)
+
+
+if __name__ == "__main__":
+    serve({"start": start, "check": check, "rate": rate, "case": case})

@@ -1,0 +1,187 @@
+"""One small pretraining of the learning bench: held-out losses on the way, and the CPU seconds to each."""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from brimful.commands.demo_reviews import find_reviews, load_reviews
+from brimful.commands.prepare import PrepareConfig, prepare
+from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.config import build, config_hash
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead
+from brimful.nn.interop import save_model
+from brimful.nn.layers import EncoderConfig
+from brimful.storage import atomic_file
+from brimful.text.tokenizer import special_ids
+from brimful.train import journal
+from brimful.train.metrics import MetricsLog, read_metrics
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training to run.
+
+    Attributes:
+        values: of a PretrainConfig, without paths and seed.
+        shape: of an EncoderConfig, for a new model that is no preset.
+    """
+
+    study: str
+    arm: str
+    seed: int
+    values: Mapping[str, Any]
+    shape: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique for each set of settings."""
+        settings = config_hash([dict(self.values), self.shape and dict(self.shape)])
+        arm = re.sub(r"[^\w.]+", "-", self.arm)
+        return f"{self.study}-{arm}-{self.seed}-{settings[:12]}"
+
+
+class ClockedLog(MetricsLog):
+    """metrics.jsonl with the CPU seconds that this process has trained, without evaluations."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.spent = 0.0
+        self.last = time.process_time()
+
+    def write(self, **values: Any) -> None:
+        """Append one line; an evaluation's line comes at its end."""
+        if "seconds" in values:
+            self.spent += time.process_time() - self.last
+        super().write(**values, cpu_seconds=self.spent)
+        self.last = time.process_time()
+
+
+def review_texts(limit: int | None) -> list[str]:
+    """The demo's reviews.
+
+    Args:
+        limit: read this many of each label, before duplicates are dropped.
+    """
+    reviews = load_reviews(find_reviews(), 0, limit)
+    return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)
+
+
+def manual_paragraphs(limit: int | None) -> list[str]:
+    """The first `limit` paragraphs of Python's language reference, as `help()` shows it."""
+    from pydoc_data.topics import topics
+
+    return [paragraph for topic in topics.values() for paragraph in topic.split("\n\n")][:limit]
+
+
+def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_share: float) -> Path:
+    """Prepare the texts, each as a document; a finished corpus is used again."""
+    if not (data / "MANIFEST.json").is_file():
+        shutil.rmtree(data, ignore_errors=True)
+        file = data.with_suffix(".jsonl")
+        with atomic_file(file) as temporary:
+            lines = (json.dumps({"text": text}, ensure_ascii=False) for text in texts)
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        prepare(
+            PrepareConfig(
+                paths=(str(file),),
+                out=str(data),
+                tokenizer=f"train:{vocabulary}",
+                validation_share=validation_share,
+                workers=1,
+            )
+        )
+    return data
+
+
+def new_model(folder: Path, shape: Mapping[str, Any], data: Path, seed: int) -> None:
+    """Write a model with random weights, to start from."""
+    tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
+    torch.manual_seed(seed)
+    encoder = Encoder(
+        EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), pad_id=special_ids(tokenizer).pad, **shape)
+    )
+    encoder.tokenizer = tokenizer
+    save_model(folder, encoder, MaskedLMHead(encoder))
+
+
+def train(trial: Trial, data: Path, folder: Path) -> dict[str, Any]:
+    """Train; `folder` holds the run while it lasts.
+
+    Returns:
+        `points`: update, sequences, tokens, CPU seconds, held-out loss; `steps`: training loss and gradient;
+        `error`: what ended it early, or None; and totals.
+    """
+    run, start = folder / f"{trial.name}-run", folder / f"{trial.name}-start"
+    shutil.rmtree(run, ignore_errors=True)
+    values = {**trial.values, "data": str(data), "out": str(run), "seed": trial.seed}
+    if trial.shape is not None:
+        shutil.rmtree(start, ignore_errors=True)
+        new_model(start, trial.shape, data, trial.seed)
+        values["start_from"] = str(start)
+    journal.MetricsLog = ClockedLog  # type: ignore[misc]
+    try:
+        summary, error = pretrain(build(PretrainConfig, values)), None
+    except BrimfulError as raised:
+        if "not a finite number" not in str(raised):
+            raise
+        summary, error = {}, str(raised)
+    finally:
+        journal.MetricsLog = MetricsLog  # type: ignore[misc]
+    found = {
+        "study": trial.study,
+        "arm": trial.arm,
+        "seed": trial.seed,
+        "error": error,
+        **_curves(read_metrics(run / "metrics.jsonl"), summary),
+    }
+    shutil.rmtree(run)
+    shutil.rmtree(start, ignore_errors=True)
+    return found
+
+
+def _curves(lines: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
+    """The lines of metrics.jsonl as curves. Every update counts as the run's mean number of sequences."""
+    training = [line for line in lines if "loss.mlm" in line]
+    last = training[-1]
+    tokens = {line["step"]: line["tokens"] for line in training} | {0: 0}
+    packing = summary.get("packing")
+    sequences = 0.0  # in an update
+    if packing:
+        slots = last["tokens"] / packing["efficiency"]
+        sequences = packing["packing_factor"] * slots / packing["capacity"] / last["step"]
+    return {
+        "points": [
+            {
+                "step": line["step"],
+                "sequences": round(line["step"] * sequences),
+                "tokens": tokens[line["step"]],
+                "cpu_seconds": round(line["cpu_seconds"], 3),
+                "loss": round(line["validation.loss"], 5),
+            }
+            for line in lines
+            if "validation.loss" in line
+        ],
+        "steps": [
+            {
+                "step": line["step"],
+                "loss": round(line["loss.mlm"], 4),
+                "norm": round(line["gradient_norm"], 4),
+            }
+            for line in training
+        ],
+        "updates": last["step"],
+        "tokens": last["tokens"],
+        "cpu_seconds": round(last["cpu_seconds"], 2),
+        "packing_factor": packing and packing["packing_factor"],
+        "fill": packing and packing["efficiency"],
+    }

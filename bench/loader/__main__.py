@@ -1,0 +1,336 @@
+"""Pretraining's data path on the CPU: how fast it is, whether a step of 30 ms waits for it, what it holds.
+
+Corpora of random tokens (bench/common/random_corpus.py) are written to a scratch folder and deleted at the
+end. What reads them is what `brimful pretrain` has, in processes of its own with one thread for torch:
+
+    masking    `mask_tokens` alone, on one core
+    alone      updates without any step, masks and the planning of blocks included, on one core; also as the
+               first of 64 ranks, which plans for all and chooses the rows of all
+    waiting    the share of the time that steps of 30 ms wait, made ahead and not: a step that sleeps, as a
+               host whose GPU computes; one in Python, which never gives the interpreter's lock away; one of
+               many operations on tiny tensors, as a host that launches kernels. Also by how much the step
+               itself is slower beside the loader's thread
+    plan       seconds to cut, pack and commit a block of 64 M tokens; and one of short documents, for which
+               best-fit does not suffice
+    resume     seconds to the first update at update 1,000,000, beyond opening files
+    memory     private memory of processes that each read a rank's slice of a large corpus, sampled from
+               outside; of one process; and of a corpus of a tenth the size
+
+Alternatives take turns, round by round, and medians count.
+
+    python -m bench.loader [--tables masking alone ...] [--rounds 5] [--out FILE.json]
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common.memory import private_mb
+from bench.common.processes import machine_facts
+from bench.common.random_corpus import make_corpus
+from bench.common.record import Record
+from bench.common.turns import Worker
+
+KINDS = {"40": (38, 128), "250": (340, 512)}
+"""By the mean length of a sequence, about: that of the documents, and the most of a sequence."""
+STEPS = ("sleeping", "python", "launching")
+SLOTS_PER_UPDATE = 16_384  # half a million tokens a second at 30 ms
+FAR = 1_000_000
+SAMPLE_EVERY = 0.25
+
+
+class Corpora:
+    """Makes each corpus when it is first needed."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+
+    def __call__(self, tokens: int, mean_length: int) -> Path:
+        path = self.scratch / f"corpus-{tokens}-{mean_length}"
+        if not path.exists():
+            print(f"  writing {tokens / 1e6:,.0f} M tokens ...", file=sys.stderr, flush=True)
+            make_corpus(path, tokens, mean_length)
+        return path
+
+    def fresh(self) -> str:
+        """A folder for plans."""
+        return tempfile.mkdtemp(dir=self.scratch)
+
+    def reading(
+        self,
+        corpus: Path,
+        capacity: int,
+        max_length: int,
+        slots: int = SLOTS_PER_UPDATE,
+        world: int = 1,
+    ) -> dict[str, Any]:
+        """What a worker needs to read a corpus as the first of so many ranks."""
+        packing = {"capacity": capacity, "max_length": max_length}
+        config = {"packing": packing, "rows_per_update": slots * world // capacity}
+        return {"corpus": str(corpus), "directory": self.fresh(), "config": config, "rank": 0, "world": world}
+
+
+def worker() -> Worker:
+    """A process with one thread for each thing that has threads."""
+    return Worker("bench.loader.worker", {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"})
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """What the rounds gave."""
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def masking_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """Tokens a second of masking alone."""
+    cases = [(tokens, unit) for unit in ("words", "tokens", "spans") for tokens in (8192, 128)]
+    found: dict[tuple[int, str], list[float]] = {case: [] for case in cases}
+    with worker() as process:
+        process.ask("pin", core=max(os.sched_getaffinity(0)))
+        for _ in range(options.rounds):
+            for tokens, unit in cases:
+                answer = process.ask("masking", tokens=tokens, length=128, unit=unit)
+                found[tokens, unit].append(answer["tokens_per_second"])
+    print("\nmasking alone, M tokens/s on one core")
+    for (tokens, unit), rates in found.items():
+        row = spread(rates)
+        record.add({"table": "masking", "tokens": tokens, "unit": unit, "tokens_per_second": row})
+        print(f"  {unit:6} at T = {tokens:4}: {row['median'] / 1e6:6.1f}", flush=True)
+
+
+def alone_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """Tokens a second of the loader without a step."""
+    cases = [(kind, capacity, world) for kind in KINDS for capacity in (1024, 8192) for world in (1, 64)]
+    found: dict[tuple[str, int, int], list[float]] = {case: [] for case in cases}
+    with ExitStack() as stack:
+        processes = {}
+        for kind, capacity, world in cases:
+            mean, longest = KINDS[kind]
+            process = processes[kind, capacity, world] = stack.enter_context(worker())
+            process.ask("pin", core=max(os.sched_getaffinity(0)))
+            corpus = corpora(options.tokens, mean)
+            process.ask("setup", **corpora.reading(corpus, capacity, longest, world=world))
+        for _ in range(options.rounds):
+            for case in cases:
+                found[case].append(processes[case].ask("alone")["tokens_per_second"])
+    print("\nthe loader alone, M real tokens/s of its own on one core")
+    for (kind, capacity, world), rates in found.items():
+        row = spread(rates)
+        case = {"length": kind, "capacity": capacity, "world": world}
+        record.add({"table": "alone", **case, "tokens_per_second": row})
+        print(
+            f"  sequences of {kind:3} in rows of {capacity:4}, {world:2} ranks: {row['median'] / 1e6:6.2f}",
+            flush=True,
+        )
+
+
+def waiting_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """How long steps wait, and how much slower they are, with 0 and 2 updates made ahead."""
+    depths = (None, 0, 2)  # None: no loader
+    print("\nsteps of 30 ms      depth  waiting %   a step, ms   slower %")
+    for kind, (mean, longest) in KINDS.items():
+        with worker() as process:
+            process.ask("setup", **corpora.reading(corpora(options.tokens, mean), 8192, longest))
+            for step in STEPS:
+                rounds: dict[int | None, list[dict[str, Any]]] = {depth: [] for depth in depths}
+                for turn in range(options.rounds):
+                    for depth in depths[turn % 3 :] + depths[: turn % 3]:
+                        values = {"step": step, "updates": options.updates, "depth": depth}
+                        rounds[depth].append(process.ask("train", **values))
+                mean_step = {
+                    d: statistics.median(statistics.fmean(r["seconds"]) for r in of)
+                    for d, of in rounds.items()
+                }
+                for depth in (0, 2):
+                    waited = spread([answer["waited"] for answer in rounds[depth]])
+                    row = {"waited": waited, "step": mean_step[depth], "step_without": mean_step[None]}
+                    row["slower"] = mean_step[depth] / mean_step[None] - 1
+                    record.add({"table": "waiting", "length": kind, "kind": step, "depth": depth, **row})
+                    print(
+                        f"  {step:9} {kind:>6} {depth:6} {100 * waited['median']:10.2f}"
+                        f" {1000 * row['step']:12.2f} {100 * row['slower']:10.2f}",
+                        flush=True,
+                    )
+
+
+def plan_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """Seconds to plan a block."""
+    cases = [("sentences", 1024, 128), ("sentences", 8192, 512), ("nsp", 8192, 512), ("sentences", 1024, 128)]
+    large, short = corpora(options.large, 500), corpora(options.tokens, KINDS["40"][0])
+    found: dict[int, list[dict[str, Any]]] = {case: [] for case in range(len(cases))}
+    with worker() as process:
+        process.ask("pin", core=max(os.sched_getaffinity(0)))
+        for epoch in range(options.rounds + 1):
+            for case, (kind, capacity, longest) in enumerate(cases):
+                packing = {"capacity": capacity, "max_length": longest}
+                values = {"packing": packing, "kind": kind, "epoch": epoch}
+                corpus = short if case == len(cases) - 1 else large
+                answer = process.ask("plan", corpus=str(corpus), directory=corpora.fresh(), **values)
+                if epoch:  # the first one loads the compiled loops
+                    found[case].append(answer)
+    print("\nseconds to plan a block, on one core")
+    for case, (kind, capacity, longest) in enumerate(cases):
+        last, seconds = found[case][-1], spread([answer["seconds"] for answer in found[case]])
+        row = {"kind": kind, "capacity": capacity, "max_length": longest, "seconds": seconds}
+        record.add({"table": "plan", **row, "tokens": last["tokens"], "sequences": last["sequences"]})
+        print(
+            f"  {kind:9} of {longest} in {capacity}: {seconds['median']:.2f} s for"
+            f" {last['tokens'] / 1e6:.0f} M tokens, {last['sequences']:,} sequences",
+            flush=True,
+        )
+
+
+def resume_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """Seconds to the first update of a process that begins at update 1,000,000."""
+    values = corpora.reading(corpora(options.large, 500), 8192, 512)
+    found: dict[str, list[dict[str, Any]]] = {"planned": [], "plan lost": []}
+    for _ in range(options.rounds):
+        for name, answers in found.items():
+            with worker() as process:
+                process.ask("setup", **values)
+                cursor = process.ask("far_cursor", update=FAR)["cursor"]
+            if name == "plan lost":
+                shutil.rmtree(values["directory"])
+            with worker() as process:
+                answers.append(process.ask("resume", cursor=cursor, **values))
+    print(f"\nseconds to resume at update {FAR:,}, beyond opening files")
+    for name, answers in found.items():
+        row = {key: spread([answer[key] for answer in answers]) for key in ("seconds", "opening")}
+        record.add({"table": "resume", "block": name, **row})
+        print(
+            f"  {name:9}: {row['seconds']['median']:.2f} (opening {row['opening']['median']:.2f})", flush=True
+        )
+
+
+def memory_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
+    """Private memory of each process."""
+    print("\nprivate MB of the largest process: imports, most, at the end; in no file; pages of the corpus")
+    for ranks, tokens in (
+        (4, options.large),
+        (1, options.large),
+        (4, options.large // 10),
+        (1, options.large // 10),
+    ):
+        row = _memory(ranks, corpora(tokens, 500), options, corpora)
+        record.add({"table": "memory", "processes": ranks, "corpus_tokens": tokens, **row})
+        most, end = row["most"], row["end"]
+        print(
+            f"  {ranks} x {2 * tokens / 1e6:5,.0f} MB: {row['imports']:4.0f} {most['private']:4.0f}"
+            f" {end['private']:4.0f}; {most['anonymous']:4.0f}; {end['data']:6.0f}"
+            f"  ({row['tokens_read'] / 1e6:,.0f} M tokens read in {row['seconds']:.0f} s)",
+            flush=True,
+        )
+
+
+def _memory(ranks: int, corpus: Path, options: argparse.Namespace, corpora: Corpora) -> dict[str, Any]:
+    """What processes that read one corpus together come to, the largest of them."""
+    reading = corpora.reading(corpus, 8192, 512, slots=SLOTS_PER_UPDATE * 4)
+    updates = options.large * options.part // (SLOTS_PER_UPDATE * 4 * 100)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(worker()) for _ in range(ranks)]
+        for process in processes:
+            process.ask("masking", tokens=128, length=128, unit="words")
+
+        def private() -> dict[str, float]:
+            each = [private_mb(process.process.pid, corpora.scratch) for process in processes]
+            return {name: max(of[name] for of in each) for name in each[0]}
+
+        row: dict[str, Any] = {"imports": private()["private"], "tokens_read": 0}
+        sampler = stack.enter_context(_Sampler(private))
+        pool = stack.enter_context(ThreadPoolExecutor(ranks))
+        started = time.perf_counter()
+        for rank, process in enumerate(processes):
+            process.ask("setup", **reading | {"rank": rank, "world": ranks})
+        for begin in range(0, updates, 20):  # in step, as ranks that train together are
+            some = min(20, updates - begin)
+            answers = pool.map(lambda process, some=some: process.ask("take", updates=some), processes)
+            row["tokens_read"] += sum(answer["tokens"] for answer in answers)
+        row |= {"seconds": time.perf_counter() - started, "end": private(), "most": sampler.most}
+    return row
+
+
+class _Sampler:
+    """The most of each figure that was seen while it was open."""
+
+    def __init__(self, measure: Callable[[], dict[str, float]]) -> None:
+        self.measure = measure
+        self.most = measure()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._done.wait(SAMPLE_EVERY):
+            self.most = {name: max(value, self.most[name]) for name, value in self.measure().items()}
+
+    def __enter__(self) -> "_Sampler":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+TABLES = {
+    "masking": masking_table,
+    "alone": alone_table,
+    "waiting": waiting_table,
+    "plan": plan_table,
+    "resume": resume_table,
+    "memory": memory_table,
+}
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES, metavar="TABLE")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=60, help="steps of a turn of `waiting`")
+    parser.add_argument(
+        "--tokens", type=int, default=160_000_000, help="of the corpora of `alone`, `waiting`"
+    )
+    parser.add_argument("--large", type=int, default=1_024_000_000, help="of the one of `plan` to `memory`")
+    parser.add_argument("--part", type=int, default=15, help="percent of it that `memory` reads")
+    parser.add_argument("--scratch", type=Path, help="folder for corpora: 2.5 GB; a temporary one without it")
+    parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
+    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        parser.set_defaults(rounds=1, updates=3, tokens=300_000, large=3_000_000)
+        options = parser.parse_args(arguments)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the tables that were asked for, row by row."""
+    options = options_of(arguments)
+    facts = {
+        "bench": "loader",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts(),
+        "numpy": np.__version__,
+        "rounds": options.rounds,
+    }
+    record = Record(facts, options.out)
+    print(f"{facts['cpu']}, {facts['cores']} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        corpora = Corpora(Path(scratch))
+        for name in options.tables:
+            TABLES[name](options, corpora, record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Packing: from an array of lengths to rows of sequence indices, Brimful against what else there is.
+
+Lengths are drawn from a histogram: without replacement where it holds enough sequences, so that as many as it
+holds are exactly its own. Without a file it is a lognormal distribution cut at the capacity. Every method
+(bench/packing/peers.py) packs the same array in a process of its own on one core; they take turns (A B C A B
+C), and what counts are medians of the time from the array in memory to the rows. Imports, compiled loops that
+are loaded, and inputs in the form that a peer wants come before the clock starts. Every result is checked:
+each sequence in exactly one row, no row above the capacity.
+
+A peer that would take hours, or more memory than there is, is left out at that size. Beside it stand plans on
+the histogram alone, at the largest size.
+
+    python -m bench.packing [--histogram FILE.json] [--sizes N ...] [--rounds 3] [--out FILE.json]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common.lengths import MEDIAN, SIGMA, read_histogram
+from bench.common.processes import machine_facts, timed
+from bench.corpora import DATA, environment
+from bench.packing.peers import GROUPS, REQUIREMENTS, WITHOUT_DEPENDENCIES
+
+CAPACITY = 512
+SIZES = [20_000, 1_000_000, 16_279_552]  # what the slowest peers end at; a million; the Wikipedia
+LIBRARIES = ("numpy", "scipy", "numba")
+MEDIANS = ("cpu", "wall", "peak_mb", "added_mb")
+
+
+def draw(counts: np.ndarray, size: int) -> np.ndarray:
+    """int32 (size,): lengths from the histogram, in random order."""
+    rng = np.random.default_rng(1)
+    if size <= counts.sum() < 10**9:  # numpy's limit
+        drawn = rng.multivariate_hypergeometric(counts, size, method="marginals")
+    else:
+        drawn = rng.multinomial(size, counts / counts.sum())
+    lengths = np.repeat(np.arange(len(counts), dtype=np.int32), drawn)
+    rng.shuffle(lengths)
+    return lengths
+
+
+def measure(
+    group: str, lengths: np.ndarray, capacity: int, python: Path, rounds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """What each method of a group tells of its runs, taken in turn."""
+    cores = sorted(os.sched_getaffinity(0))
+    peer = [str(python), str(Path(__file__).with_name("peers.py"))]
+    methods = {name: m for name, m in GROUPS[group].items() if m.most is None or m.most >= len(lengths)}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in methods}
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "lengths.npy"
+        np.save(file, lengths)
+        for number in range(rounds):
+            for name, method in methods.items():
+                command = [sys.executable, "-m", "bench.packing.peers"] if method.brimful else peer
+                facts = timed([*command, group, name, str(file), str(capacity)], cores[-1:]).facts
+                runs[name].append(facts)
+                print(f"  round {number + 1}, {name}: {facts['cpu']:.4g} s CPU", file=sys.stderr, flush=True)
+    os.sched_setaffinity(0, cores)
+    return runs
+
+
+def figures(lengths: np.ndarray, capacity: int, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """What is known about a group, as it goes into the JSON file. Ratios are to the group's first method."""
+    tokens = int(lengths.sum(dtype=np.int64))
+    found: dict[str, Any] = {}
+    for name, facts in runs.items():
+        (rows,) = {fact["rows"] for fact in facts}
+        found[name] = {figure: statistics.median(fact[figure] for fact in facts) for figure in MEDIANS}
+        found[name] |= {"rows": rows, "efficiency": tokens / (rows * capacity)}
+        found[name] |= {"lower_bound": facts[0]["lower_bound"]} if "lower_bound" in facts[0] else {}
+        found[name] |= {f"{time}_by_round": [fact[time] for fact in facts] for time in ("cpu", "wall")}
+    first = next(iter(found.values()))
+    for method in found.values():
+        method["cpu_ratio"] = method["cpu"] / first["cpu"]
+        method["rows_more"] = method["rows"] - first["rows"]
+    return found
+
+
+def show(group: str, found: dict[str, Any]) -> None:
+    """Print a group's results, and the peers that are as good as Brimful's methods or better."""
+    titles = "     CPU s     wall s  peak MB  added MB        rows  efficiency    CPU / first  rows more"
+    print(f"\n{group:30}{titles}")
+    for name, method in found.items():
+        print(
+            f"{name:30}{method['cpu']:10.4f} {method['wall']:10.4f} {method['peak_mb']:8.0f} "
+            f"{method['added_mb']:9.1f} {method['rows']:11,} {100 * method['efficiency']:10.4f} %"
+            f" {method['cpu_ratio']:12.4g} {method['rows_more']:+10,}"
+        )
+    methods = GROUPS[group]
+    peers = [name for name in found if not methods[name].brimful]
+    for name in found:
+        if methods[name].brimful:
+            for figure, better in (("cpu", "as fast"), ("rows", "as few rows")):
+                equals = [peer for peer in peers if found[peer][figure] <= found[name][figure]]
+                print(f"  {better} as {name}: {'; '.join(equals) or 'none'}")
+    if left_out := [name for name in methods if name not in found]:
+        print(f"  left out at this size (hours, or too much memory): {'; '.join(left_out)}")
+
+
+def main() -> None:
+    """Draw lengths, measure, print, and write the results to --out."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument(
+        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
+    )
+    parser.add_argument("--capacity", type=int, default=CAPACITY)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="sequences to draw")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=DATA, help="where the peers' environment is kept")
+    parser.add_argument("--out", type=Path, help="write all results to this JSON file")
+    options = parser.parse_args()
+    counts = read_histogram(options.histogram, options.capacity)
+    data = options.data.resolve()
+    data.mkdir(parents=True, exist_ok=True)
+    python = environment("packing-venv", REQUIREMENTS, WITHOUT_DEPENDENCIES, data)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    record: dict[str, Any] = {
+        "bench": "packing",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts(),
+        "versions": {name: version(name) for name in LIBRARIES},
+        "peers": [*REQUIREMENTS, *WITHOUT_DEPENDENCIES],
+        "histogram": options.histogram.name if options.histogram else f"lognormal({MEDIAN}, {SIGMA})",
+        "capacity": options.capacity,
+        "rounds": options.rounds,
+        "results": [],
+    }
+    print(f"{record['cpu']}, load {record['load_average'][0]:.1f}; {options.rounds} rounds on one core")
+    for size in options.sizes:
+        lengths = draw(counts, size)
+        tokens = int(lengths.sum(dtype=np.int64))
+        print(f"\n{size:,} sequences, {tokens:,} tokens, capacity {options.capacity}", flush=True)
+        result: dict[str, Any] = {"sequences": size, "tokens": tokens, "groups": {}}
+        for group in GROUPS if size == max(options.sizes) else list(GROUPS)[:1]:
+            runs = measure(group, lengths, options.capacity, python, options.rounds)
+            result["groups"][group] = figures(lengths, options.capacity, runs)
+            show(group, result["groups"][group])
+        record["results"].append(result)
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

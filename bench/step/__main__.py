@@ -1,0 +1,196 @@
+"""One pretraining step on the CPU, in real tokens a second: Brimful's packed row against `transformers`.
+
+A step is forward, backward and fused AdamW of masked language modelling (15 % of the tokens, 30,522 in the
+vocabulary). Lengths are at even quantiles of a histogram, in random order, so that a step of few sequences
+has the padding factor of the whole (bench/common/lengths.py). At 128, the same sequences are cut into
+pieces. The peers have the same weights and sequences, SDPA, no dropout:
+
+    padded     every sequence padded to the length
+    careful    length-grouped batches as `group_by_length` makes them (megabatches of 50 batches, sorted),
+               padded to their longest: the sum over five of them, evenly spaced through a megabatch. For
+               modern, `sparse_prediction` too
+
+Every variant is a process of its own, set up once; they take turns, round by round, and what counts is the
+ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the
+flops for each real token (brimful/nn/flops.py). Other tables: micro-batches up to a memory budget, what
+packing itself costs by depth, what each idea contributes.
+
+    python -m bench.step [--histogram FILE.json] [--models mini minilm base] [--rounds 5] [--out FILE.json]
+    python -m bench.step --micro-batches | --depth | --contributions
+"""
+
+import argparse
+import itertools
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from bench.common.processes import machine_facts
+from bench.common.record import Record, Row
+from bench.common.workload import VOCABULARY
+from bench.step.comparison import compare
+from bench.step.tables import contributions, depths, micro_batches
+from bench.step.variants import Cell, Variant
+
+SEQUENCES = {"mini": 32, "minilm": 16, "base": 8}
+"""Of a step, the same on both sides; 8 of other models."""
+VARIANTS = {
+    "brimful": Variant("brimful"),
+    "brimful compiled": Variant("brimful", compile=True),
+    "padded": Variant("padded"),
+    "padded compiled": Variant("padded", compile=True),
+    "careful": Variant("careful"),
+    "careful compiled": Variant("careful", compile=True),
+}
+OURS = ("brimful", "brimful compiled")
+
+
+def lacks_bf16() -> str | None:
+    """Why bf16 is not measured here, if it is not."""
+    able = torch.cpu.get_capabilities()
+    if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("amx_tile"):
+        return None
+    return "this CPU has neither avx512_bf16 nor AMX"
+
+
+def cells(options: argparse.Namespace, record: Record) -> Iterator[Cell]:
+    """The combinations that were asked for; without bf16 where the CPU has no such arithmetic."""
+    for model, architecture, length, dtype in itertools.product(
+        options.models, options.architectures, options.lengths, options.dtypes
+    ):
+        if dtype == "bf16" and (reason := lacks_bf16()):
+            record.add(
+                {"table": "skipped", "model": model, "dtype": dtype, "length": length, "reason": reason}
+            )
+            print(f"{model} {architecture} at {length}, bf16: skipped, {reason}", flush=True)
+            continue
+        yield Cell(
+            model,
+            architecture,
+            length,
+            dtype,
+            options.sequences or SEQUENCES.get(model, 8),
+            options.threads,
+            str(options.histogram) if options.histogram else None,
+            options.seed,
+            options.vocabulary,
+        )
+
+
+def step_table(cell: Cell, variants: dict[str, Variant], rounds: int, record: Record) -> None:
+    """Print and keep a row for each variant, and the ratios of Brimful's medians to its own."""
+    n = cell.sequences
+    found = compare(
+        {name: (cell, variant) for name, variant in variants.items()}, rounds, saved=(n, n + max(1, n // 2))
+    )
+    print(
+        f"\n{cell.model} {cell.architecture} at {cell.length}, {cell.dtype}, {n} sequences\n"
+        f"{'':18} real tokens/s (least-most)        ours/it  compiled/it  ceiling  % of matmul"
+        "   peak MB  saved B/token  + MB  setup s",
+        flush=True,
+    )
+    for name, row in found.items():
+        row |= _ratios(row, found)
+        record.add({"table": "step", "variant": name, "cell": vars(cell), **row})
+        _print(name, row)
+
+
+def _ratios(row: Row, found: dict[str, Row]) -> Row:
+    """How many times as fast ours are, and could be if both sides computed at one rate."""
+    ratios: Row = {}
+    for name in OURS:
+        ours = found.get(name, {})
+        if "error" not in row and "tokens_per_second" in ours:
+            ratios[f"{name}_over_it"] = ours["tokens_per_second"] / row["tokens_per_second"]
+            ratios["ceiling"] = row["flops_per_token"] / ours["flops_per_token"]
+    return ratios
+
+
+def _print(name: str, row: Row) -> None:
+    if "error" in row:
+        print(f"{name:18} failed: {row['error']}", flush=True)
+        return
+    ratios = [row.get(f"{ours}_over_it", float("nan")) for ours in OURS]
+    saved = ""
+    if "saved_bytes_per_token" in row:
+        saved = f"{row['saved_bytes_per_token']:13,.0f} {row['saved_bytes_constant'] / 1e6:5.0f}"
+    spread = f"({row['least_tokens_per_second']:,.0f}-{row['most_tokens_per_second']:,.0f})"
+    print(
+        f"{name:18} {row['tokens_per_second']:10,.0f} {spread:22} {ratios[0]:8.2f} {ratios[1]:12.2f}"
+        f" {row.get('ceiling', float('nan')):8.2f} {100 * row['share_of_matrix_rate']:12.0f}"
+        f" {row['peak_mb']:9,.0f} {saved:19} {row['setup_seconds']:8.0f}",
+        flush=True,
+    )
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument(
+        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
+    )
+    parser.add_argument("--models", nargs="+", default=list(SEQUENCES), help="presets, or minilm, 30m")
+    parser.add_argument("--architectures", nargs="+", default=["bert"], choices=["bert", "prenorm", "modern"])
+    parser.add_argument("--lengths", nargs="+", type=int, default=[512, 128])
+    parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
+    parser.add_argument("--sequences", type=int, help=f"of a step; by default {SEQUENCES}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--micro-batches",
+        action="store_true",
+        help="sequences a second and memory by batch size, to a budget",
+    )
+    parser.add_argument("--budget-gib", type=float, default=8.0)
+    parser.add_argument("--depth", action="store_true", help="what packing costs, by sequences in a row")
+    parser.add_argument(
+        "--contributions", action="store_true", help="each idea switched off, and all of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
+    parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    parser.set_defaults(vocabulary=VOCABULARY)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        toy = {"models": ["tiny"], "lengths": [128], "dtypes": ["fp32"], "sequences": 2, "rounds": 1}
+        toy |= {"vocabulary": 1000, "variants": ["brimful", "padded", "careful"]}
+        parser.set_defaults(**toy)
+        options = parser.parse_args(arguments)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the tables that were asked for, row by row."""
+    options = options_of(arguments)
+    facts = {
+        "bench": "step",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts(),
+        "torch": torch.__version__,
+        "threads": options.threads,
+        "histogram": options.histogram.name if options.histogram else "lognormal",
+        "rounds": options.rounds,
+        "seed": options.seed,
+    }
+    record = Record(facts, options.out)
+    print(
+        f"{facts['cpu']}, {options.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
+    )
+    for cell in cells(options, record):
+        if options.micro_batches:
+            micro_batches(cell, options.rounds, options.budget_gib, options.quick, record)
+        if options.depth:
+            depths(cell, options.rounds, record)
+        if options.contributions:
+            contributions(cell, options.rounds, not options.quick, record)
+        if not (options.micro_batches or options.depth or options.contributions):
+            chosen = {name: VARIANTS[name] for name in options.variants}
+            step_table(cell, chosen, options.rounds, record)
+
+
+if __name__ == "__main__":
+    main()

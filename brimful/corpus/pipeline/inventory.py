@@ -1,0 +1,253 @@
+"""What a corpus folder is made of: generations of inputs, their text parts, and the documents of each shard.
+
+A generation is the inputs that were added together. It is open until its first shard is about to be made.
+From then on its inputs are fixed, and files that are added later form a new generation, so additions never
+change a finished shard. Parts and shards are computed from the inputs and the settings and are never stored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from brimful.corpus.reading.inputs import Input, Span, is_packed
+from brimful.corpus.reading.read import ReadConfig
+from brimful.corpus.reading.spans import divide
+from brimful.errors import BrimfulError
+from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
+
+Split = Literal["train", "validation"]
+
+# A generation is divided into about this many tasks, within the bounds below, to keep many workers busy.
+TASKS = 32
+LARGEST_PART = 32 << 20
+SMALLEST_PART = 1 << 20
+LARGEST_SHARD = 16_000_000
+SMALLEST_SHARD = 100_000
+PACKED = 4  # about how many bytes of text a byte of a compressed file holds
+PLAN = "plan.json"
+FOLDERS = ("text", "dedup", "shards")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The unit of cleaning: spans of input files with about 32 MB of text at most."""
+
+    name: str
+    spans: tuple[Span, ...]
+    inputs: tuple[Input, ...]
+    """The file of each span."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Inputs that were added together, and their parts."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+@dataclass
+class Inventory:
+    """The state of a corpus folder, plan.json.
+
+    Attributes:
+        closed: the inputs of each generation that has shards.
+        checksums: begin, end and CRC-32 of each span of their files, by path.
+        added: the inputs of the open generation.
+        tokenizer: the settings and the hash of the tokenizer; None before it is made.
+    """
+
+    directory: Path
+    closed: list[list[Input]]
+    checksums: dict[str, list[list[Any]]]
+    added: list[Input]
+    tokenizer: dict[str, Any] | None
+
+    def generations(self, read: ReadConfig) -> list[Generation]:
+        """All generations with their parts; the numbers of parts go on from one generation to the next."""
+        made: list[Generation] = []
+        count = 0
+        for number, inputs in enumerate([*self.closed, self.added]):
+            if inputs:
+                groups = group(inputs, read)
+                parts = tuple(Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(groups))
+                made.append(Generation(f"generation-{number:05d}", parts))
+                count += len(parts)
+        return made
+
+    def close(self, read: Sequence[dict[str, Any]]) -> None:
+        """Fix the inputs of the open generation, because its shards are about to be made.
+
+        Args:
+            read: path, begin, end and crc32 of each span of each input.
+        """
+        if self.added:
+            added = {item.path for item in self.added}
+            for span in read:
+                if span["path"] in added:
+                    known = self.checksums.setdefault(span["path"], [])
+                    known.append([span["begin"], span["end"], span["crc32"]])
+            self.closed.append(self.added)
+            self.added = []
+            self.save()
+
+    def save(self) -> None:
+        """Write plan.json, a commit record of its own content."""
+        generations = [[asdict(item) for item in inputs] for inputs in self.closed]
+        commit(
+            self.directory / PLAN,
+            [],
+            generations=generations,
+            checksums=self.checksums,
+            tokenizer=self.tokenizer,
+        )
+
+
+def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
+    """Group inputs, in order, into parts with about the same amount of text; large files are divided.
+
+    Returns:
+        the spans of each part, and the file of each span.
+    """
+    parts: list[list[tuple[Span, Input]]] = []
+    sizes = [item.bytes * (PACKED if is_packed(item.path) else 1) for item in inputs]
+    wanted = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
+    filled = float(wanted)
+    for item, size in zip(inputs, sizes, strict=True):
+        spans = divide(item, read, wanted)
+        for span in spans:
+            if filled >= wanted:
+                parts.append([])
+                filled = 0
+            parts[-1].append((span, item))
+            filled += size / len(spans)
+    return [(tuple(span for span, _ in part), tuple(item for _, item in part)) for part in parts]
+
+
+def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
+    """The inventory of the corpus at `directory`, with new inputs in the open generation.
+
+    Raises:
+        BrimfulError: the folder holds something else, or an input of its shards has changed or is missing.
+    """
+    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
+    file = directory / PLAN
+    try:
+        for name in FOLDERS:
+            (directory / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
+    inventory = Inventory(directory, [], {}, [], None)
+    if file.exists():
+        known = read_commit(file, verify=True)
+        try:
+            inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
+            inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
+        except (KeyError, TypeError) as error:
+            raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
+    inventory.added = _new_inputs(inventory, inputs)
+    return inventory
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a preparation began here: it holds plan.json, or nothing but the folders that come first."""
+    names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
+    return PLAN in names or names <= {*FOLDERS, "ranks"}
+
+
+def _new_inputs(inventory: Inventory, inputs: Sequence[Input]) -> list[Input]:
+    present = {item.path: item for item in inputs}
+    known = [item for generation in inventory.closed for item in generation]
+    for item in known:
+        now = present.pop(item.path, None)
+        if now is None:
+            raise BrimfulError(
+                f"{inventory.directory} contains {item.path}, which is not among the inputs now; "
+                "name all earlier inputs again (new ones may join them), or prepare into a new folder"
+            )
+        if now != item and not (now.bytes == item.bytes and _same_content(inventory.checksums, item)):
+            raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
+    return list(present.values())
+
+
+def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
+    """Whether a file with a new modification time still has its old content."""
+    return all(
+        span_crc32(Span(path=item.path, begin=begin, end=end)) == known
+        for begin, end, known in checksums.get(item.path, [[0, None, -1]])
+    )
+
+
+def span_crc32(span: Span) -> int | None:
+    """CRC-32 of the bytes of a span.
+
+    The first span of a compressed file or a table has the CRC of the whole file, its other spans have None.
+    A file that cannot be read has None too.
+    """
+    in_bytes = not is_packed(span.path)
+    if not in_bytes and span.begin:
+        return None
+    try:
+        return crc32(span.path, span.begin, span.end) if in_bytes else crc32(span.path)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class DocumentRange:
+    """Documents `begin` to `end` of the text part named `part`."""
+
+    part: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ShardDocuments:
+    """The documents of one shard: those of `ranges` that are kept and belong to `split`."""
+
+    name: str
+    split: Split
+    ranges: tuple[DocumentRange, ...]
+
+
+def cut_shards(
+    names: Sequence[str],
+    tokens: Sequence[np.ndarray],
+    split: Split,
+    first: int,
+    tokens_a_shard: float | None = None,
+) -> list[ShardDocuments]:
+    """Divide the documents of a generation among shards with about the same number of tokens.
+
+    Args:
+        names: the generation's text parts.
+        tokens: for each part the expected tokens of its documents, 0 for a document that is not in this
+            split, integer (documents,).
+        first: the number of the first shard.
+        tokens_a_shard: the expected tokens of a shard; by default a 32nd of the generation's.
+    """
+    ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *tokens]), dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    if total == 0:
+        return []
+    if tokens_a_shard is None:
+        tokens_a_shard = min(max(total / TASKS, SMALLEST_SHARD), LARGEST_SHARD)
+    count = max(1, round(total / tokens_a_shard))
+    cuts = np.searchsorted(ends, np.arange(1, count) * (total / count))
+    bounds = [0, *(cuts + 1).tolist(), len(ends)]
+    offsets = np.cumsum([0, *map(len, tokens)]).tolist()
+    shards: list[ShardDocuments] = []
+    for low, high in pairwise(bounds):
+        ranges = [
+            DocumentRange(name, max(low, begin) - begin, min(high, end) - begin)
+            for name, (begin, end) in zip(names, pairwise(offsets), strict=True)
+            if max(low, begin) < min(high, end)
+        ]
+        if ranges:
+            shards.append(ShardDocuments(f"{split}-{first + len(shards):05d}", split, tuple(ranges)))
+    return shards

@@ -1,0 +1,88 @@
+"""What a pretraining run reads: the training documents of its sources, and held-out batches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from brimful.console import warn
+from brimful.corpus.shards import Corpus
+from brimful.data.batch import PackedBatch
+from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.mixture import DataSource
+from brimful.data.reader import BlockSlice, SequenceReader
+from brimful.data.rows import Phase
+from brimful.data.sequences import SequencesConfig
+from brimful.data.sources import Source
+from brimful.errors import BrimfulError
+from brimful.randomness import derive_key
+from brimful.storage import sweep
+
+
+def training_sources(
+    data: Sequence[DataSource],
+    corpora: Mapping[str, Corpus],
+    phases: Sequence[Phase],
+    sequences: SequencesConfig,
+    seed: int,
+    directory: Path,
+    *,
+    ahead: bool,
+) -> list[Source]:
+    """The training documents of each corpus, in the order of `data`.
+
+    Args:
+        directory: where the plans of blocks are kept.
+        ahead: whether to plan blocks ahead; one rank does.
+
+    Raises:
+        BrimfulError: a corpus holds no training documents.
+    """
+    sources = []
+    for number, source in enumerate(data):
+        corpus = corpora[source.name].part("train")
+        if corpus is None:
+            raise BrimfulError(f"{source.path} holds no training documents; prepare more text")
+        plans = directory / source.name
+        if ahead:
+            sweep(plans)
+        blocks = {
+            phase.packing.max_length: Blocks(corpus, _packing(phase), sequences, seed, plans)
+            for phase in phases
+        }
+        sources.append(Source(number, source.name, source.weight, blocks, ahead=ahead))
+    return sources
+
+
+def _packing(phase: Phase) -> PackingConfig:
+    """How blocks are packed. Where updates are counted in sequences, a row of a block is one sequence."""
+    return phase.packing if phase.counted == "rows" else replace(phase.packing, max_sequences=1)
+
+
+def validation_batches(
+    name: str,
+    corpus: Corpus | None,
+    reader: SequenceReader,
+    packing: PackingConfig,
+    sequences: SequencesConfig,
+    tokens: int,
+    directory: Path,
+) -> list[PackedBatch]:
+    """Rows of held-out documents, at most `tokens` tokens, with masks that never change.
+
+    Args:
+        name: of the source.
+        corpus: its validation documents, if it has any.
+        directory: where the plan is kept.
+    """
+    if not tokens:
+        return []
+    if corpus is None:
+        warn(f"{name} holds no validation documents (see prepare's validation_share): no validation loss")
+        return []
+    blocks = Blocks(corpus, packing, sequences, 0, directory / name)
+    block = blocks.open(0, 0)
+    rows = min(block.rows, max(1, tokens // packing.capacity))
+    key = derive_key("validation")
+    chosen = (block.row(row) for row in blocks.row_order(0, 0, block.rows)[:rows])
+    slices = (BlockSlice(corpus, block.sequences, row, key) for row in chosen)
+    return [reader.batch([part], max_length=packing.max_length, rate=reader.masking.rate) for part in slices]

@@ -1,0 +1,101 @@
+"""What pretraining starts from: new weights, or a trained model whose vocabulary may have been extended."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from brimful.corpus.tokenize.extension import other_parts, spellings
+from brimful.data.sequences import SequencesConfig
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.interop import load_model
+from brimful.nn.layers import EncoderConfig
+from brimful.nn.vocabulary import extend_vocabulary
+from brimful.text.tokenizer import load
+
+
+@dataclass(frozen=True)
+class Initial:
+    """The modules that a run trains.
+
+    Attributes:
+        encoder: with the tokenizer of the data.
+        head: a PretrainingHead where the run learns pairs.
+        new_pieces: pieces of the vocabulary that the trained model does not know.
+        warnings: what a person should know about the model.
+    """
+
+    encoder: Encoder
+    head: MaskedLMHead
+    new_pieces: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def new_model(shape: EncoderConfig, tokenizer: Tokenizer, sequences: SequencesConfig, seed: int) -> Initial:
+    """New weights, which follow from the seed."""
+    torch.manual_seed(seed)
+    encoder = Encoder(shape)
+    encoder.tokenizer = tokenizer
+    return Initial(encoder, _head_kind(sequences)(encoder))
+
+
+def trained_model(
+    folder: Path, tokenizer: Tokenizer, sequences: SequencesConfig, max_length: int, seed: int
+) -> Initial:
+    """The model of a folder, with the tokenizer of the data. A head that the folder lacks is drawn anew.
+
+    Args:
+        folder: a Hugging Face folder with its tokenizer.
+        tokenizer: the folder's, or one that extends it.
+        max_length: the longest sequence of the run, in tokens.
+
+    Raises:
+        BrimfulError: the folder has no model or no tokenizer, another vocabulary than the data, fewer
+            positions than `max_length`, or no token types where `sequences` needs them.
+    """
+    encoder, loaded, _ = load_model(folder)
+    head = loaded if isinstance(loaded, MaskedLMHead) else None
+    if max_length > encoder.config.max_length:
+        raise BrimfulError(
+            f"sequences of {max_length} tokens do not fit the model of {folder}, which has"
+            f" {encoder.config.max_length} positions: lower packing.max_length, or the max_length of a phase"
+        )
+    if sequences.paired and not encoder.config.reads_segments:
+        raise BrimfulError(
+            f"sequences.kind={sequences.kind} needs token types, and the model of {folder} has none:"
+            " leave sequences.kind out"
+        )
+    old = _tokenizer_of(folder)
+    spelled = spellings(old, tokenizer, str(folder))
+    warnings = []
+    if parts := other_parts(old, tokenizer):
+        warnings.append(
+            f"the tokenizer of the data has another {' and '.join(parts)} than the tokenizer of {folder}:"
+            " the model was trained on text that was cut differently"
+        )
+    if spelled:
+        encoder, head = extend_vocabulary(encoder, head, spelled, sorted(old.get_vocab().values()))
+    encoder.tokenizer = tokenizer
+    torch.manual_seed(seed)  # loading a model draws weights too
+    started = _head_kind(sequences)(encoder)
+    found = {} if head is None else head.state_dict()
+    missing = {name.partition(".")[0] for name in started.load_state_dict(found, strict=False).missing_keys}
+    if head is None:
+        warnings.append(f"{folder} has no masked-LM head: a new one is drawn")
+    elif missing:
+        warnings.append(f"{folder} has no head for pairs: a new one is drawn")
+    return Initial(encoder, started, len(spelled), tuple(warnings))
+
+
+def _head_kind(sequences: SequencesConfig) -> type[MaskedLMHead]:
+    return PretrainingHead if sequences.paired else MaskedLMHead
+
+
+def _tokenizer_of(folder: Path) -> Tokenizer:
+    try:
+        return load(folder)
+    except BrimfulError as error:
+        raise BrimfulError(f"the model of {folder} needs its tokenizer beside it: {error}") from error

@@ -1,0 +1,62 @@
+"""The loss of a task on labelled examples."""
+
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from brimful.data.batch import PackedBatch
+from brimful.nn.attention import Layout
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.train.objective import JudgedBy, Runtime
+
+Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
+"""Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""
+
+
+def no_evaluation(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+    """No metrics: there is no held-out data."""
+    return {}
+
+
+class Supervision(Protocol):
+    """What the objective asks a task; `tasks.task.Task` says what each member means."""
+
+    name: ClassVar[str]
+    watched: ClassVar[tuple[str, ...]]
+
+    @property
+    def judged_by(self) -> JudgedBy: ...
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]: ...
+    def count(self, batch: PackedBatch) -> float: ...
+
+
+class Supervised:
+    """The objective of fine-tuning: one term, the mean loss of a task over an update's examples."""
+
+    compiles: ClassVar[bool] = True
+
+    def __init__(self, task: Supervision, head: SequenceHead, evaluate: Evaluate = no_evaluation) -> None:
+        self.coefficients = {task.name: 1.0}
+        self.watched = task.watched
+        self.judged_by: JudgedBy | None = task.judged_by
+        self.task = task
+        self.head = head
+        self._evaluate = evaluate
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def frozen(self) -> dict[str, nn.Module]:
+        return {}
+
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+        return dict.fromkeys((self.task.name, *self.watched), self.task.count(batch))
+
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+        return self.task.losses(self.head(encoder(batch, layout), batch), batch)
+
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+        """The task's metrics on held-out examples; empty without any."""
+        return self._evaluate(encoder, runtime)

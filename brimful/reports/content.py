@@ -1,0 +1,171 @@
+"""The words of a page: metrics out of nested values, numbers as a person reads them, cards, tables, facts."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SPACE = "\u202f"
+"""Narrow no-break space, between a number and its unit."""
+SHOWN_ITEMS = 40
+SHOWN_CHARACTERS = 500
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a finite number, else None."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None
+
+
+def metric(tree: Any, path: str) -> float | None:
+    """The number at a dotted path (`student.accuracy`), or None where there is no finite number."""
+    for key in path.split("."):
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return number(tree)
+
+
+def branch(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The mapping under a key, or an empty one."""
+    value = tree.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def title(key: str) -> str:
+    """A key as words: `student_undistilled` -> `student undistilled`."""
+    return key.replace("_", " ")
+
+
+def percent(share: float) -> str:
+    """0.8213 -> 82.1 %; between 99 % and 100 % one digit more: 0.9987 -> 99.87 %."""
+    return f"{100 * share:.{2 if 0.99 < share < 1 else 1}f}{SPACE}%"
+
+
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points, with its sign: +3.3."""
+    return f"{100 * difference:+.1f}".replace("-", "\u2212")
+
+
+def plus_minus(share: float, error: float | None) -> str:
+    """A share and its standard error in percent: 82.1 ± 0.7 %."""
+    if error is None:
+        return percent(share)
+    return f"{100 * share:.1f}{SPACE}±{SPACE}{100 * error:.1f}{SPACE}%"
+
+
+def short(value: float) -> str:
+    """Three digits and a magnitude: 4.2 M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            return f"{_digits(value / size)}{SPACE}{unit}"
+    return _digits(value)
+
+
+def scientific(value: float) -> str:
+    """Two digits and an exponent: 3.4e-6."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def tick(value: float) -> str:
+    """An axis label, as short as it can be: 2e-4, 0.5, 1.5k, 3M."""
+    if value and abs(value) < 1e-2:
+        return scientific(value)
+    return short(value).replace(SPACE, "")
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """42.3 s, 9 min 42 s, 2 h 05 min."""
+    if seconds < 59.5:
+        return f"{seconds:.{0 if seconds >= 10 else 1}f}{SPACE}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{SPACE}min {rest}{SPACE}s"
+    return f"{minutes // 60}{SPACE}h {minutes % 60:02d}{SPACE}min"
+
+
+def plain(value: Any) -> str:
+    """Any JSON value on one line; a long one is cut."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if 0 < abs(value) < 1e-3:
+            return scientific(value)
+        return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
+    if isinstance(value, list):
+        more = f" … {len(value):,} in all" if len(value) > SHOWN_ITEMS else ""
+        value = ", ".join(map(plain, value[:SHOWN_ITEMS])) + more
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One metric in large digits."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What came out of a run: sentences, and its main metrics."""
+
+    sentences: list[str]
+    cards: list[Card]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of words and numbers; the first column names the row."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def card(label: str, value: float | None, show: Callable[[float], str], note: str = "") -> Card | None:
+    """A card for a metric, or None for an absent one."""
+    return None if value is None else Card(label, show(value), note)
+
+
+def packing_card(summary: Mapping[str, Any]) -> Card | None:
+    """How full the rows are, and how full padding would have left them."""
+    padded = metric(summary, "packing.padded_efficiency")
+    note = f"{percent(padded)} with padding" if padded is not None else ""
+    return card("Real tokens in a row", metric(summary, "packing.efficiency"), percent, note)
+
+
+def time_card(summary: Mapping[str, Any]) -> Card | None:
+    """How long the run took."""
+    return card("Time", metric(summary, "seconds"), duration)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a nested table; a heading has no value."""
+
+    depth: int
+    key: str
+    value: str
+
+
+DEEPEST = 4
+
+
+def facts(tree: Mapping[str, Any], depth: int = 0) -> Iterator[Fact]:
+    """A nested mapping as indented lines."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value and depth < DEEPEST:
+            yield Fact(depth, title(str(key)), "")
+            yield from facts(value, depth + 1)
+        else:
+            yield Fact(depth, title(str(key)), plain(value))

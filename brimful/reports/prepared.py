@@ -1,0 +1,99 @@
+"""What a page shows of a prepared folder: documents read and dropped, cleaning, lengths, scripts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brimful.reports.charts import Bar, Chart, bar_chart, histogram_chart
+from brimful.reports.content import SPACE, Card, Table, branch, card, metric, number, percent, plain, short
+
+COUNTS = ("characters", "tokens", "unknown")
+MOST_REASONS = 3
+MOST_WARNINGS = 20
+
+Summary = Mapping[str, Any]
+
+
+def prepared_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
+    """Sentences and cards: how much was read and kept, what was dropped most, the size of the corpus."""
+    read, kept = metric(summary, "documents.read"), metric(summary, "documents.kept")
+    cut = metric(summary, "documents.pieces") or 0
+    tokens, characters = metric(summary, "tokens"), metric(summary, "characters")
+    files, shards = metric(summary, "input_files"), metric(summary, "shards")
+    held_out = metric(summary, "documents.validation")
+    before = read + cut if read is not None else None
+    sentences = []
+    if read is not None and kept is not None:
+        source = f" from {files:,.0f} files" if files else ""
+        more = f", which cutting long ones made {before:,.0f}" if cut else ""
+        sentences.append(f"{read:,.0f} documents were read{source}{more}; {kept:,.0f} were kept.")
+    dropped = _counts(summary, "dropped")
+    if dropped:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in dropped[:MOST_REASONS])
+        most = "most often as " if len(dropped) > MOST_REASONS else ""
+        sentences.append(f"{sum(count for _, count in dropped):,} were dropped: {most}{reasons}.")
+    each = f"{tokens / kept:,.0f} a document" if tokens is not None and kept else ""
+    ratio = metric(summary, "tokens_per_character")
+    return sentences, [
+        card("Documents kept", kept, short, f"{percent(kept / before)} of all" if kept and before else ""),
+        card("Tokens", tokens, short, each),
+        card("Characters", characters, short, f"{ratio:.2f} tokens a character" if ratio else ""),
+        card("Validation documents", held_out, short, "held out of training"),
+        card("Vocabulary", metric(summary, "vocabulary_size"), short, _unknown(summary)),
+        card("Shards", shards, plain),
+    ]
+
+
+def _unknown(summary: Summary) -> str:
+    rate = metric(summary, "unknown_token_rate")
+    return f"{_percent(rate)} of tokens unknown" if rate is not None else ""
+
+
+def _counts(summary: Summary, key: str) -> list[tuple[str, int]]:
+    """The counters under a key, largest first."""
+    found = [(name, int(n)) for name, n in branch(summary, key).items() if number(n)]
+    return sorted(found, key=lambda item: -item[1])
+
+
+def prepared_charts(summary: Summary) -> list[Chart]:
+    """The lengths of the kept documents, what was dropped by reason, and what cleaning changed."""
+    charts = []
+    histogram = branch(summary, "length_histogram")
+    lengths, counts = (str(histogram.get(key, "")).split() for key in ("lengths", "counts"))
+    if lengths and len(lengths) == len(counts):
+        values = np.array(lengths, np.int64), np.array(counts, np.int64)
+        charts.append(histogram_chart("Kept documents by length", *values, "tokens"))
+    for key, name, colour, note in (
+        ("dropped", "Documents dropped, by reason", "c2", ""),
+        ("cleaned", "Changed by cleaning", "c1", "Each rule counts its own unit: documents, lines, tokens."),
+    ):
+        bars = [Bar(rule, count, f"{count:,}", colour=colour) for rule, count in _counts(summary, key)]
+        if bars:
+            charts.append(bar_chart(name, bars, note))
+    return charts
+
+
+def prepared_tables(summary: Summary) -> list[Table]:
+    """Characters and tokens of each script, and the warnings."""
+    tables = []
+    scripts = branch(summary, "scripts")
+    known = {script: [metric(scripts[script], key) or 0 for key in COUNTS] for script in scripts}
+    shown = [
+        [script, plain(characters), plain(tokens), f"{tokens / characters:.2f}", _percent(unknown / tokens)]
+        for script, (characters, tokens, unknown) in sorted(known.items(), key=lambda item: -item[1][0])
+        if characters and tokens
+    ]
+    if shown:
+        columns = ["Script", "Characters", "Tokens", "Tokens a character", "Unknown tokens"]
+        tables.append(Table("Scripts", columns, shown))
+    warnings = summary.get("warnings")
+    if isinstance(warnings, list) and warnings:
+        note = f"The first {MOST_WARNINGS} of {len(warnings):,}." if len(warnings) > MOST_WARNINGS else ""
+        lines = [[plain(line)] for line in warnings[:MOST_WARNINGS]]
+        tables.append(Table("Warnings", ["Warning"], lines, note))
+    return tables
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.2g}{SPACE}%"

@@ -1,0 +1,80 @@
+"""Regression: a number for each text or pair of texts, such as a rating or a similarity."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.objectives.losses import squared_error_sum
+from brimful.tasks.table import Table
+from brimful.tasks.task import Metric, Row, Targets, Task
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """One value; the loss is the squared error. A new head starts at the mean and spread of the labels."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+    name = "regression"
+    problem_type = "regression"
+    metrics = (
+        Metric("pearson", "Pearson correlation"),
+        Metric("spearman", "Spearman correlation"),
+        Metric("mse", "mean squared error", best="lowest"),
+    )
+    sentence = "Predictions for {texts} have a Pearson correlation of {primary} with their labels."
+    labels = ["LABEL_0"]  # noqa: RUF012
+    description = "one value"
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        values = table.numbers().astype(np.float64)
+        return cls(float(values.mean()), float(values.std()))
+
+    def new_head(self, encoder: Encoder) -> SequenceHead:
+        head = super().new_head(encoder)
+        with torch.no_grad():
+            head.classifier.weight.mul_(self.deviation)
+            head.classifier.bias.fill_(self.mean)
+        return head
+
+    def targets(self, table: Table) -> dict[str, np.ndarray]:
+        values = table.numbers()
+        if np.ptp(values) == 0:
+            raise BrimfulError(f"{table.path}: all labels are {values[0]:g}; a correlation needs two or more")
+        return {"label": values}
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        return {"regression": squared_error_sum(outputs[:, 0], batch.targets["label"])}
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        if temperature != 1:
+            raise BrimfulError(f"temperature is {temperature}: a value has no temperature; leave it at 1")
+        return squared_error_sum
+
+    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
+        """The metrics and n. Predictions that are all equal have a correlation of 0."""
+        values, labels = outputs[:, 0].astype(np.float64), targets["label"].astype(np.float64)
+        measured = {"mse": float(np.square(values - labels).mean()), "n": len(labels)}
+        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            measured[name] = float(correlation(values, labels).statistic) if np.ptp(values) else 0.0
+        return measured
+
+    def rows(self, outputs: np.ndarray) -> list[Row]:
+        return [{"value": value} for value in outputs[:, 0].tolist()]
+
+    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
+        pairs = zip(targets["label"].tolist(), outputs[:, 0].tolist(), strict=True)
+        return [{"label": label, "prediction": value} for label, value in pairs]
+
+
+TASK = Regression

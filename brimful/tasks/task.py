@@ -1,0 +1,129 @@
+"""The task protocol: all that the verbs and the report know of a task.
+
+A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. The defaults below are
+for a task with one prediction a sequence; a task with predictions for tokens or spans brings its own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.tasks.table import Table
+from brimful.train.objective import JudgedBy
+
+Targets = Mapping[str, np.ndarray]
+"""Targets of n examples by name, (n,) each."""
+Row = dict[str, Any]
+"""One row of a file of predictions: values by column."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good predictions are.
+
+    Attributes:
+        name: its key in summary.json and metrics.jsonl.
+        title: its name in a sentence.
+        best: which of two values is better.
+        percent: whether it is shown as a percentage.
+    """
+
+    name: str
+    title: str
+    best: Literal["highest", "lowest"] = "highest"
+    percent: bool = False
+
+    def score(self, measured: Mapping[str, float]) -> float:
+        """The measured value, negated if the lowest is best: the higher score is better. 0 if absent."""
+        value = measured.get(self.name, 0.0)
+        return value if self.best == "highest" else -value
+
+
+class Task(Protocol):
+    """What a model predicts, and how its predictions are trained, measured and written."""
+
+    name: ClassVar[str]
+    """What `--task` calls it. It is also the term of its loss: `loss.NAME` in metrics.jsonl."""
+    problem_type: ClassVar[str]
+    """What config.json calls it, as in `transformers`. A model folder names its task by it."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """What `measure` returns at least. The first is the primary metric: learning rates, checkpoints and
+    students are compared by it."""
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Sums of `losses` that are logged and not trained."""
+    sentence: ClassVar[str]
+    """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
+
+    labels: list[str]
+    """Names of the head's outputs, as config.json stores them."""
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        """The task that a training table describes: its labels, its range of values.
+
+        Raises:
+            BrimfulError: the table cannot be trained on.
+        """
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        """The task of a trained model, whose config.json gives these names to its outputs."""
+        return cls()
+
+    @property
+    def description(self) -> str:
+        """What it predicts, in a few words: `2 classes (bad, good)`."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What summary.json says of the task beside its name."""
+        return {}
+
+    @property
+    def judged_by(self) -> JudgedBy:
+        """The primary metric and its direction, as the trainer takes them."""
+        return self.metrics[0].name, self.metrics[0].best
+
+    def new_head(self, encoder: Encoder) -> SequenceHead:
+        """A head with random weights, drawn from torch's generator."""
+        return SequenceHead(encoder, len(self.labels))
+
+    def targets(self, table: Table) -> dict[str, np.ndarray]:
+        """Targets of each row, by name: (n,), int64 or float32.
+
+        Raises:
+            BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
+        """
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
+
+        Args:
+            outputs: (S, outputs) of the head. Those of filler and empty sequences count for nothing.
+        """
+
+    def count(self, batch: PackedBatch) -> float:
+        """What the sums of `losses` are divided by, from the batch alone."""
+        return float(batch.real_sequences)
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The loss of a student's outputs (N, outputs) against its teacher's, summed to ().
+
+        Raises:
+            BrimfulError: this task has no use for such a temperature.
+        """
+
+    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
+        """The metrics of outputs, float32 (n, outputs), and `n`."""
+
+    def rows(self, outputs: np.ndarray) -> list[Row]:
+        """What `brimful predict` writes for each text."""
+
+    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
+        """What predictions.jsonl says of each test text: its target beside the prediction."""

@@ -1,0 +1,102 @@
+"""Phases of a pretraining run: how sequence lengths, update sizes and learning rates change in it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from brimful.config import require_positive
+from brimful.data.blocks import PackingConfig
+from brimful.data.rows import Phase
+from brimful.errors import BrimfulError
+from brimful.optim.schedule import Cycle, require_warmup
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseConfig:
+    """A phase of a run. Settings that it leaves out are those of the run.
+
+    One schedule of the learning rate spans all phases, until a phase names a rate or a warm-up of its own:
+    there the schedule starts anew.
+    """
+
+    steps: int
+    """Updates of this phase."""
+    max_length: int | None = None
+    """The most tokens in a sequence, in the blocks that begin in this phase."""
+    update_size: int | None = None
+    """Rows in an update; with sequences_per_update, sequences in an update."""
+    learning_rate: float | None = None
+    """Peak rate from here on, in place of optimizer.learning_rate. Muon's rate changes in proportion."""
+    warmup: float | None = None
+    """Warm-up to that rate: a number of updates, or a fraction of the updates that share the rate."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "steps", group="phases.")
+        if self.update_size is not None:
+            require_positive(self, "update_size", group="phases.")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise BrimfulError(f"phases.learning_rate is {self.learning_rate}: it must be above 0")
+        if self.warmup is not None:
+            require_warmup(self.warmup, "phases.warmup")
+
+    def __str__(self) -> str:
+        """The text that `parse_phase` reads, which has no rates."""
+        numbers = (self.steps, self.max_length, self.update_size)
+        return ":".join("" if number is None else str(number) for number in numbers).rstrip(":")
+
+
+def parse_phase(text: str) -> PhaseConfig:
+    """`STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    steps, length, size, *more = (*text.split(":"), "", "")[: max(3, text.count(":") + 1)]
+    if more:
+        raise ValueError(f"{text} has more than three numbers")
+    return PhaseConfig(
+        steps=int(steps),
+        max_length=int(length) if length else None,
+        update_size=int(size) if size else None,
+    )
+
+
+def data_phases(
+    phases: Sequence[PhaseConfig], packing: PackingConfig, size: int, counted: Literal["rows", "sequences"]
+) -> list[Phase]:
+    """The phases as the stream of updates needs them; `size` is that of the run's updates."""
+    return [
+        Phase(
+            phase.steps,
+            packing if phase.max_length is None else replace(packing, max_length=phase.max_length),
+            phase.update_size or size,
+            counted,
+        )
+        for phase in phases
+    ]
+
+
+def schedule_cycles(phases: Sequence[PhaseConfig], learning_rate: float) -> list[Cycle]:
+    """The phases as the schedule needs them: a new cycle begins where a phase starts the schedule anew.
+
+    Args:
+        learning_rate: the run's, of which the cycles' rates are fractions.
+
+    Raises:
+        BrimfulError: a phase has a rate of its own, and the run's rate is 0.
+    """
+    cycles: list[Cycle] = []
+    for phase in phases:
+        if cycles and phase.learning_rate is None and phase.warmup is None:
+            cycles[-1] = replace(cycles[-1], steps=cycles[-1].steps + phase.steps)
+            continue
+        peak = 1.0
+        if phase.learning_rate is not None:
+            if not learning_rate:
+                raise BrimfulError(
+                    "optimizer.learning_rate is 0 and phases.learning_rate is not: give the highest to both"
+                )
+            peak = phase.learning_rate / learning_rate
+        cycles.append(Cycle(phase.steps, peak, phase.warmup))
+    return cycles

@@ -1,0 +1,104 @@
+"""What training changes: parameters, the optimizers' states, and the average of the parameters."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from brimful.nn.encoder import Encoder
+from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.ema import WeightAverage
+from brimful.precision.narrow import NarrowWeights
+from brimful.precision.policy import DTYPES
+from brimful.randomness import derive_key
+from brimful.runs.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
+from brimful.train.config import TrainerConfig
+from brimful.train.objective import Objective, Runtime
+
+
+class TrainState:
+    """The trained modules, their optimizers, and the average of their parameters.
+
+    Attributes:
+        trained: the encoder and the objective's modules.
+        parameters: the parameters that are trained, by name.
+        optimizers: each parameter belongs to one of them.
+        average: the moving average of the parameters, if there is one.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        objective: Objective,
+        runtime: Runtime,
+        config: TrainerConfig,
+        optimizer: OptimizerConfig,
+        seed: int,
+    ) -> None:
+        self.device = runtime.device
+        self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
+        narrow = config.weights != "fp32"
+        if narrow:
+            for parameter in self.trained.parameters():  # but not the buffers: RoPE's angles stay float32
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.to(DTYPES[config.weights])
+        self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
+        fused_blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
+        self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype)
+        if narrow:
+            self.optimizers = [
+                NarrowWeights(each, config.rounding, int(derive_key(seed, "rounding", index)))
+                for index, each in enumerate(self.optimizers)
+            ]
+        self.average = WeightAverage(self.parameters, optimizer.ema) if optimizer.ema else None
+
+    def set_rate(self, factor: float) -> None:
+        """Set the learning rate of each parameter group to its peak rate times `factor`."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the last update, of the first parameter group."""
+        return self.optimizers[0].param_groups[0]["lr"]
+
+    def finish(self) -> None:
+        """After the last update: widen 16-bit parameters to float32, and apply the average."""
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, NarrowWeights):
+                optimizer.widen()
+        if self.average:
+            self.average.apply()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of a checkpoint, not copies: `weights.NAME`, `optimizer.NAME.KEY`, `average.NAME`."""
+        tensors = {f"{WEIGHTS}{name}": p.detach() for name, p in self.trained.named_parameters()}
+        for name, parameter in self.parameters.items():
+            states: dict[str, Tensor] = next(
+                (o.state[parameter] for o in self.optimizers if parameter in o.state), {}
+            )
+            tensors |= {f"{OPTIMIZER}{name}.{key}": value for key, value in states.items()}
+        for name, value in (self.average.state_dict() if self.average else {}).items():
+            tensors[f"{AVERAGE}{name}"] = value
+        return tensors
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore `tensors`.
+
+        Raises:
+            KeyError: a name is missing.
+        """
+        for name, parameter in self.trained.named_parameters():
+            parameter.copy_(tensors[f"{WEIGHTS}{name}"])
+        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        for name, parameter in self.parameters.items():
+            prefix = f"{OPTIMIZER}{name}."
+            optimizer_of[parameter].state[parameter] = {
+                key.removeprefix(prefix): value.to(self.device)
+                for key, value in tensors.items()
+                if key.startswith(prefix)
+            }
+        if self.average:
+            self.average.load_state_dict({name: tensors[f"{AVERAGE}{name}"] for name in self.parameters})

@@ -1,0 +1,478 @@
+"""Golden values: what an earlier commit computed, in tests/golden.json.
+
+Integers (shards, vocabularies, plans, batches, masks) are kept as SHA-256 hashes, numbers of whole runs in
+float64 as they are. They may change only where a commit says so; then
+`BRIMFUL_WRITE_GOLDENS=1 pytest tests/integration/test_golden.py` (without -n) writes them anew.
+
+Nearly everything goes through the public verbs. Batches, logits and hidden states are caught by a forward
+hook, and float64 is torch's default dtype, in which its generator draws the same weights on all processors.
+"""
+
+import csv
+import gzip
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import golden_texts
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+import brimful
+from brimful import packing
+from brimful.nn.encoder import Encoder
+
+GOLDENS = Path(__file__).parents[1] / "golden.json"
+OLD = Path(__file__).parents[1] / "data" / "old"
+WRITES = os.environ.get("BRIMFUL_WRITE_GOLDENS") == "1"
+SHARD_PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
+BATCH_PARTS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
+"""Tensors of a batch; its lengths and targets are looked at too."""
+
+EXACT = 1e-9
+"""Largest relative difference of what is computed in float64."""
+TOLERANCES = {
+    "gradient_norm": 1e-6,  # it is measured in float32
+    "accuracy": 1e-6,  # and so is this
+    "muon": 1e-4,  # its iteration computes in float32
+}
+"""Other tolerances, of all that lies below such a key."""
+
+
+def differences(found: Any, golden: Any, where: str, tolerance: float = EXACT) -> list[str]:
+    """Where two JSON values are not the same; floats may differ a little."""
+    if isinstance(found, dict) and isinstance(golden, dict) and found.keys() == golden.keys():
+        return [
+            line
+            for key in golden
+            for line in differences(
+                found[key], golden[key], f"{where}.{key}", TOLERANCES.get(key.split(" ")[0], tolerance)
+            )
+        ]
+    if isinstance(found, list) and isinstance(golden, list) and len(found) == len(golden):
+        pairs = enumerate(zip(found, golden, strict=True))
+        return [line for i, pair in pairs for line in differences(*pair, f"{where}[{i}]", tolerance)]
+    if isinstance(found, float) and isinstance(golden, float):
+        same = math.isclose(found, golden, rel_tol=tolerance, abs_tol=tolerance / 1000)
+    else:
+        same = found == golden
+    return [] if same else [f"{where}: {found!r} and not {golden!r}"]
+
+
+def compare(name: str, found: dict[str, Any]) -> None:
+    """Compare a section of the golden values with what was found, or write it."""
+    goldens = json.loads(GOLDENS.read_text(encoding="utf-8")) if GOLDENS.exists() else {}
+    if WRITES:
+        values = dict(sorted({**goldens, name: found}.items()))
+        GOLDENS.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        return
+    assert not differences(found, goldens[name], name)
+
+
+def sha256(*values: Any) -> str:
+    """A hash of arrays (with dtype and shape), bytes and JSON values."""
+    digest = hashlib.sha256()
+    for value in values:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu().numpy()
+        if isinstance(value, np.ndarray):
+            digest.update(f"{value.dtype.str} {value.shape}".encode())
+            value = np.ascontiguousarray(value).tobytes()
+        digest.update(value if isinstance(value, bytes) else json.dumps(value).encode())
+    return digest.hexdigest()
+
+
+def hashes_of_corpus(folder: Path) -> dict[str, Any]:
+    """The hashes of a prepared folder's shards and vocabulary."""
+    shards = folder / "shards"
+    names = sorted(path.stem for path in shards.glob("*.tok"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return {
+        "vocabulary": sha256(sorted(tokenizer.get_vocab().items())),
+        **{
+            f"{name}.{part}": sha256((shards / f"{name}.{part}").read_bytes())
+            for name in names
+            for part in SHARD_PARTS
+        },
+    }
+
+
+@dataclass
+class Watched:
+    """What models did: the batches that were trained on, and what came out where none was trained."""
+
+    batches: list[Any] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    last: Tensor | None = None
+    at_first_batch: Callable[[], None] = lambda: None
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if isinstance(module, Encoder):
+            if module.training:
+                if not self.batches:
+                    self.at_first_batch()
+                self.batches.append(inputs[0])
+            else:
+                self.hidden.append(output.detach().clone())
+        if isinstance(output, Tensor) and not module.training:
+            self.last = output.detach().clone()
+
+    def hashes(self) -> dict[str, str]:
+        """A hash of each part of all batches."""
+        parts = {part: sha256(*(getattr(batch, part) for batch in self.batches)) for part in BATCH_PARTS}
+        parts["lengths"] = sha256([[*batch.lengths, batch.real_sequences] for batch in self.batches])
+        for name in sorted(self.batches[0].targets):
+            parts[f"target {name}"] = sha256(*(batch.targets[name] for batch in self.batches))
+        return parts
+
+
+@contextmanager
+def watched() -> Iterator[Watched]:
+    """Watch all models meanwhile."""
+    watcher = Watched()
+    handle = nn.modules.module.register_module_forward_hook(watcher)
+    try:
+        yield watcher
+    finally:
+        handle.remove()
+
+
+def exact_angles(encoder: Encoder) -> None:
+    """Rotary tables as float64 has them: processors differ in float32's cosines."""
+    shape = encoder.config
+    positions, steps = torch.arange(shape.max_length), torch.arange(0, shape.head_dim, 2)
+    for table in encoder.buffers():
+        thetas = (shape.rope_theta, shape.rope_theta_local)
+        angles = [positions[:, None] * theta ** -(steps / shape.head_dim) for theta in thetas]
+        exact = [values for angle in angles for values in (angle.cos(), angle.sin())]
+        table.data = min(exact, key=lambda values: float((values - table).abs().max()))
+
+
+@pytest.fixture
+def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """New models are float64 meanwhile, and computed by one thread."""
+    begin = Encoder.__init__
+
+    def begin_exactly(encoder: Encoder, *arguments: Any, **options: Any) -> None:
+        begin(encoder, *arguments, **options)
+        exact_angles(encoder)
+
+    monkeypatch.setattr(Encoder, "__init__", begin_exactly)
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_num_threads(threads)
+
+
+def metrics_of(path: Path) -> dict[str, list[float]]:
+    """The losses, accuracies, rates, norms and evaluations of a metrics.jsonl."""
+    columns: dict[str, list[float]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        for name, value in json.loads(line).items():
+            if name.startswith(("loss.", "validation.")) or name in ("learning_rate", "gradient_norm"):
+                key = "accuracy of validation" if "accuracy" in name else name
+                columns.setdefault(key, []).append(value)
+    return columns
+
+
+@pytest.fixture(scope="module")
+def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prepared folder of 220 made-up documents; its name decides masks."""
+    folder = tmp_path_factory.mktemp("golden")
+    text = "\n".join(golden_texts.documents(220, seed=1)) + "\n"
+    (folder / "texts.txt").write_text(text, encoding="utf-8")
+    out = folder / "data"
+    brimful.prepare(
+        paths=[str(folder / "texts.txt")],
+        out=str(out),
+        tokenizer="train:400",
+        validation_share=0.1,
+        workers=1,
+        read={"split": "line"},
+    )
+    return out
+
+
+def test_shards(golden_corpus: Path) -> None:
+    compare("shards", hashes_of_corpus(golden_corpus))
+
+
+def test_shards_of_many_formats(golden_corpus: Path, tmp_path: Path) -> None:
+    """HTML, JSON, tables and compressed text, with repetitions, entities and dirt, by another tokenizer."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    texts = golden_texts.documents(60, seed=2)
+    page = "".join(f"<p>{text.replace('.', ' &amp; so on.')}</p>\n<!-- no -->" for text in texts[:20])
+    menu = "<nav><a href='/'>Home</a> <a href='/x'>About us</a></nav><script>var a = 1 < 2;</script>"
+    (folder / "page.html").write_text(
+        f"<html><head><title>Kettles</title></head><body>{menu}<h1>烧水&nbsp;壶</h1>{page}</body></html>",
+        encoding="utf-8",
+    )
+    lines = [
+        *texts[20:40],
+        texts[20],
+        f"{texts[21]} 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+        "e\u0301te\u00ad\u200b",
+        "x",
+    ]
+    records = [
+        json.dumps({"text": text, "number": n}, ensure_ascii=n % 2 == 0) for n, text in enumerate(lines)
+    ]
+    (folder / "records.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
+    with open(folder / "table.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(
+            [["id", "text"], *([n, f'"{t}"\n{t}'] for n, t in enumerate(texts[40:50]))]
+        )
+    with gzip.open(folder / "more.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\n\n".join([*texts[50:], texts[20]]))
+    found = {}
+    for name, options in {
+        "given": {"tokenizer": str(golden_corpus / "tokenizer.json"), "shard_tokens": 2000},
+        "bpe": {"tokenizer": "train:600", "model": "bpe", "lowercase": False, "han": "pieces"},
+    }.items():
+        brimful.prepare(
+            paths=[str(folder)],
+            out=str(tmp_path / name),
+            validation_share=0.1,
+            workers=1,
+            read={"split": "paragraph"},
+            **options,
+        )
+        found[name] = hashes_of_corpus(tmp_path / name)
+    compare("formats", found)
+
+
+def test_row_plans() -> None:
+    """Plans of a fixed histogram: all algorithms but those that a solver of linear programs decides."""
+    draw = golden_texts.Draw(5)
+    lengths = np.array([3 + min(draw.below(126), draw.below(126)) for _ in range(3000)], dtype=np.int64)
+    counts = packing.count_lengths(lengths)
+    plans = {
+        "spfhp": packing.spfhp(counts, 256),
+        "spfhp, depth 4": packing.spfhp(counts, 256, 4),
+        "lpfhp": packing.lpfhp(counts, 256),
+        "lpfhp, depth 3": packing.lpfhp(counts, 256, 3),
+        "best fit": packing.best_fit(counts, 256),
+        "best fit, depth 5": packing.best_fit(counts, 256, 5),
+        "online": packing.pack_stream(lengths, 256),
+        "online, depth 3": packing.pack_stream(lengths, 256, 3),
+    }
+    found: dict[str, Any] = {
+        name: {
+            "rows": plan.rows,
+            "lower_bound": int(plan.lower_bound),
+            "patterns": sha256([list(map(int, pattern)) for pattern in plan.patterns], plan.repeats.tolist()),
+        }
+        for name, plan in plans.items()
+    }
+    row_offsets, order = packing.assign(plans["best fit"], lengths, np.uint64(7))
+    costs = packing.row_costs(row_offsets, order, lengths)
+    found["assign"] = sha256(row_offsets.tolist(), order.tolist())
+    found["deal"] = sha256(
+        costs.tolist(), *(part.tolist() for part in packing.deal(costs, 4, 8, np.uint64(7)))
+    )
+    compare("row plans", found)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "masked tokens": {"architecture": "bert", "masking": {"unit": "tokens"}},
+    "whole words": {
+        "architecture": "modern",
+        "masking": {"unit": "words", "final_rate": 0.3},
+        "optimizer": {"ema": 0.8},
+        "schedule": {"shape": "cosine"},
+    },
+    "pairs": {
+        "architecture": "bert",
+        "sequences": {"kind": "nsp", "short_share": 0.1},
+        "masking": {"unit": "words", "together": True},
+        "rows_per_micro_batch": 2,
+        "trainer": {"steps": 10},
+    },
+    "phases": {
+        "architecture": "prenorm",
+        "phases": [
+            {"steps": 6, "max_length": 24},
+            {"steps": 8, "max_length": 64, "update_size": 8, "learning_rate": 2e-3, "warmup": 2},
+        ],
+        "rows_per_update": 20,
+        "loss_mean": "sequences",
+        "masking": {"unit": "spans"},
+        "optimizer": {"name": "lamb"},
+        "trainer": {"steps": 14},
+        "rows_per_micro_batch": 4,
+    },
+    "muon": {
+        "architecture": "modern",
+        "sequences": {"kind": "chunks"},
+        "sequences_per_update": 12,
+        "optimizer": {"name": "muon", "pull": 0.01},
+        "schedule": {"shape": "wsd"},
+        "trainer": {"steps": 5},
+    },
+}
+"""Short pretraining runs, each with another stream."""
+
+
+def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Pretrain a tiny model; its batches, the plan of its first block, and its figures."""
+    values: dict[str, Any] = {"rows_per_update": 4} if "sequences_per_update" not in options else {}
+    values |= {"model": "tiny"} if "start_from" not in options else {}
+    trainer = {"steps": 20, "log_every": 1, "clip": 0.0} | options.get("trainer", {})
+    plan: dict[str, str] = {}
+
+    def hash_plan() -> None:
+        for path in sorted((out / "blocks").rglob("epoch-0000-block-00000*")):
+            if path.suffix != ".json":
+                plan[path.name] = sha256(path.read_bytes())
+
+    with watched() as models:
+        models.at_first_batch = hash_plan
+        brimful.pretrain(
+            data=str(corpus),
+            out=str(out),
+            precision="fp32",
+            seed=3,
+            packing={"max_length": 48, "capacity": 128},
+            **(values | options | {"trainer": trainer}),
+        )
+    assert plan
+    return {"plan": plan, "batches": models.hashes(), **metrics_of(out / "metrics.jsonl")}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", RUNS)
+def test_pretraining(golden_corpus: Path, tmp_path: Path, name: str) -> None:
+    compare(f"pretrain, {name}", {name: pretrain(golden_corpus, tmp_path / "run", RUNS[name])})
+
+
+def write_table(path: Path, count: int, seed: int) -> str:
+    """A TSV of labelled texts."""
+    rows = [("text", "label"), *golden_texts.labelled(count, seed)]
+    path.write_text("".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    return str(path)
+
+
+TEXTS = [
+    "The small kettle waters a garden.",
+    "安静的河流记得高山。",
+    "ugly 推荐 The heavy market follows a notebook.",
+    "x",
+]
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architecture: str) -> None:
+    """Fine-tuning, distillation, prediction and export, one after the other."""
+    encoder, teacher, student = (str(tmp_path / name) for name in ("encoder", "teacher", "student"))
+    trainer = {"log_every": 1, "clip": 0.0, "checkpoint_every": 0}
+    pretrain(golden_corpus, Path(encoder), {"architecture": architecture, "trainer": {"steps": 3}})
+    found: dict[str, Any] = {}
+    with watched() as models:
+        brimful.finetune(
+            encoder=encoder,
+            train=write_table(tmp_path / "train.tsv", 64, seed=3),
+            test=write_table(tmp_path / "test.tsv", 20, seed=4),
+            out=teacher,
+            epochs=2.5,
+            dropout=0.0,
+            precision="fp32",
+            seed=(5,),
+            trainer=trainer,
+        )
+    tokens = sha256(*(batch.tokens for batch in models.batches))
+    found["finetune"] = {"tokens": tokens, **metrics_of(Path(teacher, "metrics.jsonl"))}
+    with watched() as models:
+        brimful.distil(
+            teacher=teacher,
+            student_layers=1,
+            out=student,
+            layers={"epochs": 1.5, "learning_rate": 5e-4},
+            logits={"epochs": 1.5, "learning_rate": 3e-4},
+            batch=16,
+            temperature=2.0,
+            precision="fp32",
+            seed=6,
+            trainer=trainer,
+        )
+    tokens = sha256(*(batch.tokens for batch in models.batches))
+    stages = {path.parent.name: metrics_of(path) for path in Path(student, "stages").rglob("metrics.jsonl")}
+    found["distil"] = {"tokens": tokens, **stages}
+    folder = str(tmp_path / "deployed")
+    brimful.export(run=student, out=folder)
+    found["export"] = outputs_of(folder, tmp_path)
+    compare(f"tasks, {architecture}", found)
+
+
+def hidden_of(folder: str) -> list[float]:
+    """One number of each of the first tokens of four texts, from all its hidden states."""
+    with watched() as models:
+        brimful.Encoder.load(folder).embed(TEXTS)
+    hidden = torch.cat(models.hidden)
+    assert hidden.dtype == torch.float64
+    return (hidden[:32] @ torch.linspace(-1, 1, hidden.shape[1])).tolist()
+
+
+def outputs_of(folder: str, scratch: Path) -> dict[str, Any]:
+    """Hidden states, logits and labels of four texts."""
+    (scratch / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    with watched() as models:
+        brimful.predict(model=folder, input=str(scratch / "texts.txt"), output=str(scratch / "labels.jsonl"))
+    assert models.last is not None
+    lines = (scratch / "labels.jsonl").read_text(encoding="utf-8").splitlines()
+    labels = [json.loads(line)["label"] for line in lines]
+    logits = models.last[: len(TEXTS)].tolist()
+    return {"hidden": hidden_of(folder), "logits": logits, "labels": labels}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A copy of what an earlier commit wrote; see the README there."""
+    shutil.copytree(OLD, tmp_path / "old")
+    return tmp_path / "old"
+
+
+def test_old_folders_are_whole(old: Path) -> None:
+    assert brimful.verify(directory=str(old))["records"] >= 8
+
+
+@pytest.mark.usefixtures("float64")
+def test_an_old_corpus_trains_an_old_encoder(old: Path, tmp_path: Path) -> None:
+    options = {"start_from": str(old / "pretrain"), "trainer": {"steps": 4}}
+    compare("old corpus", pretrain(old / "corpus", tmp_path / "run", options))
+
+
+@pytest.mark.usefixtures("float64")
+def test_old_models_give_the_same_answers(old: Path, tmp_path: Path) -> None:
+    brimful.export(run=str(old / "pretrain"), out=str(tmp_path / "step"), step=10)
+    found = {
+        "export": outputs_of(str(old / "export"), tmp_path),
+        "finetune": outputs_of(str(old / "finetune" / "model"), tmp_path),
+        "encoder": hidden_of(str(old / "pretrain" / "encoder")),
+        "checkpoint": hidden_of(str(tmp_path / "step")),
+    }
+    compare("old models", found)
+
+
+def test_old_runs_are_reported(old: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    runs = [str(old / name) for name in ("pretrain", "finetune")]
+    assert brimful.report(runs=runs, out=str(page))["runs"] == 2
+    text = page.read_text(encoding="utf-8")
+    for run in runs:
+        summary = json.loads(Path(run, "summary.json").read_text(encoding="utf-8"))
+        assert summary["kind"] in text
+    assert "learning_rate: 0.01" in text

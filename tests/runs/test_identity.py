@@ -1,0 +1,70 @@
+"""What decides a run's identity: every setting, unless its field says that it does not."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brimful.commands.distil_config import DistilConfig
+from brimful.commands.finetune_config import FinetuneConfig
+
+from brimful.commands.pretrain import PretrainConfig
+from brimful.config import identity, incidental
+
+RUNS = [PretrainConfig, FinetuneConfig, DistilConfig]
+IN_TRAINER = (
+    *("log_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"),
+    *("spike", "on_spike", "prefetch", "profile", "wandb"),
+)
+INCIDENTAL = {
+    PretrainConfig: {"data", "out", "resume", "rows_per_micro_batch", "verify_data", "dry_run"},
+    FinetuneConfig: {"encoder", "train", "dev", "test", "out", "resume", "dry_run"},
+    DistilConfig: {"teacher", "unlabelled", "out", "resume", "dry_run"},
+}
+
+
+def changed(config: Any, place: tuple[str, ...]) -> Any:
+    """The configuration with another value at a place. Its own checks are skipped: it need not make sense."""
+    name, *rest = place
+    value = getattr(config, name)
+    new = changed(value, tuple(rest)) if rest else "another value"
+    made = object.__new__(type(config))
+    for field in dataclasses.fields(config):
+        object.__setattr__(made, field.name, new if field.name == name else getattr(config, field.name))
+    return made
+
+
+def places(config: Any) -> Iterator[tuple[str, ...]]:
+    """Every setting, in groups too."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from ((field.name, *rest) for rest in places(value))
+        else:
+            yield (field.name,)
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_setting_counts_but_those_listed_here(kind: type) -> None:
+    config = kind()
+    all_places = set(places(config))
+    assert len(all_places) > 30
+    expected = {(name,) for name in INCIDENTAL[kind]} | {("trainer", name) for name in IN_TRAINER}
+    assert {p for p in all_places if identity(changed(config, p)) == identity(config)} == expected
+
+
+def test_a_new_setting_counts() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Inner:
+        old: int = 1
+        new: int = 2
+        shown: int = incidental(3)
+
+    @dataclasses.dataclass(frozen=True)
+    class Outer:
+        inner: Inner = Inner()
+        parts: tuple[Inner, ...] = (Inner(),)
+        where: str = incidental("here")
+
+    assert identity(Outer()) == {"inner": {"old": 1, "new": 2}, "parts": [{"old": 1, "new": 2}]}
+    assert identity(Outer(where="there", inner=Inner(shown=4))) == identity(Outer())

@@ -1,0 +1,167 @@
+"""Regression: the values of a table, the metrics against scipy's definitions, and every verb."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from brimful.commands.distil import distil
+from brimful.commands.export import export
+from brimful.commands.finetune import finetune
+from brimful.commands.predict import predict
+from brimful.commands.report import report
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead
+from brimful.nn.interop import load_model, save_model
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.losses import squared_error_sum
+from brimful.storage import read_json
+from brimful.tasks.model import load_task_model
+from brimful.tasks.regression import Regression
+from brimful.tasks.table import Table
+from brimful.text.tokenizer import load
+
+EPOCHS = {"epochs": 2.0, "learning_rate": 1e-3}
+
+
+def table_of(labels: list[str]) -> Table:
+    return Table(Path("train.tsv"), ["a"] * len(labels), None, labels)
+
+
+def test_values_are_read_and_wrong_ones_named_by_row() -> None:
+    values = Regression().targets(table_of(["1.5", "-100", "2e3"]))["label"]
+    assert values.dtype == np.float32
+    assert values.tolist() == [1.5, -100, 2000]
+    for wrong in ("good", "nan", "inf", "-Infinity", "1e39", "1,5"):
+        with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: .*not a finite number") as error:
+            Regression.from_table(table_of(["1", wrong, "3"]))
+        assert repr(wrong) in str(error.value)
+    with pytest.raises(BrimfulError, match=r"train\.tsv: all labels are 3"):
+        Regression().targets(table_of(["3", "3.0"]))
+
+
+def test_metrics(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    outputs, labels = (
+        random.normal(size=(50, 1)).astype(np.float32),
+        random.normal(size=50).astype(np.float32),
+    )
+    found = Regression().measure(outputs, {"label": labels})
+    assert found["n"] == 50
+    assert found["pearson"] == pytest.approx(np.corrcoef(outputs[:, 0], labels)[0, 1])
+    ranks = stats.rankdata(outputs[:, 0]), stats.rankdata(labels)
+    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert found["mse"] == pytest.approx(((outputs[:, 0] - labels) ** 2).mean())
+    constant = Regression().measure(np.ones_like(outputs), {"label": labels})
+    assert (constant["pearson"], constant["spearman"]) == (0, 0)
+
+
+def test_a_missing_value_has_no_loss_and_no_gradient() -> None:
+    values = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    total = squared_error_sum(values, torch.tensor([0.0, math.nan, -100.0]))
+    total.backward()
+    assert float(total) == 1 + 103**2
+    assert values.grad is not None
+    assert values.grad.tolist() == [2, 0, 206]
+
+
+@pytest.fixture(scope="module")
+def finetuned(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tables say how often `good` stands in a text, in units of 10 from 50."""
+    folder = tmp_path_factory.mktemp("regression")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 32}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.0, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder / "encoder", encoder)
+    random = np.random.default_rng(1)
+    for name, count in (("train", 200), ("test", 40)):
+        rows = ["text\tlabel"]
+        for good in random.integers(0, 7, count):
+            words = random.permutation(["good"] * good + ["bad"] * (8 - good))
+            rows.append(f"{' '.join(words)}\t{50 + 10 * good}")
+        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
+    finetune(
+        encoder=str(folder / "encoder"),
+        task="regression",
+        train=str(folder / "train.tsv"),
+        test=str(folder / "test.tsv"),
+        out=str(folder / "run"),
+        learning_rates=[1e-4, 3e-3],
+        epochs=6.0,
+        dropout=0.0,
+        precision="fp32",
+    )
+    return folder / "run"
+
+
+def test_a_value_is_learned_and_predicted(finetuned: Path, tmp_path: Path) -> None:
+    summary = read_json(finetuned / "summary.json")
+    assert summary["task"] == "regression"
+    assert "labels" not in summary
+    assert summary["test"]["pearson"] > 0.9
+    best = max(summary["trials"], key=lambda trial: trial["dev_pearson"])
+    assert summary["learning_rate"] == best["learning_rate"]
+    lines = [json.loads(line) for line in (finetuned / "predictions.jsonl").read_text().splitlines()]
+    errors = [(line["label"] - line["prediction"]) ** 2 for line in lines]
+    assert summary["test"]["mse"] == pytest.approx(np.mean(errors))
+    assert set(lines[0]) == {"label", "prediction"}
+    for name in ("out.jsonl", "out.csv"):
+        predict(model=str(finetuned), input=str(finetuned.parent / "test.tsv"), output=str(tmp_path / name))
+    values = [json.loads(line)["value"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert values == pytest.approx([line["prediction"] for line in lines], rel=1e-4)
+    header, *rows = (tmp_path / "out.csv").read_text().splitlines()
+    assert header == "value"
+    assert [float(row) for row in rows] == values
+
+
+@pytest.mark.parametrize("kind", ["hf", "onnx"])
+def test_an_export_computes_the_same_values(finetuned: Path, tmp_path: Path, kind: str) -> None:
+    result = export(run=str(finetuned), out=str(tmp_path / "out"), format=kind)
+    assert result["max_abs_logit_difference"] < 1e-4
+    assert read_json(tmp_path / "out" / "config.json")["problem_type"] == "regression"
+    if kind == "hf":
+        assert load_task_model(tmp_path / "out").task == Regression()
+
+
+def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    values = {"student_layers": 1, "layers": EPOCHS, "logits": EPOCHS, "precision": "fp32"}
+    with pytest.raises(BrimfulError, match="temperature is 2"):
+        distil(teacher=str(finetuned), out=str(run), temperature=2.0, **values)
+    summary = distil(teacher=str(finetuned), out=str(run), **values)
+    assert summary["task"] == "regression"
+    assert summary["teacher"]["pearson"] == read_json(finetuned / "summary.json")["test"]["pearson"]
+    assert set(summary["student"]) == {"pearson", "spearman", "mse", "n", "parameters"}
+    _, head, _ = load_model(run / "model")
+    assert isinstance(head, SequenceHead)
+    assert head.classes == 1
+    page = tmp_path / "page.html"
+    report(runs=[str(finetuned), str(run)], out=str(page))
+    text = page.read_text(encoding="utf-8")
+    assert "Predictions for 40 test texts have a Pearson correlation of" in text
+    assert "Dev Pearson correlation" in text
+    assert "Student Pearson correlation" in text
+
+
+def test_an_unknown_task_is_refused(finetuned: Path) -> None:
+    with pytest.raises(BrimfulError, match="unknown task 'regresion'; did you mean 'regression'"):
+        finetune(encoder="e", train="a", test="b", out="c", task="regresion")
+
+
+def test_a_model_of_another_problem_is_refused(finetuned: Path, tmp_path: Path) -> None:
+    encoder, *_ = load_model(finetuned / "model")
+    save_model(
+        tmp_path / "multi", encoder, SequenceHead(encoder, 3), problem_type="multi_label_classification"
+    )
+    with pytest.raises(BrimfulError, match="no task has the problem_type 'multi_label_classification'"):
+        load_task_model(tmp_path / "multi")
+    save_model(tmp_path / "many", encoder, SequenceHead(encoder, 3), problem_type="regression")
+    with pytest.raises(BrimfulError, match="3 outputs"):
+        load_task_model(tmp_path / "many")

@@ -1,0 +1,146 @@
+"""TensorBoard and W&B show the lines of metrics.jsonl, and a resumed run no step twice."""
+
+import errno
+import json
+import struct
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from test_trainer import KilledError, examples_of, kill_at, trainer_of
+
+from brimful.errors import BrimfulError
+from brimful.train.metrics import read_metrics
+from brimful.train.sinks import TensorBoard, WeightsAndBiases, require_wandb
+
+
+def events_of(path: Path) -> list[Event]:
+    """TFRecord: length, its CRC, the event, its CRC."""
+    data, at, found = path.read_bytes(), 0, []
+    while at < len(data):
+        (size,) = struct.unpack_from("<Q", data, at)
+        found.append(Event.FromString(data[at + 12 : at + 12 + size]))
+        at += 16 + size
+    return found
+
+
+def shown(directory: Path) -> list[tuple[int, str, float]]:
+    """Step, name and value of all that TensorBoard shows: a START drops what came before from its step on."""
+    found: list[tuple[int, str, float]] = []
+    for path in sorted(directory.glob("events.out.tfevents.*"), key=lambda path: int(path.suffix[1:])):
+        for event in events_of(path):
+            if event.session_log.status == SessionLog.START:
+                found = [value for value in found if value[0] < event.step]
+            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+    return found
+
+
+def written(directory: Path) -> list[tuple[int, str, float]]:
+    return [
+        (line["step"], name, pytest.approx(value, rel=1e-6))  # float32 there
+        for line in read_metrics(directory / "metrics.jsonl")
+        for name, value in line.items()
+        if name != "step"
+    ]
+
+
+def test_tensorboard_shows_what_metrics_jsonl_has_also_after_a_kill(seed, tmp_path):
+    settings = {"log_every": 2, "checkpoint_every": 4, "evaluate_every": 3}
+    settings |= {"held_out": examples_of(9, seed + 1), "keep_checkpoints": 1}
+    killed = kill_at(7, trainer_of(tmp_path, seed, **settings))
+    with pytest.raises(KilledError):
+        killed.run("test")
+    assert shown(tmp_path / "tensorboard") == written(tmp_path)
+    assert max(step for step, *_ in shown(tmp_path / "tensorboard")) == 6
+    resumed = trainer_of(tmp_path, seed, **settings)
+    assert resumed.resume()
+    resumed.run("test")
+    assert shown(tmp_path / "tensorboard") == written(tmp_path)
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+
+
+def test_a_run_that_starts_over_shows_nothing_of_the_one_before(tmp_path):
+    for value in (1.0, 2.0):
+        board = TensorBoard(tmp_path)
+        board.begin(0)
+        board.write(0, {"a": value})
+        board.write(1, {"a": value})
+        board.close()
+    assert shown(tmp_path) == [(0, "a", 2.0), (1, "a", 2.0)]
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    board = TensorBoard(tmp_path)
+    board.begin(0)
+    writer = board._writer._py_recordio_writer
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer.flush = full
+    for use in (lambda: board.write(1, {"a": 1.0}), board.close):
+        with pytest.raises(BrimfulError, match=r"^cannot write .*: No space left on device; free space"):
+            use()
+    writer.close()
+
+
+def test_without_the_package_there_is_a_warning(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
+    board = TensorBoard(tmp_path / "tensorboard")
+    board.begin(0)
+    board.write(1, {"a": 1.0})
+    board.close()
+    assert (
+        capsys.readouterr().err == "warning: no TensorBoard: it needs tensorboardX, which is not installed\n"
+    )
+    assert not (tmp_path / "tensorboard").exists()
+
+
+class FakeWandb(SimpleNamespace):
+    """As much of wandb as is used; what it was told is in `told`."""
+
+    __spec__ = ModuleSpec("wandb", None)  # of an installed module
+
+    def __init__(self) -> None:
+        self.told: list = []
+
+    def init(self, **settings):
+        self.told.append(settings)
+        return self
+
+    def log(self, values, step):
+        self.told.append((step, values))
+
+    def finish(self):
+        self.told.append("finish")
+
+
+def test_wandb_gets_the_same_numbers_and_a_resumed_run_its_own(seed, tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    settings = {"steps": 6, "log_every": 2, "checkpoint_every": 2, "wandb": "project"}
+    trainer_of(tmp_path, seed, **settings).run("test")
+    begun, *lines, end = fake.told
+    assert (begun["project"], begun["dir"], begun["resume"]) == ("project", str(tmp_path), "allow")
+    assert [{"step": step} | values for step, values in lines] == read_metrics(tmp_path / "metrics.jsonl")
+    assert end == "finish"
+    json.dumps(begun["config"])
+
+    for step, same in ((4, True), (0, False)):
+        board = WeightsAndBiases("project", tmp_path, {})
+        board.begin(step)
+        board.begin(step)
+        board.close()
+        (again,) = [told for told in fake.told if isinstance(told, dict)][-1:]
+        assert (again["id"] == begun["id"]) == same
+    assert len([told for told in fake.told if isinstance(told, dict)]) == 3
+
+
+def test_wandb_that_is_not_there_is_one_line(monkeypatch):
+    require_wandb("")
+    monkeypatch.setattr("brimful.train.sinks.find_spec", lambda name: None)
+    with pytest.raises(BrimfulError, match=r"^trainer.wandb needs W&B: pip install 'brimful\[wandb\]'$"):
+        require_wandb("project")
