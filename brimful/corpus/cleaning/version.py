@@ -13,13 +13,14 @@ _FOLDERS = ("cleaning", "reading")
 
 @functools.cache
 def cleaning_version() -> str:
-    """A hash of the code of all cleaning rules and readers, and of the HTML library's version.
+    """A hash of the code of all cleaning rules and readers, and of the version of the HTML library.
 
     `prepare` cleans a corpus again when it changes. Comments, docstrings and layout don't count, and the
     Python version does not either.
     """
     folder = Path(__file__).parents[1]
-    files = sorted(path for name in _FOLDERS for path in (folder / name).glob("*.py"))
+    files = [path for name in _FOLDERS for path in sorted((folder / name).glob("*.py"))]
+    files.append(folder.parent / "text" / "characters.py")
     code = [[path.name, code_of(path.read_text(encoding="utf-8"))] for path in files]
     return config_hash([code, version("resiliparse")])
 
