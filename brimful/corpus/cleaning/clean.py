@@ -35,6 +35,7 @@ from brimful.corpus.cleaning.characters import (
 )
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
 from brimful.corpus.cleaning.markup import decode_entities, looks_like_html, read_page
+from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
 from brimful.corpus.cleaning.survey import (
     BLANK_RUN,
@@ -50,6 +51,7 @@ from brimful.corpus.cleaning.survey import (
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
 from brimful.errors import BrimfulError
 
+JOINED = "wrapped lines joined"
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT = 200
@@ -68,7 +70,7 @@ class CleanConfig:
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
     main_content: bool = False
-    """Keep only the main content of HTML, as resiliparse finds it. It finds articles, and may miss the rest."""
+    """Keep only the main content of HTML, as resiliparse finds it: good for articles, lossy for others."""
     entities: bool = True
     """Decode entities in text that is not HTML."""
     characters: bool = True
@@ -83,6 +85,10 @@ class CleanConfig:
     """Drop style sheets that got into the text, and with them the examples of a text about CSS."""
     garbage: bool = True
     """Drop tokens that look like hashes, UUIDs or base64."""
+    drop_patterns: tuple[str, ...] = ()
+    """Regular expressions: what they match goes, counted for each. ^ and $ stand for the ends of lines."""
+    max_foreign_run: int = 0
+    """Drop a run of this many characters in scripts with less than a third of its letters. 0: off."""
     join_lines: bool = True
     """Join lines that were wrapped at a fixed width."""
     blanks: bool = True
@@ -110,8 +116,11 @@ class CleanConfig:
         for name in ("max_undecodable", "max_symbols"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be from 0 to 1")
-        if self.min_stop_words < 0:
-            raise BrimfulError(f"clean.min_stop_words is {self.min_stop_words}: it must be at least 0")
+        for name in ("min_stop_words", "max_foreign_run"):
+            if getattr(self, name) < 0:
+                raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be at least 0")
+        for pattern in self.drop_patterns:
+            compile_pattern(pattern)
 
 
 @dataclass(frozen=True)
@@ -246,10 +255,9 @@ def _rules(config: CleanConfig) -> list[_Rule]:
         (config.simplified, lambda: _Rule("simplified characters", simplifier())),
         (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
         (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
-        (
-            config.join_lines,
-            lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True, for_pages=False),
-        ),
+        *((True, lambda p=p: _Rule(f"drop_patterns: {p}", pattern_rule(p))) for p in config.drop_patterns),
+        (config.max_foreign_run > 0, lambda: _Rule("foreign runs", foreign_run_rule(config.max_foreign_run))),
+        (config.join_lines, lambda: _Rule(JOINED, join_wrapped_lines, settles=True, for_pages=False)),
         (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
     ]
     return [make() for wanted, make in candidates if wanted]
