@@ -1,18 +1,14 @@
 """Cleaning: what each rule does, counts and leaves alone; hostile documents."""
 
 import importlib.util
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner, Example
-from brimful.corpus.cleaning.version import cleaning_version, code_of
 from brimful.errors import BrimfulError
 
 
@@ -327,26 +323,3 @@ def test_foreign_runs() -> None:
     assert clean(f"{russian}lorem ipsum dolor", max_foreign_run=10)[0] == [russian.strip()]
     mixed = f"{english}{russian * 2}".strip()
     assert clean(mixed, max_foreign_run=10)[0] == [mixed]
-
-
-def test_the_version_of_cleaning_follows_its_code() -> None:
-    code = code_of("LIMIT = 5\ndef rule(x):\n    return x + LIMIT\n")
-    same = '"""Doc."""\nLIMIT = 5  # why\n\n\ndef rule(x):\n    "Doc."\n    return (x\n        + LIMIT)\n'
-    assert code_of(same) == code
-    assert code_of("LIMIT = 6\ndef rule(x):\n    return x + LIMIT\n") != code
-    assert code_of("LIMIT = 5\ndef rule(x):\n    return x - LIMIT\n") != code
-
-
-def test_every_module_that_cleaning_uses_is_in_its_version(monkeypatch) -> None:
-    """A changed module of ours that a cleaned text depends on changes the version: none can be forgotten."""
-    seen = set()
-    read = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path, **kw: seen.add(path.resolve()) or read(path, **kw))
-    cleaning_version.__wrapped__()
-    used = "import sys, brimful.corpus.cleaning.clean, brimful.corpus.reading.read; "
-    used += "print(*[m.__file__ for n, m in sys.modules.items() if n.startswith('brimful') and m.__file__])"
-    done = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True, check=True)
-    # What these do is no rule: errors, settings, and the compiling of loops.
-    ground = {"__init__.py", "errors.py", "config.py", "compiled.py", "lazy.py", "console.py", "storage.py"}
-    files = {Path(file).resolve() for file in done.stdout.split()}
-    assert {file for file in files if file.name not in ground} <= seen

@@ -26,7 +26,7 @@ _NO_TEXT = "title, canvas, noembed, noframes, annotation, annotation-xml, rp, rt
 # Doxygen (navpath, tablist), Bootstrap (navbar, breadcrumb, pagination), Sphinx (footer).
 _BOILERPLATE = (
     "nav, footer, [role=navigation], [role=search], .navheader, .navfooter, .docnav, .navpath, .tablist,"
-    " .navbar, .breadcrumb, .breadcrumbs, .pagination, div.footer,"
+    " .navbar, table.navigation, .breadcrumb, .breadcrumbs, .pagination, div.footer,"
     ' [hidden], [style*="display:none" i], [style*="display: none" i], [style*="display : none" i],'
     ' [style*="visibility:hidden" i], [style*="visibility: hidden" i], i[aria-hidden=true],'
     " span[aria-hidden=true]"
@@ -37,7 +37,7 @@ _LARGE = (b"nav", b"footer")
 _RAW = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
 _OTHERS = (b"div", b"section", b"span", b"svg")
 _LEAST_TEXT = 0.05
-# resiliparse indents each level of a list, which in deep lists makes far more text than the page has.
+# resiliparse indents each level of these lists, but not of `menu`: deep ones would make endless text.
 _MOST_LISTS = 16
 _LIST = re.compile(r"(</?)[uo]l\b", re.IGNORECASE)
 # Two links side by side are two words, unless their script writes none apart.
@@ -88,13 +88,13 @@ def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = Fa
         markup = _WIDE_BREAK.sub(f"{_MARK}\n", markup)
     markup = _ADJACENT_LINKS.sub("</a> ", markup)
     if data.count(b"<ul") + data.count(b"<ol") > _MOST_LISTS:
-        markup = _LIST.sub(r"\1div", markup)
+        markup = _LIST.sub(r"\1menu", markup)
     boilerplate = boilerplate or not _all_end(_LARGE, data)
     text = _extract(markup, boilerplate, main_content)
     if len(text) < _LEAST_TEXT * len(markup):
-        text = _extract(
-            _without_endless(markup, data), boilerplate or not _all_end(_OTHERS, data), main_content
-        )
+        data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))
+        markup = _without_endless(markup, data)
+        text = _extract(markup, boilerplate or not _all_end(_OTHERS, data), main_content)
     if _MARK in text:
         text = _LEFT_OVER.sub("", _JOINED.sub("", text.replace(f" {_MARK}", _MARK)))
     if "¶" in text:
