@@ -16,11 +16,12 @@ import tyro
 from brimful.config import config_hash, require_positive, to_dict, verb, write_yaml
 from brimful.console import say
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.pipeline.inventory import open_inventory
 from brimful.corpus.pipeline.manifest import show_summary
-from brimful.corpus.pipeline.stages import Preparation, Settings
+from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
 from brimful.corpus.reading.read import ReadConfig, check_encoding
@@ -162,7 +163,12 @@ def _settings(config: PrepareConfig) -> Settings:
         extend=config.extend,
     )
     return Settings(
-        given={**given, "lexicon content": lexicon_hash, "segmenter": segmenter_name()},
+        given={
+            **given,
+            "lexicon content": lexicon_hash,
+            "segmenter": segmenter_name(),
+            CLEANING: cleaning_version(),
+        },
         read=config.read,
         clean=config.clean,
         dedup=config.dedup,

@@ -104,11 +104,9 @@ def test_html_is_found_out() -> None:
     assert clean("<p>x y", html="always")[0] == ["x y"]
 
 
-def test_boilerplate_is_counted() -> None:
+def test_boilerplate_goes() -> None:
     page = "<nav>Home</nav><p>Text</p><p hidden>x</p><p style='DISPLAY : none'>y</p><footer>legal</footer>"
-    texts, counts = clean(page, is_html=True)
-    assert texts == ["Text"]
-    assert (counts["boilerplate parts"], counts["hidden parts"]) == (2, 2)
+    assert clean(page, is_html=True)[0] == ["Text"]
     assert clean(page, is_html=True, boilerplate=False)[0] == ["Home\nText\nx\ny\nlegal"]
 
 
@@ -259,3 +257,69 @@ def test_hostile_text_takes_linear_time(name: str) -> None:
     texts, counts = clean(HOSTILE[name], nfkc=True)
     assert texts or any(reason.startswith("dropped: ") for reason in counts)
     assert all(len(text) <= CleanConfig().max_characters for text in texts)
+
+
+def test_main_content() -> None:
+    words = " ".join(["Text of the article, which is what a reader comes for."] * 5)
+    page = f"<body><div class=sidebar><p>Beside it</div><article><h1>Title</h1><p>{words}</article></body>"
+    assert clean(page, is_html=True)[0] == [f"Beside it\nTitle\n{words}"]
+    assert clean(page, is_html=True, main_content=True)[0] == [f"Title\n{words}"]
+
+
+@pytest.mark.parametrize("token", ["3frfd44ee233ddfs/", "/3frfd44ee233ddfs", "x8k2jq91mzp04hd7ws"])
+def test_tokens_of_letters_and_digits_in_turn_go(token: str) -> None:
+    assert clean(f"see {token} here") == (["see here"], {"garbage tokens": 1, "blanks": 2})
+    assert clean(f"中文{token}文字")[0] == ["中文 文字"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "utf8mb4 utf8mb4_general_ci iPhone15 iPhone15ProMax256GB RTX4090 SM-G991B/DS WH1000XM5 x86_64",
+        "C6H12O6 C55H72O5N4Mg CH3CH2CH2CH2OH c6h12o6c12h22o11 2-methyl-4-chlorophenoxyacetic H2N-CH2-CH2-NH2",
+        "https://example.com/2024/05/3frfd44ee233ddfs/page https://a.b/v1/items2/list3?id=4455",
+        "python3.11 sha256sum base64encode i18n10n h264 mp3player2go win32api64bit 1000000000000000000 2024",
+        "中文3个字符与第4季度2024年报告 wordpress6themes2plugins3 log4j2slf4jimpl 3.14159265358979323846",
+        "VIN 1HGCM82633A004352 and IBAN DE89370400440532013000, ISBN 9783161484100",
+    ],
+)
+def test_words_with_digits_stay(text: str) -> None:
+    assert clean(text) == ([text], {})
+
+
+def test_drop_patterns() -> None:
+    raw = "Page 1 of 9\nText here. [edit] More [edit] text.\nPage 2 of 9\nEnd"
+    patterns = (r"^Page \d+ of \d+\n", r"\[edit\] ")
+    expected = {f"drop_patterns: {patterns[0]}": 2, f"drop_patterns: {patterns[1]}": 2}
+    assert clean(raw, drop_patterns=patterns) == (["Text here. More text.\nEnd"], expected)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("pattern", ["(", "x*", "(a+)+$", r"(\w+\s?)+!", "[z-a]"])
+def test_a_bad_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(BrimfulError) as error:
+        CleanConfig(drop_patterns=("fine", pattern))
+    assert "clean.drop_patterns" in str(error.value)
+    assert repr(pattern) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_foreign_runs() -> None:
+    chinese = "净利润同比增长百分之五，大家好，欢迎使用本软件。" * 2
+    script = 'var hm = document.createElement("script"); hm.src = "//a.b/c";'
+    assert clean(f"{chinese}{script}{chinese}", max_foreign_run=40) == (
+        [f"{chinese} {chinese}"],
+        {"foreign runs": 1},
+    )
+    for text in (
+        f"{chinese}iPhone15 Pro Max{chinese}",
+        f"English words, more than a few, and {chinese}",
+        "Just English text",
+    ):
+        assert clean(text, max_foreign_run=20) == ([text], {})
+    english = "The quarterly report of the company says that the net profit rose by five per cent. " * 3
+    assert clean(f"{english}净利润同比增长百分之五大家好", max_foreign_run=10)[0] == [english.strip()]
+    russian = "Это обычный русский текст о погоде. " * 3
+    assert clean(f"{russian}lorem ipsum dolor", max_foreign_run=10)[0] == [russian.strip()]
+    mixed = f"{english}{russian * 2}".strip()
+    assert clean(mixed, max_foreign_run=10)[0] == [mixed]

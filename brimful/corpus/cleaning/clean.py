@@ -35,6 +35,7 @@ from brimful.corpus.cleaning.characters import (
 )
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
 from brimful.corpus.cleaning.markup import decode_entities, looks_like_html, read_page
+from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
 from brimful.corpus.cleaning.survey import (
     BLANK_RUN,
@@ -50,6 +51,7 @@ from brimful.corpus.cleaning.survey import (
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
 from brimful.errors import BrimfulError
 
+JOINED = "wrapped lines joined"
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT = 200
@@ -67,6 +69,8 @@ class CleanConfig:
     """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
+    main_content: bool = False
+    """Keep only the main content of HTML, as resiliparse finds it: good for articles, lossy for others."""
     entities: bool = True
     """Decode entities in text that is not HTML."""
     characters: bool = True
@@ -81,6 +85,10 @@ class CleanConfig:
     """Drop style sheets that got into the text, and with them the examples of a text about CSS."""
     garbage: bool = True
     """Drop tokens that look like hashes, UUIDs or base64."""
+    drop_patterns: tuple[str, ...] = ()
+    """Regular expressions: what they match goes, counted for each. ^ and $ stand for the ends of lines."""
+    max_foreign_run: int = 0
+    """Drop a run of this many characters in scripts with less than a third of its letters. 0: off."""
     join_lines: bool = True
     """Join lines that were wrapped at a fixed width."""
     blanks: bool = True
@@ -108,8 +116,11 @@ class CleanConfig:
         for name in ("max_undecodable", "max_symbols"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be from 0 to 1")
-        if self.min_stop_words < 0:
-            raise BrimfulError(f"clean.min_stop_words is {self.min_stop_words}: it must be at least 0")
+        for name in ("min_stop_words", "max_foreign_run"):
+            if getattr(self, name) < 0:
+                raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be at least 0")
+        for pattern in self.drop_patterns:
+            compile_pattern(pattern)
 
 
 @dataclass(frozen=True)
@@ -129,12 +140,14 @@ class _Rule:
     Attributes:
         needs: bits of which a survey of the text must have found one; 0 means that the rule always runs.
         settles: no survey is due after it: it makes nothing that later rules could need.
+        for_pages: it runs on the text of HTML, too.
     """
 
     name: str
     apply: Callable[[str], tuple[str, int]]
     needs: int = 0
     settles: bool = False
+    for_pages: bool = True
 
 
 class Cleaner:
@@ -164,10 +177,11 @@ class Cleaner:
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
-        text = self._without_markup(raw, source, is_html)
+        is_page = self._is_page(raw, is_html)
+        text = (self._page_text if is_page else self._decoded)(raw, source)
         seen = survey(text)
         for rule in self._rules:
-            if rule.needs and not seen.found & rule.needs:
+            if (rule.needs and not seen.found & rule.needs) or (is_page and not rule.for_pages):
                 continue
             changed, times = rule.apply(text)
             self._count(rule.name, times, text, changed, source)
@@ -186,19 +200,20 @@ class Cleaner:
             self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
         return kept
 
-    def _without_markup(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
+    def _is_page(self, raw: str, is_html: bool) -> bool:
         mode = self.config.html
-        if mode == "never" or (mode == "auto" and not (is_html or looks_like_html(raw))):
-            text, times = decode_entities(raw) if self.config.entities else (raw, 0)
-            self._count("entities", times, raw, text, source)
-            return text
-        page = read_page(raw, boilerplate=not self.config.boilerplate)
-        body = raw[max(raw.find("<body"), 0) :]
-        self._count("html documents", 1, body, page.text, source)
-        self._count("boilerplate parts", page.boilerplate, body, page.text, source)
-        self._count("hidden parts", page.hidden, body, page.text, source)
-        self._count("html nested too deeply: tags stripped", int(page.too_deep > 0), body, page.text, source)
-        return page.text
+        return mode == "always" or (mode == "auto" and (is_html or looks_like_html(raw)))
+
+    def _decoded(self, raw: str, source: tuple[int, int]) -> str:
+        text, times = decode_entities(raw) if self.config.entities else (raw, 0)
+        self._count("entities", times, raw, text, source)
+        return text
+
+    def _page_text(self, raw: str, source: tuple[int, int]) -> str:
+        config = self.config
+        text = read_page(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
+        self._count("html documents", 1, raw[max(raw.find("<body"), 0) :], text, source)
+        return text
 
     def _flaw(self, text: str, symbol_share: float) -> str | None:
         """Why a clean text is dropped, or None."""
@@ -240,7 +255,9 @@ def _rules(config: CleanConfig) -> list[_Rule]:
         (config.simplified, lambda: _Rule("simplified characters", simplifier())),
         (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
         (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
-        (config.join_lines, lambda: _Rule("wrapped lines joined", join_wrapped_lines, settles=True)),
+        *((True, lambda p=p: _Rule(f"drop_patterns: {p}", pattern_rule(p))) for p in config.drop_patterns),
+        (config.max_foreign_run > 0, lambda: _Rule("foreign runs", foreign_run_rule(config.max_foreign_run))),
+        (config.join_lines, lambda: _Rule(JOINED, join_wrapped_lines, settles=True, for_pages=False)),
         (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
     ]
     return [make() for wanted, make in candidates if wanted]

@@ -8,12 +8,13 @@ import re
 from brimful.corpus.cleaning.survey import SHORTEST_BASE64, SHORTEST_HEX
 
 _RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{SHORTEST_HEX},}}")
-# Not the digits of a number such as 5.5511151231257827e-017.
-_HEXADECIMAL = re.compile(r"(?![0-9]+[eE]-?[0-9]+\Z)(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]+")
+_HEXADECIMAL = re.compile(r"(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]+")
 _KINDS = re.compile(r"[A-Z]+|[a-z]+|[0-9]+")
 _DIGITS = re.compile(r"[0-9]+")
 _SEPARATORS = re.compile(r"[+/=_-]")
 _JUDGED = 1000
+_RANDOM = re.compile(rf"[a-z0-9]{{{SHORTEST_HEX},64}}")
+_LETTERS_OR_DIGITS = re.compile(r"[a-z]+|[0-9]+")
 
 _PROPERTY = (
     r"(?:(?:-(?:webkit|moz|ms|o)|align|animation|background|border|box|flex|font|grid|justify|letter|line|list"
@@ -44,12 +45,37 @@ def drop_tokens(text: str) -> tuple[str, int]:
     def without(match: re.Match[str]) -> str:
         nonlocal times
         run = match[0]
-        if _HEXADECIMAL.fullmatch(run) or _looks_like_base64(run[:_JUDGED]):
+        if _looks_hexadecimal(run) or _looks_random(run) or _looks_like_base64(run[:_JUDGED]):
             times += 1
             return " "
         return run
 
     return _RUN.sub(without, text), times
+
+
+def _looks_hexadecimal(run: str) -> bool:
+    """Is this a hash or a UUID? In 5.5511151231257827e-017 and in an IBAN, letters and digits change less."""
+    return bool(_HEXADECIMAL.fullmatch(run)) and len(_KINDS.findall(run[:_JUDGED])) >= 5
+
+
+def _looks_random(run: str) -> bool:
+    """Is this one token of lower-case letters and digits in turn, such as `3frfd44ee233ddfs/`?
+
+    Formulas and product codes have capitals, or single letters between their numbers; identifiers have
+    separators, or long words.
+    """
+    token = run.strip("+/=_-")
+    if not _RANDOM.fullmatch(token):
+        return False
+    groups = _LETTERS_OR_DIGITS.findall(token)
+    words = [group for group in groups if group[0] > "9"]
+    letters = sum(map(len, words))
+    return (
+        len(groups) >= 6
+        and (len(token) - letters) * 5 >= len(token)
+        and 2 * letters >= 3 * len(words)
+        and max(map(len, words)) <= 6
+    )
 
 
 def _looks_like_base64(run: str) -> bool:

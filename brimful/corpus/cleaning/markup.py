@@ -1,11 +1,13 @@
-"""HTML -> text: what a reader sees of a page, without scripts, styles, hidden parts and navigation."""
+"""HTML -> text: what a reader sees of a page, without scripts, styles, navigation and hidden parts.
+
+resiliparse parses the page and lays out its text: blocks on lines of their own, cells apart, `pre` as it is.
+This module says what goes, and mends what the library does not know of Chinese.
+"""
 
 import functools
 import html
 import re
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable
 
 _MARKUP = re.compile(
     r"</(?:a|b|body|div|em|font|h[1-6]|html|i|li|p|span|strong|table|td|tr|ul)\s*>|<br\s*/?>", re.IGNORECASE
@@ -14,21 +16,48 @@ _FEWEST_TAGS = 3
 _CHARACTERS_PER_TAG = 500
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-# Those that browsers know without their semicolon, and that occur so.
-_UNFINISHED = re.compile(r"&(?:amp|copy|gt|lt|nbsp|quot|reg)(?![A-Za-z0-9=;])|&#\d{1,7}(?![\d;])")
-# A blank is meant, however often the text was escaped.
-_BLANK_ENTITY = re.compile(r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0);", re.IGNORECASE)
+# A space is meant, however often the text was escaped.
+_SPACE_ENTITY = re.compile(r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0);", re.IGNORECASE)
 _FREQUENT = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#39;", "'"), ("&nbsp;", "\xa0"))
 
+# CSS selectors. These elements hold no text for readers, or stand beside the text that they annotate.
+_NO_TEXT = "title, canvas, noembed, noframes, annotation, annotation-xml, rp, rt"
+# Navigation by its role, and by the names that generators give it: DocBook and Publican (navheader, docnav),
+# Doxygen (navpath, tablist), Bootstrap (navbar, breadcrumb, pagination), Sphinx (footer).
+_BOILERPLATE = (
+    "nav, footer, [role=navigation], [role=search], .navheader, .navfooter, .docnav, .navpath, .tablist,"
+    " .navbar, table.navigation, .breadcrumb, .breadcrumbs, .pagination, div.footer,"
+    ' [hidden], [style*="display:none" i], [style*="display: none" i], [style*="display : none" i],'
+    ' [style*="visibility:hidden" i], [style*="visibility: hidden" i], i[aria-hidden=true],'
+    " span[aria-hidden=true]"
+)
+# Without its end tag, one of these takes the rest of the page along.
+_LARGE = (b"nav", b"footer")
+# So does one of these. That is looked into only where a page has little text: they are many and often wrong.
+_RAW = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
+_OTHERS = (b"div", b"section", b"span", b"svg")
+_LEAST_TEXT = 0.05
+# resiliparse indents each level of these lists, but not of `menu`: deep ones would make endless text.
+_MOST_LISTS = 16
+_LIST = re.compile(r"(</?)[uo]l\b", re.IGNORECASE)
+# Two links side by side are two words, unless their script writes none apart.
+_ADJACENT_LINKS = re.compile(r"</a>(?<=[A-Za-z0-9]</a>)(?=<a\s[^<>]{0,500}>[A-Za-z0-9])")
 
-@dataclass(frozen=True)
-class Page:
-    """The text of a page, blocks set apart by an empty line, and how many parts of it were left out."""
-
-    text: str
-    boilerplate: int
-    hidden: int
-    too_deep: int
+# Han characters, kana, Yi, their punctuation and full-width forms; no Hangul, which separates words.
+_WIDE = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0-\uffe5\U00020000-\U0003fffd"
+_EITHER = (
+    "\u2014\u2018\u2019\u201c\u201d\u2026"  # dashes, quotes and the ellipsis occur in other scripts, too
+)
+# A line break beside a wide character gets a mark, which a noncharacter is and which outlives the layout.
+_MARK = "\ufdd0"
+_WIDE_BREAK = re.compile(rf"\n(?:(?<=[{_WIDE}]\n)|(?=\s{{0,200}}[{_WIDE}]))")
+_JOINED = re.compile(
+    rf"{_MARK}(?:(?<=[{_WIDE}]{_MARK}) ?(?=[{_WIDE}{_EITHER}])|(?<=[{_WIDE}{_EITHER}]{_MARK}) ?(?=[{_WIDE}]))"
+)
+_LEFT_OVER = re.compile(rf"{_MARK}(?:(?<=\s{_MARK}) ?)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# What stands for a link to its own heading.
+_PILCROW = re.compile("¶$", re.MULTILINE)
 
 
 def looks_like_html(text: str) -> bool:
@@ -39,29 +68,80 @@ def looks_like_html(text: str) -> bool:
     return tags >= _FEWEST_TAGS and tags * _CHARACTERS_PER_TAG >= len(text)
 
 
-def read_page(markup: str, *, boilerplate: bool = False) -> Page:
-    """The text of a page in HTML, however broken, in time linear in its size.
+def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = False) -> str:
+    """The text of an HTML page, however broken or deep, in time linear in its size.
+
+    A line break between two Chinese or Japanese characters means nothing (CSS Text 3, section 4.1.3).
 
     Args:
-        boilerplate: keep hidden parts and navigation.
+        boilerplate: keep navigation and hidden parts.
+        main_content: keep only what resiliparse takes for the main content.
     """
-    from brimful.corpus.cleaning.markup_scan import scan
-
-    data = np.frombuffer(markup.encode("utf-8", "surrogatepass"), np.uint8)
-    out = np.empty(len(data) + 2, np.uint8)
-    counts = np.zeros(3, np.int64)
-    size = scan(data, out, counts, boilerplate)
-    text = out[:size].tobytes().decode("utf-8", "surrogatepass")
+    if "\0" in markup:
+        markup = markup.replace("\0", " ")
+    try:
+        data = markup.encode().lower()
+    except UnicodeEncodeError:
+        markup = _SURROGATE.sub("\ufffd", markup)
+        data = markup.encode().lower()
+    if not markup.isascii():
+        markup = _WIDE_BREAK.sub(f"{_MARK}\n", markup)
+    markup = _ADJACENT_LINKS.sub("</a> ", markup)
+    if data.count(b"<ul") + data.count(b"<ol") > _MOST_LISTS:
+        markup = _LIST.sub(r"\1menu", markup)
+    boilerplate = boilerplate or not _all_end(_LARGE, data)
+    text = _extract(markup, boilerplate, main_content)
+    if len(text) < _LEAST_TEXT * len(markup):
+        data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))
+        markup = _without_endless(markup, data)
+        text = _extract(markup, boilerplate or not _all_end(_OTHERS, data), main_content)
+    if _MARK in text:
+        text = _LEFT_OVER.sub("", _JOINED.sub("", text.replace(f" {_MARK}", _MARK)))
+    if "¶" in text:
+        text = _PILCROW.sub("", text)
     if "&" in text:
-        text = _UNFINISHED.sub(lambda match: _named(match[0] + ";"), text)
-        text = decode_entities(text)[0]
-    return Page(text, *counts.tolist())
+        text = _SPACE_ENTITY.sub("\xa0", text)
+    return text
+
+
+def _extract(markup: str, boilerplate: bool, main_content: bool) -> str:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    text: str = extract_plain_text(
+        markup,
+        preserve_formatting=True,
+        main_content=main_content,
+        list_bullets=False,
+        alt_texts=False,
+        skip_elements=[_NO_TEXT if boilerplate else f"{_NO_TEXT}, {_BOILERPLATE}"],
+    )
+    return text
+
+
+def _all_end(names: Iterable[bytes], data: bytes) -> bool:
+    """Has every element of these names an end tag, as far as counting tells?
+
+    Args:
+        data: the page in lower case.
+    """
+    return all(data.count(b"<" + name) <= data.count(b"</" + name) for name in names)
+
+
+def _without_endless(markup: str, data: bytes) -> str:
+    """The page without the start tags of comments and of raw text that never end."""
+    if data.count(b"<!--") > data.count(b"-->"):
+        markup = markup.replace("<!--", "<!")
+    for name in _RAW:
+        if not _all_end([name], data):
+            markup = re.sub(f"<{name.decode()}", "<span", markup, flags=re.IGNORECASE)
+    return markup
 
 
 def decode_entities(text: str) -> tuple[str, int]:
-    """Entities become the characters they name: (text, how many).
+    """Replace entities by the characters that they name: (text, number of entities).
 
-    Once only: `&amp;lt;` becomes `&lt;`, which a text about HTML means. Blanks are decoded all the way.
+    Text is decoded once: `&amp;lt;` becomes `&lt;`, which a text about HTML means. Spaces are decoded
+    however often they were escaped.
     """
     if "&" not in text:
         return text, 0
@@ -70,7 +150,7 @@ def decode_entities(text: str) -> tuple[str, int]:
         if found := text.count(entity):
             times += found
             text = text.replace(entity, character)
-    text, found = _BLANK_ENTITY.subn("\xa0", text)
+    text, found = _SPACE_ENTITY.subn("\xa0", text)
     times += found
     text, found = _ENTITY.subn(lambda match: _named(match[0]), text)
     return text, times + found

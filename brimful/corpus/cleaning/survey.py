@@ -99,7 +99,7 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
             if size >= SHORTEST_HEX and kinds & _DIGIT:
                 if not kinds & _NOT_HEX:
                     found |= TOKEN if kinds & _HEX_LETTER else 0
-                elif size >= SHORTEST_BASE64 and kinds & _UPPER and kinds & _LOWER:
+                elif kinds & _LOWER and (size >= SHORTEST_BASE64 or not kinds & _UPPER):
                     found |= TOKEN
             size = kinds = 0
         if place == len(codes):

@@ -8,6 +8,7 @@ from typing import Any
 
 from brimful.config import config_hash
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.inventory import Part, span_crc32
@@ -16,8 +17,6 @@ from brimful.corpus.reading.inputs import Input, format_of
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.storage import find_commit
 
-# Raised with every change of what is read or cleaned, so that what an earlier version made is made anew.
-RULES = 1
 WATCH = ".watch-"
 
 
@@ -48,7 +47,7 @@ class CleanTask:
         """A hash of the settings and the input files that decide the clean text."""
         lines = self.dedup.line_bytes if self.dedup.lines else None
         settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
-        return config_hash([RULES, settings, asdict(self.part)])
+        return config_hash([cleaning_version(), settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:

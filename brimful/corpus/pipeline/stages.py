@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from brimful.config import config_hash
+from brimful.console import warn
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
@@ -36,6 +37,7 @@ from brimful.errors import BrimfulError
 from brimful.storage import TEMPORARY, find_commit, sweep
 
 Record = dict[str, Any]
+CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,8 @@ class Preparation:
         manifest = find_commit(self.out / MANIFEST)
         if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
+        if manifest and manifest["settings"].get(CLEANING) != self.settings.given[CLEANING]:
+            warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
         self.inventory.save()

@@ -1,0 +1,105 @@
+"""Rules that users write for their own corpus: patterns to remove, and runs of foreign script."""
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from brimful.errors import BrimfulError
+from brimful.text.characters import EAST_ASIAN, HANGUL, LATIN, one_of
+
+# A pattern that goes wrong goes wrong on repeated characters: on 64 of them it would run for years.
+_PROBES = ("a", "A", "0", " ", "_", "-", ".", "/", "中")
+_PROBE_LENGTH = 64
+_PROBE_SECONDS = 1.0
+
+_HANGUL = one_of(HANGUL)
+_GROUPS = (one_of(LATIN), _HANGUL, f"(?!{_HANGUL}){one_of(EAST_ASIAN)}")
+_LETTER = r"[^\W\d_]"
+_OWN_SHARE = 1 / 3
+_BETWEEN = r"[\x00-\x09\x0b-@\[-`{-\x7f]"  # ASCII but letters and line feeds
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """A regular expression of the user's; `^` and `$` stand for the ends of lines.
+
+    Raises:
+        BrimfulError: it is no regular expression, matches the empty text, or takes exponential time.
+    """
+    name = f"clean.drop_patterns: {pattern!r}"
+    try:
+        compiled = re.compile(pattern, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BrimfulError(f"{name} is not a regular expression: {error}") from error
+    if compiled.fullmatch(""):
+        raise BrimfulError(f"{name} matches the empty text; write + for *")
+    try:
+        with _at_most(_PROBE_SECONDS):
+            for character in (*_PROBES, *sorted(set(pattern))):
+                compiled.search(character * _PROBE_LENGTH + "\0")
+    except TimeoutError:
+        raise BrimfulError(
+            f"{name} takes more than {_PROBE_SECONDS:g} s for {_PROBE_LENGTH} characters;"
+            " do not nest repeats as in (a+)+, or make the inner one possessive: (a++)+"
+        ) from None
+    return compiled
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after so much CPU time. Only the main thread can; others run without a limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def pattern_rule(pattern: str) -> Callable[[str], tuple[str, int]]:
+    """The rule that removes what a pattern matches."""
+    compiled = re.compile(pattern, re.MULTILINE)
+    return lambda text: compiled.subn("", text)
+
+
+def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
+    """The rule that replaces runs of at least `longest` characters in foreign scripts by a space.
+
+    A script is a document's own if it has a third of the letters. Told apart are Latin, Hangul, Chinese with
+    Japanese, and all others as one. A run begins with a foreign letter and ends before the next letter of an
+    own script, other character than ASCII, or line break: `var x = 1;` in Chinese text is one run.
+    """
+    letter = re.compile(_LETTER)
+    groups = [re.compile(group) for group in _GROUPS]
+
+    def drop(text: str) -> tuple[str, int]:
+        letters = "".join(letter.findall(text))
+        counts = [len(group.findall(letters)) for group in groups]
+        counts.append(len(letters) - sum(counts))
+        own = [count >= _OWN_SHARE * len(letters) for count in counts]
+        foreign = [f"(?!{group})" for group, is_own in zip(_GROUPS, own, strict=False) if is_own]
+        if own[-1]:
+            foreign.append(f"(?={'|'.join(_GROUPS)})")
+        run = re.compile(f"(?:{''.join(foreign)}{_LETTER}{_BETWEEN}*+)++")
+        times = 0
+
+        def judge(match: re.Match[str]) -> str:
+            nonlocal times
+            if len(match[0].rstrip()) < longest:
+                return match[0]
+            times += 1
+            return " "
+
+        return run.sub(judge, text), times
+
+    return drop

@@ -1,0 +1,57 @@
+"""The version of cleaning: a hash of the code that decides what is read and what stays of it."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from brimful.config import config_hash
+
+_FOLDERS = ("cleaning", "reading")
+
+
+@functools.cache
+def cleaning_version() -> str:
+    """A hash of the code of all cleaning rules and readers, and of the version of the HTML library.
+
+    `prepare` cleans a corpus again when it changes. Comments, docstrings and layout don't count, and the
+    Python version does not either.
+    """
+    folder = Path(__file__).parents[1]
+    files = [path for name in _FOLDERS for path in sorted((folder / name).glob("*.py"))]
+    files.append(folder.parent / "text" / "characters.py")
+    code = [[path.name, code_of(path.read_text(encoding="utf-8"))] for path in files]
+    return config_hash([code, version("resiliparse")])
+
+
+def code_of(source: str) -> str:
+    """The syntax tree of a module as text, without docstrings."""
+    return " ".join(_dump(ast.parse(source)))
+
+
+def _dump(node: object) -> Iterator[str]:
+    if isinstance(node, ast.AST):
+        yield type(node).__name__
+        for name, value in ast.iter_fields(node):
+            if name == "body" and isinstance(value, list):
+                value = [part for part in value if not _is_docstring(part)]
+            if value is not None and value != []:  # newer Pythons have more fields, which are empty here
+                yield name
+                yield from _dump(value)
+    elif isinstance(node, list):
+        yield "["
+        for part in node:
+            yield from _dump(part)
+        yield "]"
+    else:
+        yield repr(node)
+
+
+def _is_docstring(node: object) -> bool:
+    """Is this a string that stands alone, which says something and does nothing?"""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

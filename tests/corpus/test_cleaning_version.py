@@ -1,0 +1,56 @@
+"""The version of cleaning: it follows the code, and another one makes `prepare` clean again."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from brimful.commands.prepare import prepare
+from brimful.corpus.cleaning.version import cleaning_version, code_of
+from brimful.corpus.pipeline.stages import CLEANING
+from brimful.corpus.shards import MANIFEST
+from brimful.storage import commit, read_json
+
+
+def test_the_version_of_cleaning_follows_its_code() -> None:
+    code = code_of("LIMIT = 5\ndef rule(x):\n    return x + LIMIT\n")
+    same = '"""Doc."""\nLIMIT = 5  # why\n\n\ndef rule(x):\n    "Doc."\n    return (x\n        + LIMIT)\n'
+    assert code_of(same) == code
+    assert code_of("LIMIT = 6\ndef rule(x):\n    return x + LIMIT\n") != code
+    assert code_of("LIMIT = 5\ndef rule(x):\n    return x - LIMIT\n") != code
+
+
+def test_every_module_that_cleaning_uses_is_in_its_version(monkeypatch) -> None:
+    """A changed module of ours that a cleaned text depends on changes the version: none can be forgotten."""
+    seen = set()
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **kw: seen.add(path.resolve()) or read(path, **kw))
+    cleaning_version.__wrapped__()
+    used = "import sys, brimful.corpus.cleaning.clean, brimful.corpus.reading.read; "
+    used += "print(*[m.__file__ for n, m in sys.modules.items() if n.startswith('brimful') and m.__file__])"
+    done = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True, check=True)
+    # What these do is no rule: errors, settings, and the compiling of loops.
+    ground = {"__init__.py", "errors.py", "config.py", "compiled.py", "lazy.py", "console.py", "storage.py"}
+    files = {Path(file).resolve() for file in done.stdout.split()}
+    assert {file for file in files if file.name not in ground} <= seen
+
+
+def test_a_corpus_of_other_rules_is_cleaned_again(tmp_path: Path, capsys) -> None:
+    text, out = tmp_path / "a.txt", tmp_path / "out"
+    text.write_text("The quick brown fox jumps over the lazy dog.\n" * 9)
+    arguments = {"paths": (str(text),), "out": str(out), "tokenizer": "train:100", "workers": 1}
+    prepare(**arguments)
+    record = out / "text" / "part-00000.json"
+    for file, change in ((record, {"config_hash": "0"}), (out / MANIFEST, {})):
+        facts = read_json(file)
+        files = [file.parent / name for name in facts.pop("files")]
+        del facts["crc32"]
+        if "settings" in facts:
+            facts["settings"][CLEANING] = "0"
+        commit(file, files, **{**facts, **change})
+    capsys.readouterr()
+    prepare(**arguments)
+    assert "cleaned again" in capsys.readouterr().err
+    assert read_json(record)["config_hash"] != "0"
+    assert read_json(out / MANIFEST)["settings"][CLEANING] == cleaning_version()
+    prepare(**arguments)
+    assert "cleaned again" not in capsys.readouterr().err
