@@ -144,7 +144,7 @@ def _expected(kinds: Sequence[Any]) -> str:
 
 
 def _options(schema: type, prefix: str = "") -> dict[str, _Option]:
-    """The options by flag, those of groups included; a positional one by its name in capitals."""
+    """The options by flag, with the options of groups; a positional option by its name in capitals."""
     hints = typing.get_type_hints(schema, include_extras=True)
     found: dict[str, _Option] = {}
     for field in dataclasses.fields(schema):

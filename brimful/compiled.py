@@ -64,7 +64,7 @@ def _source(file: Path) -> bytes:
 
 @functools.cache
 def sources_of(file: Path) -> frozenset[Path]:
-    """A source file and those of the modules of Brimful that it imports at its top level, directly or not."""
+    """A source file, and the sources of all Brimful modules that it imports, directly or not."""
     found, waiting = {file}, [file]
     while waiting:
         for module, names in _IMPORT.findall(_source(waiting.pop()).decode()):

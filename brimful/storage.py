@@ -334,8 +334,8 @@ def _may_be_in_use(path: Path, host: str, process: str) -> bool:
 def sweep(directory: Path | str) -> None:
     """Remove the temporary files of processes that have ended.
 
-    Those of other machines are removed after a day. A directory that was moved aside and not yet replaced
-    when its process was killed is moved back.
+    Temporary files of other machines are removed after a day. A directory that a killed process
+    moved aside and did not replace is moved back.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
         host, _, rest = path.name.removeprefix(TEMPORARY).partition("-")

@@ -171,7 +171,7 @@ def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
 
 
 def _allow_open_files(path: Path, shards: int) -> None:
-    """Let this process open every file of so many more shards: a memory map keeps its file open.
+    """Let this process open every file of this many more shards: a memory map keeps its file open.
 
     Raises:
         BrimfulError: the system's hard limit is lower.

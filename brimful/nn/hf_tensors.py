@@ -1,6 +1,6 @@
 """Names and shapes of tensors in `transformers` <-> our parameters.
 
-Our names are the same for every architecture; theirs follow the architecture, and those of heads the prefix
+Our names are the same for every architecture; theirs follow the architecture, and heads the prefix
 of the family (`hf_config.FAMILIES`).
 """
 

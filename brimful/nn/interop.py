@@ -98,7 +98,7 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
-    """Read a folder: the encoder, its head, and the names of its classes; None where there is none.
+    """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
 
     Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS` is left
     out.
@@ -147,7 +147,7 @@ def _new_head(
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:
-    """The length, in tokens, at which to cut texts for the model of a folder: that of its training, if
+    """The length, in tokens, at which to cut texts for the model of a folder: the length of its training, if
     known."""
     path = Path(directory) / "tokenizer_config.json"
     value = read_json(path).get("model_max_length") if path.is_file() else None

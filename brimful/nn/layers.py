@@ -19,7 +19,7 @@ Variant = Literal["roberta", "xlm-roberta", "camembert"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Shape of an encoder. Defaults are those of a short-context modern encoder of mini size."""
+    """Shape of an encoder. The defaults describe a short-context modern encoder of mini size."""
 
     architecture: Architecture = "modern"
     """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
@@ -87,7 +87,7 @@ class EncoderConfig:
 
     @property
     def modern(self) -> bool:
-        """Whether initial weights and heads are those of ModernBERT."""
+        """Whether initial weights and heads follow ModernBERT."""
         return self.architecture == "modern"
 
     @property

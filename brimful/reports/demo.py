@@ -138,7 +138,7 @@ def _label(model: str) -> str:
 
 
 def _metric_of(summary: Summary, model: str, key: str) -> float | None:
-    """Size or speed of a model; a model without its own has that of the network whose shape it has."""
+    """Size or speed of a model; without its own measurement, it shares its shape's."""
     return metric(summary, f"models.{MODELS[model][1] if model in MODELS else model}.{key}")
 
 

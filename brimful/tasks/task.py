@@ -105,7 +105,7 @@ class Task(Protocol):
         """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
 
         Args:
-            outputs: (S, outputs) of the head. Those of filler and empty sequences count for nothing.
+            outputs: (S, outputs) of the head. Outputs of filler and empty sequences are ignored.
         """
 
     def count(self, batch: PackedBatch) -> float:

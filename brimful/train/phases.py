@@ -14,7 +14,7 @@ from brimful.optim.schedule import Cycle, require_warmup
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseConfig:
-    """A phase of a run. Settings that it leaves out are those of the run.
+    """A phase of a run. A setting that it leaves out has the value of the run.
 
     One schedule of the learning rate spans all phases, until a phase names a rate or a warm-up of its own:
     there the schedule starts anew.
@@ -65,7 +65,7 @@ def parse_phase(text: str) -> PhaseConfig:
 def data_phases(
     phases: Sequence[PhaseConfig], packing: PackingConfig, size: int, counted: Literal["rows", "sequences"]
 ) -> list[Phase]:
-    """The phases as the stream of updates needs them; `size` is that of the run's updates."""
+    """The phases as the stream of updates needs them; `size` is the size of the run's updates."""
     return [
         Phase(
             phase.steps,

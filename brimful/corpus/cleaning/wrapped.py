@@ -17,7 +17,7 @@ NARROWEST, WIDEST = 40, 120
 # Room that may be left in a wrapped line: some programs balance lines, Chinese ones move punctuation.
 _SLACK, _SLACK_WIDE = 6, 4
 _FILLED_SHARE = 0.6
-# Of the breaks between lines of a text, at least so many must be wrapped ones.
+# The least number of wrapped line breaks in a text.
 _WRAPPED_SHARE = 0.3
 _LONG_WORD = 16
 _WIDTH_QUANTILE = 0.9

@@ -208,7 +208,7 @@ class DocumentRange:
 
 @dataclass(frozen=True)
 class ShardDocuments:
-    """The documents of one shard: those of `ranges` that are kept and belong to `split`."""
+    """The documents of one shard: the documents in `ranges` that are kept and belong to `split`."""
 
     name: str
     split: Split

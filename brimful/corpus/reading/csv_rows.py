@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-# A row that is not over after so many characters is none.
+# A quote that is still open after this many characters does not begin a row.
 LONGEST_ROW = 1 << 24
 # What holding a line costs beside its characters: bounds the memory that many short ones take.
 _LINE_COST = 16

@@ -93,7 +93,7 @@ def read_runs(
 
     Args:
         boundary: where the file may be divided; None: nowhere.
-        run: a run ends with the line that reaches a multiple of so many bytes.
+        run: a run ends with the line that reaches a multiple of this number of bytes.
         longest: a line is cut at multiples of `longest` bytes of the file if no line ended in the `longest`
             bytes before; only then a run does not end in \n.
         too_long: the issue that counts such lines.
@@ -155,7 +155,7 @@ def _align(span: Span, boundary: Boundary) -> tuple[int, int | None]:
 
 
 def _next_boundary(file: IO[bytes], position: int, boundary: Boundary, stop: int | None = None) -> int:
-    """The first boundary at or after `position`; some place at or after `stop` if there is none before it."""
+    """The first boundary at or after `position`; a place at or after `stop` if no boundary is before it."""
     if not position:
         return 0
     at = max(0, position - _LOOK_BACK)

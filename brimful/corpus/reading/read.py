@@ -42,7 +42,7 @@ from brimful.corpus.reading.tables import no_field, read_column
 
 # Bytes of text at once.
 RUN = 1 << 16
-# Longer files, paragraphs and lines of text come in pieces of so many bytes, so that memory stays bounded.
+# Longer files, paragraphs and lines are read in pieces of this many bytes, which bounds memory.
 LONGEST_PIECE = 1 << 22
 # A longer line of .jsonl, .csv and .tsv is skipped: a piece of a record is no record.
 LONGEST_RECORD = 1 << 24

@@ -2,7 +2,7 @@
 
 Words come again and again, so most of a text has been tokenized before. This package cuts texts into
 segments, remembers what the tokenizer (or the Chinese segmenter) says of each, and asks it only about new
-ones. The results are exactly those of the tokenizer on the whole text. This is why:
+ones. The results equal the results of the tokenizer on the whole text. This is why:
 
 1. A tokenizer is a chain: normalizer, pre-tokenizer, model, post-processor. The model sees one pre-token at
    a time, so a cut is safe where (a) the normalizer gives the same text on both sides as on the whole, and

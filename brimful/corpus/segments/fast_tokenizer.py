@@ -1,4 +1,4 @@
-"""Token ids and offsets of texts, exactly those of a `tokenizers` tokenizer, mostly from memory.
+"""Token ids and offsets of texts, equal to those that `tokenizers` gives, mostly from memory.
 
 Texts are cut where the tokens of either side provably do not depend on the other (see `cuts`), segments
 seen before are looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline without

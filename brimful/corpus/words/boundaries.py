@@ -19,7 +19,7 @@ def word_starts_by_class(
         space, single, mark: classes in it, which `characters` names.
 
     Returns:
-        which characters start a word, bool (characters,); their classes, a mark having that of the character
+        which characters start a word, bool (characters,); their classes, a mark has the class of its letter
         that it follows, uint8 (characters,); which are such marks, bool (characters,).
     """
     starts = np.zeros(len(codes), np.bool_)

@@ -76,7 +76,7 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
             since byte-level and SentencePiece tokens carry the space before their word.
 
     Returns:
-        bool (tokens,): the token's span differs from that of the token before it.
+        bool (tokens,): the token's span differs from the previous token's span.
     """
     from brimful.corpus.words.boundaries import changes_of_owner
 
