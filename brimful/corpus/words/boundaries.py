@@ -19,8 +19,8 @@ def word_starts_by_class(
         space, single, mark: classes in it, which `characters` names.
 
     Returns:
-        which characters start a word, bool (characters,); their classes, a mark has the class of its letter
-        that it follows, uint8 (characters,); which are such marks, bool (characters,).
+        which characters start a word, bool (characters,); their classes, uint8 (characters,), where a
+        mark has the class of the character that it follows; which are such marks, bool (characters,).
     """
     starts = np.zeros(len(codes), np.bool_)
     classes = np.empty(len(codes), np.uint8)
