@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from test_encoder import run_peer
 from tokenizers import Tokenizer
 
-from brimful.cli import _parse
+from brimful.arguments import parse
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import PretrainConfig, initial_model, pretrain
 from brimful.config import build, read_yaml
@@ -170,15 +170,15 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     folder_of(tmp_path / "hf", load(corpus_dir), kind=transformers.AutoModel)
     trainer = {"trainer": {"steps": 4, "log_every": 1, "checkpoint_every": 2}}
     run(tmp_path / "hf", corpus_dir, tmp_path / "whole", **trainer)
-    update = Trainer._update
+    update = Trainer.train_step
 
     def killed(self, *arguments):
         if self.step == at:
             raise RuntimeError("killed")
-        update(self, *arguments)
+        return update(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_update", killed)
+        patch.setattr(Trainer, "train_step", killed)
         with pytest.raises(RuntimeError, match="killed"):
             run(tmp_path / "hf", corpus_dir, tmp_path / "killed", **trainer)
     shutil.rmtree(tmp_path / "hf")
@@ -292,7 +292,7 @@ def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
 
 
 def options_of(*arguments: str) -> PretrainConfig:
-    return _parse("pretrain", arguments)[1]
+    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
 
 
 def test_flags_of_a_shape_stand_beside_its_preset():

@@ -20,7 +20,8 @@ TEXTS = [
 PROGRAM = """
 import sys
 from test_pieces import TEXTS
-from brimful.text.tokenizer import tokenizer_hash, train
+from brimful.corpus.tokenize.training import train
+from brimful.text.tokenizer import tokenizer_hash
 print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
 """
 
@@ -56,7 +57,11 @@ def test_pieces_spell_the_text(text: str) -> None:
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_training_is_deterministic_across_processes(tokenizer, seed: str) -> None:
-    environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
+    environment = os.environ | {
+        "PYTHONHASHSEED": seed,
+        "RAYON_NUM_THREADS": seed,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     output = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert output.stdout.strip() == tokenizer_hash(tokenizer), output.stderr
 

@@ -156,7 +156,7 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
             {"phases": [{"steps": 500}, {"steps": 500, "warmup": 0.2}], "trainer": {"hours": 2.0}},
             "trainer.hours cannot be shared out among phases",
         ),
-        ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a share"),
+        ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a proportion"),
         ({"trainer": {"hours": 2.0, "deterministic": True}}, "leave out trainer.deterministic"),
         ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),
         ({"trainer": {"hours": float("nan")}}, "trainer.hours is nan"),

@@ -153,13 +153,13 @@ def test_nothing_that_was_needed_to_go_on_is_left(straight):
 def updates(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The directory of every update that this process makes."""
     done: list[Path] = []
-    update = Trainer._update
+    update = Trainer.train_step
 
     def counted(self: Trainer, *arguments: Any) -> Any:
         done.append(self.directory)
         return update(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_update", counted)
+    monkeypatch.setattr(Trainer, "train_step", counted)
     return done
 
 

@@ -180,8 +180,10 @@ def test_a_phase_with_a_warmup_alone_returns_to_the_peak():
 
 
 @pytest.mark.parametrize("warmup", [-0.1, -2.0, 1.5, math.nan, math.inf])
-def test_a_warmup_that_is_no_share_and_no_number_is_refused(warmup):
-    with pytest.raises(BrimfulError, match=r"schedule\.warmup is .* a share.* or a whole number of updates"):
+def test_a_warmup_that_is_no_proportion_and_no_number_is_refused(warmup):
+    with pytest.raises(
+        BrimfulError, match=r"schedule\.warmup is .* a proportion.* or a whole number of updates"
+    ):
         ScheduleConfig(warmup=warmup)
 
 
