@@ -16,7 +16,7 @@ _FIND_INVISIBLE = re.compile(f"[{CLASSES[INVISIBLE]}]")
 _LINE_BREAK = re.compile(f"\r\n|[{CLASSES[LINE_BREAK]}]")
 
 
-# Unicode's stream-safe text format (UAX #15): normalization needs quadratic time on a longer run of marks.
+# Unicode's stream-safe text format (UAX #15). Normalization takes quadratic time on longer runs of marks.
 _MOST_MARKS = 30
 
 
@@ -26,22 +26,22 @@ def unify_line_breaks(text: str) -> tuple[str, int]:
 
 
 def blank_unwanted(text: str) -> tuple[str, int]:
-    """Control, private-use and replacement characters, lone surrogates and noncharacters become blanks."""
+    """Control, private-use and replacement characters, lone surrogates and noncharacters become spaces."""
     return _FIND_UNWANTED.subn(" ", text)
 
 
 def blank_surrogates(text: str) -> tuple[str, int]:
-    """Lone surrogates, which no file can hold, become blanks."""
+    """Lone surrogates, which no file can hold, become spaces."""
     return _FIND_SURROGATE.subn(" ", text)
 
 
 def drop_invisible(text: str) -> tuple[str, int]:
-    """Soft hyphens, zero-width blanks and direction marks go; joiners stay, which emoji and scripts need."""
+    """Soft hyphens, zero-width spaces and direction marks go. Joiners, which emoji need, stay."""
     return _FIND_INVISIBLE.subn("", text)
 
 
 def to_nfkc(text: str) -> tuple[str, int]:
-    """Unicode's compatibility composition; counts texts, not characters. Marks beyond 30 in a row go."""
+    """Normalize to NFKC; counts texts, not characters. Of a run of combining marks, the first 30 stay."""
     if not text.isascii():
         text = _excess_marks().sub(r"\1", text)
     if unicodedata.is_normalized("NFKC", text):

@@ -1,22 +1,23 @@
-"""Raw text -> clean documents. The rules run in this order; each can be turned off, and counts what it did:
+"""Raw text -> clean documents. The rules run in this order. Each can be turned off and counts what it did:
 
-1. undecodable: a document of which too much could not be decoded is dropped.
-2. html: markup becomes text; scripts, styles and comments go, and so do navigation and hidden parts.
+1. undecodable: a document is dropped if too much of it could not be decoded.
+2. html: markup becomes text; scripts, styles, comments, navigation and hidden parts go.
 3. entities: `&amp;` and the like in what is not HTML become the characters they name.
 4. characters: control, private-use and replacement characters, lone surrogates and noncharacters become
-   blanks.
-5. invisible: soft hyphens, zero-width blanks and direction marks go.
+   spaces.
+5. invisible: soft hyphens, zero-width spaces and direction marks go.
 6. nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
 7. simplified (off): traditional Chinese characters become simplified ones.
-8. css, garbage: style sheets that got into the text, and ASCII tokens that look like hashes, UUIDs or base64.
+8. css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
    Chinese is never touched.
-9. join_lines: lines that were wrapped at a fixed width are joined.
-10. blanks: runs of blanks become one blank, runs of line breaks one line break.
-11. quality: documents that are too short, mostly symbols, in other languages or lack stop words are dropped.
-12. long: a document of more than `max_characters` is cut, where possible between paragraphs, sentences
-    or words. Tokenizers need more than linear time on one long text.
+9. drop_patterns, max_foreign_run (off): the user's own rules.
+10. join_lines: lines that were wrapped at a fixed width are joined. Lines of HTML never were.
+11. blanks: a run of whitespace becomes one space, or one line break if it has one.
+12. quality: a document is dropped if it is too short, mostly symbols or in another language.
+13. long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
+    Tokenizers need more than linear time for one long text.
 
-Every rule takes time linear in the size of a document, whatever is in it.
+Every rule takes time linear in the size of a document, except a user's pattern, which the watchdog bounds.
 """
 
 from collections import Counter
@@ -59,7 +60,7 @@ _EXCERPT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What is kept of a raw text.
+    """What cleaning keeps of a raw text.
 
     Raises:
         BrimfulError: a number is out of its range.
@@ -74,15 +75,15 @@ class CleanConfig:
     entities: bool = True
     """Decode entities in text that is not HTML."""
     characters: bool = True
-    """Blank out control, private-use and replacement characters. Off: lone surrogates only."""
+    """Replace control, private-use and replacement characters by spaces. Off: lone surrogates only."""
     invisible: bool = True
-    """Drop soft hyphens, zero-width blanks and direction marks."""
+    """Drop soft hyphens, zero-width spaces and direction marks."""
     nfkc: bool = False
     """Normalize to NFKC. The tokenizer does the same at inference."""
     simplified: bool = False
     """Turn traditional Chinese characters into simplified ones (needs OpenCC). No tokenizer does so later."""
     css: bool = True
-    """Drop style sheets that got into the text, and with them the examples of a text about CSS."""
+    """Drop style sheets in the text. A text about CSS loses its examples."""
     garbage: bool = True
     """Drop tokens that look like hashes, UUIDs or base64."""
     drop_patterns: tuple[str, ...] = ()
@@ -92,13 +93,13 @@ class CleanConfig:
     join_lines: bool = True
     """Join lines that were wrapped at a fixed width."""
     blanks: bool = True
-    """Squeeze blanks and empty lines."""
+    """Reduce runs of whitespace to one space or one line break."""
     min_characters: int = 2
     """Drop a document that is shorter."""
     max_undecodable: float = 0.1
-    """Drop a document if a larger share of its characters could not be decoded. 1 turns this off."""
+    """Drop a document if a larger part of its characters could not be decoded. 1 turns this off."""
     max_symbols: float = 0.7
-    """Drop a document if a larger share of it is symbols, a run of them counting as one. 1 turns this off."""
+    """Drop a document if a larger part of it is symbols; a run of them counts as one. 1 turns this off."""
     languages: tuple[str, ...] = ()
     """Keep documents in these languages, such as en and zh, or mixed of two (needs py3langid). Empty: all."""
     min_stop_words: int = 0
@@ -125,7 +126,7 @@ class CleanConfig:
 
 @dataclass(frozen=True)
 class Example:
-    """What a rule did to a text at the first place it changed; for a dropped document `after` is empty."""
+    """A text before and after a rule, around the first change. `after` is empty for a dropped document."""
 
     input: int
     record: int
@@ -138,9 +139,9 @@ class _Rule:
     """A rule between markup and judgement: text -> (text, number of changes).
 
     Attributes:
-        needs: bits of which a survey of the text must have found one; 0 means that the rule always runs.
-        settles: no survey is due after it: it makes nothing that later rules could need.
-        for_pages: it runs on the text of HTML, too.
+        needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs.
+        settles: its result needs no new survey, since it contains nothing new for later rules.
+        for_pages: whether it runs on the text of HTML pages.
     """
 
     name: str
@@ -264,7 +265,7 @@ def _rules(config: CleanConfig) -> list[_Rule]:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """The length of what two texts have in common from the start."""
+    """The length of the common prefix of two texts."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -276,7 +277,7 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def cut(text: str, limit: int) -> list[str]:
-    """Pieces of at most `limit` characters, cut behind a mark in the latter half of each if there is one."""
+    """Cut a text into pieces of at most `limit` characters, if possible after a mark in its second half."""
     pieces = []
     begin = 0
     while len(text) - begin > limit:

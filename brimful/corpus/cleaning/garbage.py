@@ -1,6 +1,6 @@
-"""What got into a text but was never written for readers: hashes, base64, style sheets.
+"""Drops what nobody wrote for readers: hashes, base64, style sheets.
 
-All rules look at ASCII only, so that no Chinese is ever taken for a long token.
+All rules look at ASCII only, so Chinese text is never taken for a long token.
 """
 
 import re
@@ -39,7 +39,7 @@ _LONGEST_SELECTOR = 200
 
 
 def drop_tokens(text: str) -> tuple[str, int]:
-    """Tokens that look like hashes, UUIDs or base64 become blanks: (text, how many)."""
+    """Tokens that look like hashes, UUIDs or base64 become spaces: (text, number of tokens)."""
     times = 0
 
     def without(match: re.Match[str]) -> str:
@@ -79,7 +79,7 @@ def _looks_random(run: str) -> bool:
 
 
 def _looks_like_base64(run: str) -> bool:
-    """Upper, lower and digits change every other character; paths have separators, identifiers few digits."""
+    """In base64, capitals, lower case and digits alternate. Paths have separators, identifiers few digits."""
     size = len(run)
     return (
         size >= SHORTEST_BASE64
@@ -90,10 +90,10 @@ def _looks_like_base64(run: str) -> bool:
 
 
 def drop_css(text: str) -> tuple[str, int]:
-    """Rules of style sheets and runs of style declarations become blanks: (text, how many).
+    """Rules of style sheets and runs of style declarations become spaces: (text, number of them).
 
-    A rule is a block in braces that holds nothing but declarations of known properties, with the selectors
-    before it. A lone declaration outside braces stays: it may be a sentence.
+    A rule is a block in braces with declarations of known properties only, and the selectors before it. A
+    single declaration outside braces stays, since it may be a sentence.
     """
     times = 0
     pieces = []

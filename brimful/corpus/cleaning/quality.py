@@ -16,7 +16,7 @@ _PART = 0.1
 
 
 def stop_words(text: str) -> int:
-    """How many of the eight English stop words of the Gopher rules (Rae et al. 2021, A.1.1) a text has."""
+    """How many of the eight English stop words of Gopher (Rae et al. 2021, A.1.1) occur in a text."""
     return len(_STOP_WORDS.intersection(map(str.lower, _WORD.findall(text))))
 
 

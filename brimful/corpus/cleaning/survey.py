@@ -1,4 +1,4 @@
-"""What occurs in a text, in one pass over its code points, so that only the rules that have work run."""
+"""Looks over a text once, so that only the rules run that have something to do."""
 
 import functools
 import re
@@ -11,12 +11,12 @@ import numpy as np
 # What a survey finds.
 UNWANTED = 1
 INVISIBLE = 2
-LINE_BREAK = 4  # another one than a line feed
-OTHER_BLANK = 8  # another one than a blank or a line feed
+LINE_BREAK = 4  # other than a line feed
+OTHER_BLANK = 8  # whitespace other than a space or a line feed
 BLANK_RUN = 16
 TOKEN = 32  # that looks like a hash or like base64
 DECLARATION = 64  # `{` or `;`, a name in lower case and a colon, as in style sheets
-# What else it knows of a character.
+# Further properties of a character.
 _BLANK, _SYMBOL, _IN_TOKEN, _DIGIT, _UPPER, _LOWER, _HEX_LETTER, _NOT_HEX = (1 << k for k in range(7, 15))
 SHORTEST_HEX, SHORTEST_BASE64 = 16, 32
 
@@ -44,7 +44,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in a text (bits), its runs of symbols, and its other characters that are no blanks."""
+    """The bits found in a text, and the numbers of its runs of symbols and of its other characters."""
 
     found: int
     symbol_runs: int
@@ -52,7 +52,7 @@ class Survey:
 
     @property
     def symbol_share(self) -> float:
-        """Runs of symbols among all that is no blank, 0 to 1. A long rule or dot leader is one run."""
+        """Runs of symbols divided by these and other characters, 0 to 1. A ruler or dot leader is one run."""
         return self.symbol_runs / max(self.symbol_runs + self.others, 1)
 
 
@@ -63,7 +63,7 @@ def survey(text: str) -> Survey:
 
 
 def squeeze_blanks(text: str) -> tuple[str, int]:
-    """Runs of blanks become one blank, or one line break if they hold one; counts what went."""
+    """A run of whitespace becomes one space, or one line break if it has one; counts what went."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)

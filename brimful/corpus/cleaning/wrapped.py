@@ -1,10 +1,9 @@
 """Joins the lines of paragraphs that were broken at a fixed width.
 
-A line break was put in by wrapping if the next line's first word had no room left. The width is found where
-paragraphs of three lines and more agree on it; without such a paragraph only a break within a sentence that
-goes on in lower case is joined. Chinese lines are joined without a blank. Lists, headings, verse, code and
-tables stay: their lines do not fill the width, start with a marker or a capital, are indented, or look like
-code. When in doubt a break stays, which costs little.
+A line was wrapped if the first word of the next line had no room in it. Paragraphs of three lines or more
+show the width. Without one, a break is joined only if its sentence goes on in lower case. Chinese lines are
+joined without a space. Lists, headings, verse, code and tables stay: their lines do not fill the width, start
+with a marker or a capital, are indented, or look like code. In doubt a break stays, which costs little.
 """
 
 import functools
@@ -14,10 +13,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 NARROWEST, WIDEST = 40, 120
-# Room that may be left in a wrapped line: some programs balance lines, Chinese ones move punctuation.
+# Room that a wrapped line may leave: some programs balance lines, Chinese ones move punctuation.
 _SLACK, _SLACK_WIDE = 6, 4
 _FILLED_SHARE = 0.6
-# The least number of wrapped line breaks in a text.
+# The smallest fraction of wrapped line breaks in a text that was wrapped.
 _WRAPPED_SHARE = 0.3
 _LONG_WORD = 16
 _WIDTH_QUANTILE = 0.9
@@ -40,7 +39,7 @@ _HEAD = re.compile(r"[a-z]+")
 
 
 def join_wrapped_lines(text: str) -> tuple[str, int]:
-    """(the text with wrapped lines joined, how many were)."""
+    """Join wrapped lines: (text, number of lines joined)."""
     breaks = text.count("\n")
     # Where every break is an empty line, nothing was wrapped.
     if (breaks < 2 and text.endswith("\n")) or breaks == 2 * text.count("\n\n"):
@@ -84,13 +83,13 @@ def _width(line: str) -> int:
 
 
 def _is_wide(character: str) -> bool:
-    """Is this a character of a script that is written without blanks and twice as wide as ASCII?"""
+    """Is this a character of a script without spaces, twice as wide as ASCII?"""
     return "\u2e80" <= character < "\uac00" or "\uf900" <= character <= "\ufaff" or character >= "\uff00"
 
 
 @functools.lru_cache(4096)
 def _is_prose(line: str) -> bool:
-    """Is a line neither empty nor code, a table or an entry of a table of contents, as far as it shows?"""
+    """Does a line look like prose: not empty, and not code, a table or a table of contents?"""
     body = line.strip()
     return not (
         not body
@@ -104,7 +103,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _may_be_wrapped(line: str, after: str) -> bool:
-    """Are both lines prose, and do their beginnings allow that they belong together?"""
+    """Are both lines prose, with beginnings that may belong to one paragraph?"""
     if not (_is_prose(line) and _is_prose(after)):
         return False
     body = after.lstrip()
@@ -115,7 +114,7 @@ def _may_be_wrapped(line: str, after: str) -> bool:
 
 
 def _is_full(after: str, width: int, limit: int) -> bool:
-    """Had a line no room left for the next line's first word?"""
+    """Did a line have no room for the first word of the next line?"""
     if not limit - _LONG_WORD < width <= limit + _SLACK:
         return False
     word = _FIRST_WORD.match(after.lstrip())
@@ -123,9 +122,9 @@ def _is_full(after: str, width: int, limit: int) -> bool:
 
 
 def _wrapped_paragraphs(widths: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(begin, end, width) of each paragraph of three lines and more that its widths allow to be wrapped.
+    """(begin, end, width) of each paragraph of three lines or more that may be wrapped.
 
-    Even with a long word on the next line, the lines of the others left room.
+    In other paragraphs, many lines have room even for a long word.
     """
     for begin, end in _paragraphs(widths):
         limit = max(widths[begin:end])
@@ -136,7 +135,7 @@ def _wrapped_paragraphs(widths: list[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _common_width(lines: list[str], widths: list[int]) -> int:
-    """The width that paragraphs were wrapped at, or 0."""
+    """The width at which the text was wrapped, or 0."""
     votes: Counter[int] = Counter()
     for begin, end, limit in _wrapped_paragraphs(widths):
         filled = sum(
@@ -159,7 +158,7 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
 
 
 def _paragraphs(widths: list[int]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each run of three and more lines that are not empty."""
+    """(begin, end) of each run of three or more lines that are not empty."""
     begin = 0
     for number, width in enumerate([*widths, 0]):
         if not width:
@@ -175,7 +174,7 @@ def _goes_on(line: str, after: str) -> bool:
 
 
 def _without_hyphen(line: str, after: str, words: set[str]) -> str | None:
-    """The line without its hyphen if the text has the whole word, with it if it has that; else None."""
+    """The line without its hyphen if the text has the joined word, with it if the hyphenated one; else None."""
     stem, head = _STEM.search(line[-40:]), _HEAD.match(after)
     if stem is None or head is None:
         return None

@@ -1,4 +1,4 @@
-"""The bytes of a file, decompressed; a cut or damaged archive yields what is readable, and is counted."""
+"""The bytes of a file, decompressed. A cut or damaged archive is counted and yields its readable part."""
 
 import zlib
 from collections import Counter
@@ -8,7 +8,7 @@ from brimful.corpus.reading.inputs import split_suffix
 
 CHUNK = 1 << 18
 ZSTD_LARGEST_WINDOW = 1 << 31
-# What zstd is given at once: four bytes can hold a block of 128 KB, so this bounds an answer to 64 MB.
+# Input to zstd at once. Four bytes can hold a block of 128 KB, so the output is at most 64 MB.
 _ZSTD_INPUT = 1 << 11
 
 
@@ -27,7 +27,7 @@ class _Gzip:
 
     @property
     def rest(self) -> bytes | None:
-        """What came after its end; None before the end."""
+        """The bytes after its end; None before the end."""
         return self._stream.unused_data if self._stream.eof else None
 
 
@@ -51,12 +51,12 @@ class _Zstd:
 
     @property
     def rest(self) -> bytes | None:
-        """What came after its end; None before the end."""
+        """The bytes after its end; None before the end."""
         return self._stream.unused_data + self._unread if self._stream.eof else None
 
 
 def read_chunks(path: str, issues: Counter[str]) -> Iterator[bytes]:
-    """The file's bytes, decompressed. Library readers may end silently in a cut archive: this one tells."""
+    """The file's bytes, decompressed. Unlike library readers, this one notices that an archive was cut."""
     compression = split_suffix(path)[1]
     with open(path, "rb") as file:
         chunks = iter(lambda: file.read(CHUNK), b"")
@@ -69,7 +69,7 @@ def _unpack(
     chunks: Iterator[bytes], new_stream: type[_Gzip] | type[_Zstd], issues: Counter[str]
 ) -> Iterator[bytes]:
     stream = new_stream()
-    between = False  # an empty file is no archive
+    between = False  # between two members; an empty file is a cut archive
     for chunk in chunks:
         rest: bytes | None = chunk
         while rest:

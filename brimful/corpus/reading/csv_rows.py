@@ -1,4 +1,4 @@
-"""Rows of CSV (RFC 4180), where a quote that is never closed costs the line that it is in, and no other."""
+"""Rows of CSV (RFC 4180). A quote that is never closed costs its own line and no other."""
 
 import csv
 from collections import Counter, deque
@@ -6,24 +6,25 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-# A quote that is still open after this many characters does not begin a row.
+# A row of more characters than this is taken for an unclosed quote.
 LONGEST_ROW = 1 << 24
-# What holding a line costs beside its characters: bounds the memory that many short ones take.
+# Each line counts this much on top of its characters, to bound the memory of many short lines.
 _LINE_COST = 16
-# So much may be read again, and as much more as good rows have: the time stays linear in the file's size.
+# Characters that may be read twice, beside those of good rows. This keeps the time linear.
 _SPARE = 4 * LONGEST_ROW
 
 
 class CsvRows:
-    """Iterates over the rows of CSV; an empty line gives an empty row, and so does a row that was given up.
+    """Iterates over the rows of CSV. An empty line gives an empty row, and so does a row that is given up.
 
-    A quote was never closed if the file ends in it, if it ends within a word of a later line, or after 16 MB.
-    The line where its row began is given up then, and those behind it are read again; until a row as wide as
-    the first one is read from new lines, others count as lost, too. Within one line, quotes may be anywhere.
+    A quote counts as never closed if the file ends in it, if it closes within a word of a later line, or
+    after 16 MB. Then the first line of its row is given up, and the lines after it are read again. Rows of
+    another width than the first row count as lost until a good row has been read from new lines. Within one
+    line, quotes may stand anywhere.
 
     Args:
-        lines: without their ends; None stands for one that was too long.
-        issues: counts the lines that are lost.
+        lines: without line ends; None stands for a line that was too long.
+        issues: counts the lost lines.
     """
 
     def __init__(self, lines: Iterable[str | None], issues: Counter[str]) -> None:
@@ -71,7 +72,7 @@ class CsvRows:
         return csv.reader(self._lines(), strict=True)
 
     def _lines(self) -> Iterator[Any]:
-        """The lines, held until their row is over; None makes the reader fail."""
+        """The lines, held until their row ends; None makes the reader fail."""
         held = self._held
         for line in chain(self._read_again(), self._new):
             held.append(line)
@@ -83,7 +84,7 @@ class CsvRows:
             yield self._again.popleft()
 
     def _give_up(self, is_at_end: bool, all_of_it: bool) -> None:
-        """Give up the first line that is held, and read the others again unless all are given up."""
+        """Give up the first held line and read the others again, or give up all of them."""
         is_too_long = not is_at_end and self._cost > LONGEST_ROW
         what = "quote not closed within 16 MB" if is_too_long else "quote never closed"
         self._issues[f"{what}, its line skipped"] += 1

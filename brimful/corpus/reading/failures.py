@@ -1,4 +1,4 @@
-"""Reading fails because of the file, which is counted and left, or of the machine, which stops the run."""
+"""A bad file is counted and skipped; a failing machine stops the run."""
 
 import errno
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from brimful.errors import BrimfulError
 
-# 0 and None: what a library says of a damaged file.
+# Errors of the file. Libraries use 0 and None for a damaged file.
 _OF_THE_FILE = {
     None,
     0,
@@ -18,16 +18,16 @@ _OF_THE_FILE = {
     errno.ENOTDIR,
     errno.ELOOP,
     errno.ENAMETOOLONG,
-    errno.EINVAL,  # a place that a damaged file names
+    errno.EINVAL,  # an offset in a damaged file
 }
 
 Item = TypeVar("Item")
 
 
 def check_machine(error: Exception, path: str) -> None:
-    """Raises BrimfulError if reading a file failed for a reason that lies outside of the file.
+    """Raises BrimfulError if a file could not be read for a reason outside of the file.
 
-    Such a file must not be counted as bad: what was made without it would never be made again.
+    Counting such a file as bad would leave it out of the corpus for good.
     """
     if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
         reason = error.strerror or error
@@ -35,10 +35,10 @@ def check_machine(error: Exception, path: str) -> None:
 
 
 def reporting(items: Iterable[Item], path: str, issues: Counter[str]) -> Iterator[Item]:
-    """The items of a file, up to where reading fails; then that is counted.
+    """The items of a file up to the first error, which is counted.
 
     Raises:
-        BrimfulError: the reason lies outside of the file: a full disk, a lost network, too many open files.
+        BrimfulError: the reason is outside of the file: a full disk, a lost network, too many open files.
     """
     try:
         yield from items

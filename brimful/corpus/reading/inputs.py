@@ -27,9 +27,9 @@ COMPRESSIONS = (".gz", ".zst")
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """An input file and its state, by which a later run sees whether it changed.
+    """An input file and its state, which tells a later run whether the file changed.
 
-    A file whose state cannot be had (a broken link) has 0 and 0; reading it counts the reason.
+    Both numbers are 0 if the state cannot be read (a broken link); reading the file then counts the reason.
     """
 
     path: str
@@ -39,9 +39,9 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A stretch of a file: bytes `begin` to `end`, of .parquet row groups; None is the file's end.
+    """Part of a file: bytes, or row groups of .parquet, from `begin` to `end`; None is the end of the file.
 
-    The ends are nominal: the reader moves both to the next record's start, so consecutive spans share a file.
+    The reader moves both ends to the start of the next record, so consecutive spans cover a file once.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Span:
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """The format's suffix and the compression's, lower case, either may be empty."""
+    """The suffixes of format and compression in lower case; either may be empty."""
     stem, suffix = os.path.splitext(path.lower())
     if suffix in COMPRESSIONS:
         return os.path.splitext(stem)[1], suffix
@@ -58,18 +58,18 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def format_of(path: str) -> str:
-    """How a file is read. A file of another name that the user gave by name is read as text."""
+    """The format of a file, by its suffix. A file with another suffix is read as text."""
     return FORMATS.get(split_suffix(path)[0], "text")
 
 
 def is_packed(path: str) -> bool:
-    """Is the file smaller than the text in it?"""
+    """Is the file compressed, so that it is smaller than its text?"""
     suffix, compression = split_suffix(path)
     return bool(compression) or suffix == ".parquet"
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """Each folder at and below this one, with its file names, sorted. Links to folders are followed, once."""
+    """This folder and those below it, with their file names, sorted. Each linked folder is followed once."""
     seen = set()
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_cannot_list):
         place = os.path.realpath(parent)
@@ -94,14 +94,14 @@ def _files_below(folder: str) -> Iterator[str]:
             names = [name for name in names if not name.endswith(".arrow")] + stored
         for name in names:
             kind = split_suffix(name)[0]
-            # What `datasets` computed stands beside its data.
+            # `datasets` keeps its caches beside its data.
             is_cache = kind == ".arrow" and name.startswith(("cache-", "indices", "tmp"))
             if kind in FORMATS and not is_cache and not name.startswith("."):
                 yield os.path.join(parent, name)
 
 
 def _stored_files(folder: str) -> list[str] | None:
-    """The data files of a folder that `datasets` saved, in order; None if its state.json is no such thing."""
+    """The data files of a folder that `datasets` saved, in order; None if state.json is not its own."""
     file = os.path.join(folder, "state.json")
     try:
         names = [entry["filename"] for entry in json.loads(Path(file).read_bytes())["_data_files"]]
@@ -115,7 +115,7 @@ def _stored_files(folder: str) -> list[str] | None:
 
 
 def _glob(pattern: str) -> Iterator[str]:
-    """As `glob.glob`, which loops links would keep busy forever in `**`."""
+    """Like `glob.glob`, but safe from links in a circle, on which `**` never ends."""
     head, *tail = re.split(r"(?:(?<=/)|^)\*\*/", pattern, maxsplit=1)
     if not tail:
         yield from glob.glob(pattern)
@@ -142,7 +142,7 @@ def _expand(path: str) -> Iterator[str]:
 
 
 def _state(path: str) -> Input | None:
-    """None for what is no file: a socket, a pipe, a device."""
+    """The file with its state; None for a socket, a pipe or a device."""
     try:
         state = os.stat(path)
     except OSError as error:

@@ -1,7 +1,7 @@
 r"""Bytes -> text in runs of whole lines: encodings, byte order marks, bad bytes, lines that never end.
 
-Only \n ends a line (U+2028, \x85 and \f occur within text); a \r before it belongs to the line's end. Runs
-are cut at places that depend on the file alone, so what a span yields does not depend on where it begins.
+Only \n ends a line (U+2028, \x85 and \f occur within text), with a \r before it. Where runs are cut depends
+on the file alone, so the text of a span does not depend on where the span begins.
 """
 
 import codecs
@@ -18,8 +18,8 @@ from brimful.errors import BrimfulError
 
 HEAD = 8192
 
-# The encodings, by Python's names, in which the byte 0x0A is a line feed and nothing else, whatever bytes
-# precede it. Not: UTF-16, UTF-32, UTF-7, ISO-2022, HZ, EBCDIC; EUC-KR, whose bad sequences may swallow it.
+# The encodings, by Python's names, in which the byte 0x0A always is a line feed. Not UTF-16, UTF-32, UTF-7,
+# ISO-2022, HZ and EBCDIC; nor EUC-KR, where a bad sequence may swallow it.
 _BYTE_LINES = {"ascii", "utf-8", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "cp950", "cp949"}
 _BYTE_LINES |= {"cp932", "shift_jis", "euc_jp"}
 _BYTE_LINE_FAMILIES = ("iso8859-", "cp125", "koi8-", "mac-")
@@ -31,10 +31,10 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Every byte below a blank that no text file holds, except in passing.
+# Control characters that hardly occur in text files.
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
 
-# A broken character before a line feed makes the decoders of GB18030 and EUC-JP wait for its other bytes.
+# After a broken character, the decoders of GB18030 and EUC-JP wait for more bytes, even past a line feed.
 _SETTLE = b"\n\n\n"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -42,7 +42,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where a file may be divided: at the end of group 1 of `pattern`, past a multiple of `grid` bytes."""
+    """Where a file may be divided: after group 1 of `pattern`, past a multiple of `grid` bytes."""
 
     pattern: re.Pattern[bytes]
     grid: int = 1
@@ -67,7 +67,7 @@ def check_encoding(name: str) -> None:
 
 
 def has_byte_lines(encoding: str) -> bool:
-    """May a file be cut after any byte 0x0A? If not, only reading from its start tells where lines end."""
+    """May a file be cut after any byte 0x0A? If not, only reading from the start finds line ends."""
     name = _canonical(encoding)
     return name in _BYTE_LINES or name.startswith(_BYTE_LINE_FAMILIES)
 
@@ -88,15 +88,15 @@ def read_runs(
 ) -> Iterator[str]:
     r"""The text that begins in a span, in runs of whole lines; each line ends in \n, the last one too.
 
-    A byte order mark overrides the encoding, as the Encoding Standard has it. What cannot be divided is read
-    whole by the span that begins at 0, and yields nothing in others.
+    A byte order mark overrides the encoding (Encoding Standard). A file that cannot be divided is read whole
+    by the span that begins at 0; its other spans are empty.
 
     Args:
         boundary: where the file may be divided; None: nowhere.
-        run: a run ends with the line that reaches a multiple of this number of bytes.
-        longest: a line is cut at multiples of `longest` bytes of the file if no line ended in the `longest`
-            bytes before; only then a run does not end in \n.
-        too_long: the issue that counts such lines.
+        run: a run ends with the line that reaches a multiple of this many bytes.
+        longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
+            bytes before. Only such a run does not end in \n.
+        too_long: the issue that counts lines that were cut.
     """
     chunks = read_chunks(span.path, issues)
     head = b""
@@ -155,7 +155,7 @@ def _align(span: Span, boundary: Boundary) -> tuple[int, int | None]:
 
 
 def _next_boundary(file: IO[bytes], position: int, boundary: Boundary, stop: int | None = None) -> int:
-    """The first boundary at or after `position`; a place at or after `stop` if no boundary is before it."""
+    """The first boundary at or after `position`, or a place at or after `stop` if there is none before."""
     if not position:
         return 0
     at = max(0, position - _LOOK_BACK)
@@ -202,7 +202,7 @@ def _whole_lines(
 def _decode(
     chunks: Iterable[bytes], encoding: str, issues: Counter[str], settle: bytes = b""
 ) -> Iterator[str]:
-    """Decode chunks. What ends in a line feed is decoded with `settle` after it, which is taken off again."""
+    """Decode chunks. `settle` is added to a chunk that ends in a line feed, and removed from its text."""
     new_decoder = codecs.getincrementaldecoder(encoding)
     decoder, skipping = new_decoder(errors="replace"), new_decoder(errors="ignore")
     for chunk in chain(chunks, [b""]):
@@ -212,7 +212,7 @@ def _decode(
         state = decoder.getstate()
         text = decoder.decode(chunk, final=not chunk)
         if replaced := text.count("\ufffd"):
-            # A U+FFFD that stands in the file is no error: the decoder that skips errors keeps it.
+            # A U+FFFD in the file is not an error; a decoder that skips errors keeps it.
             skipping.setstate(state)
             replaced -= skipping.decode(chunk, final=not chunk).count("\ufffd")
             _count(issues, "undecodable characters", replaced)
@@ -228,7 +228,7 @@ def _in_utf8(chunks: Iterable[bytes], encoding: str, issues: Counter[str]) -> It
 
 
 def without_surrogates(text: str, issues: Counter[str]) -> str:
-    """The text with lone surrogates, which no encoding can store, replaced by U+FFFD and counted."""
+    """Replace and count lone surrogates, which no encoding can store."""
     if text.isascii():
         return text
     text, replaced = _SURROGATE.subn("\ufffd", text)

@@ -1,4 +1,4 @@
-"""Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, all of it counted.
+"""Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, and both are counted.
 
 ======================  ================================================  ===============================
 suffix                  documents                                         divided between workers
@@ -13,8 +13,7 @@ suffix                  documents                                         divide
 ======================  ================================================  ===============================
 
 Each may end in .gz or .zst, and is then not divided. Only what the user can put right stops the run: a
-field that is not there, a disk that is full or fails. A damaged file yields what could be read before the
-damage.
+missing field, a full or failing disk. A damaged file yields its documents up to the damage.
 """
 
 import json
@@ -40,11 +39,11 @@ from brimful.corpus.reading.lines import (
 from brimful.corpus.reading.lines import check_encoding as check_encoding
 from brimful.corpus.reading.tables import no_field, read_column
 
-# Bytes of text at once.
+# Bytes of text that are decoded at once.
 RUN = 1 << 16
-# Longer files, paragraphs and lines are read in pieces of this many bytes, which bounds memory.
+# Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
-# A longer line of .jsonl, .csv and .tsv is skipped: a piece of a record is no record.
+# A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
 
 
@@ -64,10 +63,10 @@ Raw = tuple[int, str]  # record number, text
 
 
 def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    """Yield (record number, raw text) from a span of a file; what went wrong is counted in `issues`.
+    """Yield (record number, raw text) from a span of a file; `issues` counts what went wrong.
 
-    A record number is 0-based and counts from the span's start: the line of .jsonl and of text split by
-    line, the paragraph, the data row of tables, the piece of a file of more than 4 MB (0 elsewhere).
+    Records are numbered from 0 at the span's start. A record is a line of .jsonl or of text split by line, a
+    paragraph, a data row of a table, or a piece of a file of more than 4 MB.
 
     The text may hold U+0000 and U+FFFD, but no lone surrogates.
 
@@ -115,7 +114,7 @@ def _text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
 
 
 def _numbered_lines(runs: Iterable[str]) -> Iterator[Iterable[Raw]]:
-    """Iterators that the interpreter runs without a step of ours a line: lines are many and short."""
+    """Numbered lines that are not empty, run by run. No Python code runs for a line: they are many."""
     begin = 0
     for run in runs:
         lines = run.split("\n")
@@ -201,7 +200,7 @@ def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
 
 
 def _json_parser(field: str) -> Callable[[str], Any]:
-    """What parses a line and returns the field's value, of good JSON; `json` judges what it does not take."""
+    """A fast parser for a field of a JSON line. It may fail on valid JSON, which `json` then parses."""
     try:
         struct = msgspec.defstruct("Record", [("value", Any, None)], rename={"value": field})
     except ValueError:  # a name that JSON must escape

@@ -1,4 +1,4 @@
-"""Large files -> spans that workers read on their own; together they yield what the file yields."""
+"""Divides large files into spans for several workers; together they yield the documents of the file."""
 
 from brimful.corpus.reading.inputs import Input, Span, format_of, split_suffix
 from brimful.corpus.reading.lines import has_byte_lines
@@ -9,9 +9,9 @@ from brimful.corpus.reading.tables import column_bytes
 def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     """Divide a file into spans of about `size` bytes (.parquet: of the column's text), in order.
 
-    Divided are .txt, .jsonl, .tsv by bytes and .parquet by row groups. Whole stay compressed files, .csv
-    (a quoted field may hold line breaks), .html, .arrow, and encodings in which a line feed cannot be found
-    without reading from the start. No content is read, of .parquet the footer.
+    .txt, .jsonl and .tsv are divided by bytes, .parquet by row groups. Not divided are compressed files, .csv
+    (a quoted field may hold line breaks), .html, .arrow, and encodings in which only reading from the start
+    finds line feeds. Nothing is read but the footer of .parquet.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """
@@ -33,7 +33,7 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
 
 
 def _by_row_groups(path: str, field: str, size: int) -> list[Span]:
-    """No spans if the footer cannot be read: the reader reports it."""
+    """The spans of a .parquet file; none if its footer cannot be read, which the reader reports."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

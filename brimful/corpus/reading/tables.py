@@ -16,14 +16,14 @@ from brimful.errors import BrimfulError, nearest
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
-# Pages of a mapped file that were read count as the process's memory until it lets them go.
+# Pages that were read of a mapped file count as memory of the process until they are released.
 HELD_BYTES = 1 << 26
-# A stream ends with a length of 0; without it the file may have been cut between two messages.
+# A stream ends with a length of 0. Without it, the file may have been cut between two messages.
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def no_field(path: str, field: str, known: Any) -> BrimfulError:
-    """The error of a file whose records lack the field that should hold the text."""
+    """The error of a file whose records lack the text field."""
     return BrimfulError(
         f"{path} has no text in a field {field!r}: {nearest(field, known)} (set --read.field)"
     )
