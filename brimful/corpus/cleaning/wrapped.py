@@ -58,7 +58,7 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
         if (
             NARROWEST <= width <= WIDEST
             and widths[number + 1] <= WIDEST
-            and (_is_full(after, width, limit) or _goes_on(before, after))
+            and (_is_full(after, width, limit) or _continues(before, after))
             and _may_be_wrapped(before, after)
         ):
             joined = pieces[-1].rstrip()
@@ -167,14 +167,15 @@ def _paragraphs(widths: list[int]) -> Iterator[tuple[int, int]]:
             begin = number + 1
 
 
-def _goes_on(line: str, after: str) -> bool:
-    """Does a sentence go on in lower case?"""
+def _continues(line: str, after: str) -> bool:
+    """Whether a sentence continues in lower case."""
     end, start = line.rstrip()[-1:], after.lstrip()[:1]
     return ("a" <= end <= "z" or end in ",;-") and "a" <= start <= "z"
 
 
 def _without_hyphen(line: str, after: str, words: set[str]) -> str | None:
-    """The line without its hyphen if the text has the joined word, with it if the hyphenated one; else None."""
+    """The line without its hyphen if the text has the joined word, or with it if the text has the hyphenated
+    word; else None."""
     stem, head = _STEM.search(line[-40:]), _HEAD.match(after)
     if stem is None or head is None:
         return None
