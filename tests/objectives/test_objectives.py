@@ -190,8 +190,10 @@ def examples_batches(examples: Examples) -> Callable[[np.ndarray, int | None], P
             slots=slots,
             sequence_slots=None if slots is None else slots + 1,
         )
-        labels = np.full(len(batch.offsets) - 1, IGNORED, np.int64)
-        labels[: len(chosen)] = examples.targets["label"][chosen]
+        given = examples.targets["label"][chosen]
+        none = np.nan if given.dtype.kind == "f" else IGNORED
+        labels = np.full(len(batch.offsets) - 1, none, given.dtype)
+        labels[: len(chosen)] = given
         return replace(batch, targets={"label": torch.from_numpy(labels)})
 
     return batch_of

@@ -146,7 +146,7 @@ def test_best_is_offered_only_after_an_evaluation(corpus_dir: Path, tmp_path: Pa
     (run / "start").mkdir()
     with pytest.raises(BrimfulError, match=r"not finished: give --step one of \d") as error:
         export(run=str(run), out=str(tmp_path / "out"))
-    assert "best" not in str(error.value)
+    assert "best" not in str(error.value).replace(str(run), "")
 
 
 def _check_weights(folder: Path, saved: Path, prefix: str) -> None:

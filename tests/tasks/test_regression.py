@@ -65,7 +65,7 @@ def test_a_missing_value_has_no_loss_and_no_gradient() -> None:
     values = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     total = squared_error_sum(values, torch.tensor([0.0, math.nan, -100.0]))
     total.backward()
-    assert float(total) == 1 + 103**2
+    assert total.item() == 1 + 103**2
     assert values.grad is not None
     assert values.grad.tolist() == [2, 0, 206]
 
