@@ -25,7 +25,7 @@ from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key
 
-ROWS_PER_HAND = 4
+ROWS_PER_GROUP = 4
 """The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""
 
 Cursor = dict[str, Any]
@@ -174,16 +174,16 @@ class RowStream:
         Group i has the micro-batches i, n + i, 2 n + i ... n is a power of two where the numbers of rows and
         micro-batches allow it.
         """
-        each, hands = self.rows_per_micro_batch, self._hands(len(order))
-        if hands == 1:
+        each, groups = self.rows_per_micro_batch, self._groups(len(order))
+        if groups == 1:
             return order
-        dealt, _ = deal(costs[order], hands, len(order) // hands, key)
-        return order[dealt[0].reshape(hands, -1, each).swapaxes(0, 1).ravel()]
+        dealt, _ = deal(costs[order], groups, len(order) // groups, key)
+        return order[dealt[0].reshape(groups, -1, each).swapaxes(0, 1).ravel()]
 
-    def _hands(self, rows: int) -> int:
+    def _groups(self, rows: int) -> int:
         """The number of groups of micro-batches among which rows are dealt; 1: they are not dealt."""
         micro_batches, left = divmod(rows, self.rows_per_micro_batch)
-        most = 0 if left else min(micro_batches, rows // ROWS_PER_HAND)
+        most = 0 if left else min(micro_batches, rows // ROWS_PER_GROUP)
         divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
         powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
         return max([n for n in powers if n > 1] or divisors or [1])
