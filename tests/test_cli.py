@@ -398,7 +398,7 @@ def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.S
     assert "Traceback" not in err
     (saved,) = run.glob("checkpoints/step-*")
     step = saved.name.removeprefix("step-")
-    assert f"brimful: stopped by {number.name} at step {step}; go on with --resume {run}" in err
+    assert f"brimful: stopped by {number.name} at step {step}; continue with --resume {run}" in err
     assert not (run / "summary.json").exists()
     assert main(["pretrain", "--resume", str(run), "--dry-run"]) == 0
 

@@ -107,7 +107,7 @@ class Demo:
     """The stages in order, each through the verb a user would call.
 
     Each leaves a folder of its own in `out`. A stage whose folder is complete is not run again, and an
-    interrupted training goes on from its checkpoint.
+    interrupted training continues from its checkpoint.
     """
 
     def __init__(self, config: DemoConfig, out: Path, reviews: Reviews) -> None:
@@ -134,7 +134,7 @@ class Demo:
         return str(self.out / name)
 
     def train(self, verb: Verb[Any, dict[str, Any]], name: str, **values: Any) -> dict[str, Any]:
-        """Train, or go on with an interrupted training; what is done already only gives its summary."""
+        """Train, or continue with an interrupted training; what is done already only gives its summary."""
         directory = self.out / name
         if (directory / SUMMARY).exists():
             say(f"{name}: done before")
@@ -188,7 +188,7 @@ class Demo:
         minutes = (self.config.pretrain_steps + share * OTHER_UPDATES) * (last - first) / TIMED / 60
         say(
             f"the demo takes about {max(1, round(minutes))} minutes on this machine; if it is interrupted,"
-            " `brimful demo --resume` goes on"
+            " `brimful demo --resume` continues it"
         )
 
     def finetune(self) -> None:
@@ -428,7 +428,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         name = signal.Signals(number).name
         where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
         raise StoppedError(
-            f"the demo was stopped by {name}; go on with brimful demo --resume{where}", number
+            f"the demo was stopped by {name}; continue with brimful demo --resume{where}", number
         ) from stopped
     finish_run(out, summary)
     return _report(out)

@@ -120,7 +120,7 @@ class PrepareConfig:
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Turn raw text files into a folder of tokenized shards.
 
-    Finished work is kept. So after a kill the same command goes on, new files only add shards, and a changed
+    Finished work is kept. After a kill the same command continues; new files only add shards; a changed
     setting repeats only the work that depends on it.
 
     Returns:

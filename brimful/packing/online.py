@@ -76,7 +76,7 @@ class OnlinePacker:
         return self._advance(checked_lengths(lengths, self.capacity), self.buffer)
 
     def flush(self) -> PackedRows:
-        """The end of the stream: all the rest, in rows. Should more come, its running numbers go on."""
+        """The end of the stream: all the rest, in rows. If more sequences come, numbering continues."""
         rows = self._advance(np.empty(0, dtype=np.int64), 1)
         if not len(self._open):
             return rows
@@ -106,7 +106,7 @@ class OnlinePacker:
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> "OnlinePacker":
-        """A packer that goes on where `state()` was called.
+        """A packer that continues where `state()` was called.
 
         Raises:
             BrimfulError: it is not what `state()` gives: a part is missing, or more waits than there may.

@@ -112,7 +112,7 @@ class Writer:
 
 
 def _record(path: Path, *, verify: bool) -> dict[str, Any]:
-    return read_commit(path / _RECORD, verify=verify, remedy="go on with the checkpoint before it")
+    return read_commit(path / _RECORD, verify=verify, remedy="continue with the checkpoint before it")
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
@@ -124,7 +124,7 @@ def check_format(path: Path, record: dict[str, Any], readable: Collection[int] =
     if (found := record.get("format")) not in readable:
         raise BrimfulError(
             f"{path} was written by another version of Brimful (its format is {found or 'older'}, and"
-            f" this one reads {FORMAT}): go on with that version, or start a new run"
+            f" this one reads {FORMAT}): continue with that version, or start a new run"
         )
 
 

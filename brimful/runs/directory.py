@@ -57,7 +57,7 @@ def finished_run(config: RunConfig, verb: str, ranks: World) -> dict[str, Any] |
 
 def _require_resume_alone(config: RunConfig) -> None:
     if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
-        raise UsageError("--resume goes on with the run's own configuration and takes no other options")
+        raise UsageError("--resume continues with the run's own configuration and takes no other options")
 
 
 def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[C, Path, bool]:
@@ -79,7 +79,7 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
         assert config.out is not None
         out = Path(config.out)
         if ranks.is_main:
-            require_folder_place(out, unfinished=f"go on with `brimful {verb} --resume {out}`, or ")
+            require_folder_place(out, unfinished=f"continue with `brimful {verb} --resume {out}`, or ")
         return config, out, False
     _require_resume_alone(config)
     directory = Path(config.resume)

@@ -165,7 +165,7 @@ class Stages:
 
     def _stopped(self, number: int, title: str) -> StoppedError:
         name = signal.Signals(number).name
-        return StoppedError(f"stopped by {name} in {title}; go on with --resume {self.run}", number)
+        return StoppedError(f"stopped by {name} in {title}; continue with --resume {self.run}", number)
 
 
 def _remove_checkpoints(directory: Path) -> None:

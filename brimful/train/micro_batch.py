@@ -101,7 +101,7 @@ class MicroBatches:
             what += ", which was halved before"
         if self._smaller is None:
             return f"{what}: lower packing.capacity, or choose a smaller model"
-        return f"{what}: set it to {self._smaller} (to go on with --resume, in the run's config.yaml)"
+        return f"{what}: set it to {self._smaller} (to continue with --resume, in the run's config.yaml)"
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: JSON values."""

@@ -129,7 +129,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(chained, pretrain
         _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     step = len(read_metrics(out / "metrics.jsonl"))
-    assert f"stopped by SIGTERM at step {step}; go on with --resume {out}" in error.decode()
+    assert f"stopped by SIGTERM at step {step}; continue with --resume {out}" in error.decode()
     assert (out / "checkpoints" / f"step-{step}").exists()
     run("pretrain", "--resume", out)
     assert sha256(out / WEIGHTS) == sha256(pretrained / WEIGHTS)
@@ -150,7 +150,7 @@ def test_one_of_two_ranks_is_asked_to_stop_and_both_do(chained, tmp_path):
     assert process.returncode != 0
     step = len(read_metrics(out / "metrics.jsonl"))
     assert step < 2000
-    assert f"at step {step}; go on" in error.decode()
+    assert f"at step {step}; continue" in error.decode()
     assert (out / "checkpoints" / f"step-{step}").exists()
 
 

@@ -195,7 +195,7 @@ def test_a_run_that_was_asked_to_stop_does_no_update_twice(
         answer = call(*line_of(verb, inputs, straight, out))
     assert answer.code == 128 + number
     assert f"stopped by {signal.Signals(number).name} in " in answer.error
-    assert f"go on with --resume {out}\n" in answer.error
+    assert f"continue with --resume {out}\n" in answer.error
     assert (out / name / "checkpoints" / f"step-{step + 1}").is_dir()
     assert not list(out.glob("*/**/result/../checkpoints"))
     call(verb, "--resume", out)

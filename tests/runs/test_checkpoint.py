@@ -200,7 +200,7 @@ def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, of):
     )
     write(tmp_path, 8)
     for read in (load_latest, lambda directory: checkpoint.load(directory, 8)):
-        with pytest.raises(BrimfulError, match=r"step-8 was written by another version .*go on") as error:
+        with pytest.raises(BrimfulError, match=r"step-8 was written by another version .*continue") as error:
             read(tmp_path)
         assert "\n" not in str(error.value)
     assert list(checkpoint.states(tmp_path)) == [4]
@@ -211,7 +211,7 @@ def test_a_run_of_the_format_before_is_not_resumed_but_its_model_is_read(seed, t
     written = write(tmp_path, 4)
     monkeypatch.undo()
     with pytest.raises(
-        BrimfulError, match=r"step-4 was written by another version .*format is 1.*go on with"
+        BrimfulError, match=r"step-4 was written by another version .*format is 1.*continue with"
     ):
         load_latest(tmp_path)
     tensors, _ = checkpoint.load(tmp_path, 4)

@@ -1,7 +1,7 @@
 """Joins the lines of paragraphs that were broken at a fixed width.
 
 A line was wrapped if the first word of the next line had no room in it. Paragraphs of three lines or more
-show the width. Without one, a break is joined only if its sentence goes on in lower case. Chinese lines are
+show the width. Without one, a break is joined only if its sentence continues in lower case. Chinese lines are
 joined without a space. Lists, headings, verse, code and tables stay: their lines do not fill the width, start
 with a marker or a capital, are indented, or look like code. In doubt a break stays, which costs little.
 """

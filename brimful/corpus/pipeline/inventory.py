@@ -68,7 +68,7 @@ class Inventory:
     tokenizer: dict[str, Any] | None
 
     def generations(self, read: ReadConfig) -> list[Generation]:
-        """All generations with their parts; the numbers of parts go on from one generation to the next."""
+        """All generations with their parts; parts are numbered through all generations."""
         made: list[Generation] = []
         count = 0
         for number, inputs in enumerate([*self.closed, self.added]):
