@@ -81,7 +81,7 @@ def schedule_cycles(phases: Sequence[PhaseConfig], learning_rate: float) -> list
     """The phases as the schedule needs them: a new cycle begins where a phase starts the schedule anew.
 
     Args:
-        learning_rate: the run's, of which the cycles' rates are fractions.
+        learning_rate: the run's learning rate; the cycles' rates are fractions of it.
 
     Raises:
         BrimfulError: a phase has a rate of its own, and the run's rate is 0.

@@ -9,9 +9,9 @@ from brimful.corpus.reading.tables import column_bytes
 def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     """Divide a file into spans of about `size` bytes (.parquet: of the column's text), in order.
 
-    .txt, .jsonl and .tsv are divided by bytes, .parquet by row groups. Not divided are compressed files, .csv
-    (a quoted field may hold line breaks), .html, .arrow, and encodings in which only reading from the start
-    finds line feeds. Nothing is read but the footer of .parquet.
+    .txt, .jsonl and .tsv are divided by bytes, .parquet by row groups. Other files stay
+    whole: compressed files, .csv (a quoted field may hold line breaks), .html, .arrow, and encodings whose line
+    feeds are found only by reading from the start. Only the footer of .parquet is read.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """

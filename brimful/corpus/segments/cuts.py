@@ -211,7 +211,7 @@ class _Classifier:
         return kind if joined == self._joined_by[kind] else SOLID
 
     def _joins(self, character: str) -> set[str] | None:
-        """The probes that `character` joins on both sides; None if it neither joins nor stands off one."""
+        """The probes that `character` joins on both sides; None if a probe gives neither result."""
         joined = set()
         for letter, alone in self._alone.items():
             parts = self._probe.parts(f"{letter}{character}{letter}")

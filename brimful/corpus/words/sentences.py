@@ -43,7 +43,7 @@ _BEFORE_NUMBERS = "no nos"
 def sentence_spans(text: str) -> np.ndarray:
     """The sentences of `text` in order: character begin and end, int64 (sentences, 2).
 
-    A line break ends a sentence. Whitespace between sentences belongs to none of them.
+    A line break ends a sentence. Whitespace between sentences is in no span.
     """
     return _cut_sentences(code_points(text), _character_traits(), _packed_abbreviations())
 

@@ -19,12 +19,12 @@ def count_steps(lengths: np.ndarray, capacity: int, depth: int) -> int:
 
 @compiled
 def best_patterns(values, lengths, capacity, depth):
-    """For each length the pattern worth most among those that hold it; a length may come any number of times.
+    """For each length, the most valuable pattern that holds it; a length may occur any number of times.
 
     Every step is integer arithmetic, so that a proof can rest on the result.
 
     Args:
-        values: int64 (m,), what a sequence of each length is worth, at least 0; `depth` of them fit 63 bits.
+        values: int64 (m,), the value of a sequence of each length, at least 0; `depth` of them fit 63 bits.
         lengths: int64 (m,), distinct, rising, at most `capacity`; they may begin with 0.
         capacity: token slots of a row.
         depth: the most sequences in a row.

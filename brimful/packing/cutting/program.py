@@ -58,12 +58,12 @@ def relax(
 ) -> Relaxation | None:
     """Solve the program as far as `work` allows; stop when the rounded-up bound is proven.
 
-    The bound holds whatever the solver's rounding errors: duals are rounded to whole numbers, the pattern
-    worth most under them is found exactly, and all sequences' worth over it is the bound (Farley, 1990).
+    The bound does not depend on the solver's rounding errors: duals are rounded to integers, the most valuable
+    pattern is found exactly, and the value of all sequences divided by its value is the bound (Farley, 1990).
 
-    New columns are the patterns worth most at duals between the program's own and those of the best bound
-    (Wentges, 1997). Others are found at such duals shaken a little: where many patterns fill a row
-    completely, they give every length a choice of partners.
+    New columns are the most valuable patterns at duals between the program's own duals and the duals of the
+    best bound (Wentges, 1997). Slightly perturbed duals give more columns: where many patterns fill a row
+    completely, every length then has a choice of partners.
 
     Args:
         lengths: int64 (m,), distinct, rising, at most `capacity`; 0 counts towards the depth alone.
@@ -143,7 +143,7 @@ class _Pool:
         return len(new) > 0
 
     def purge(self, rows: np.ndarray, duals: np.ndarray) -> None:
-        """Keep the columns in use and those that came nearest to it."""
+        """Keep the columns in use and the columns closest to being used."""
         worth = self.patterns.T @ duals
         kept = np.lexsort((-worth, rows <= 0))[: _KEEP * len(duals)]
         self.patterns = self.patterns[:, np.sort(kept)]
