@@ -71,7 +71,7 @@ class OnlinePacker:
             The rows that are complete since the last call.
 
         Raises:
-            BrimfulError: a sequence is empty or longer than `capacity`; none of `lengths` is taken in then.
+            BrimfulError: a sequence is empty or longer than `capacity`; then no sequence is taken in.
         """
         return self._advance(checked_lengths(lengths, self.capacity), self.buffer)
 

@@ -10,8 +10,8 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     """Divide a file into spans of about `size` bytes (.parquet: of the column's text), in order.
 
     .txt, .jsonl and .tsv are divided by bytes, .parquet by row groups. Other files stay
-    whole: compressed files, .csv (a quoted field may hold line breaks), .html, .arrow, and encodings whose line
-    feeds are found only by reading from the start. Only the footer of .parquet is read.
+    whole: compressed files, .csv (a quoted field may hold line breaks), .html, .arrow, and encodings whose
+    line feeds are found only by reading from the start. Only the footer of .parquet is read.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """
