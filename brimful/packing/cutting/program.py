@@ -59,7 +59,8 @@ def relax(
     """Solve the program as far as `work` allows; stop when the rounded-up bound is proven.
 
     The bound does not depend on the solver's rounding errors: duals are rounded to integers, the most
-    valuable pattern is found exactly, and the value of all sequences divided by its value is the bound (Farley, 1990).
+    valuable pattern is found exactly, and the value of all sequences divided by its value is the bound
+    (Farley, 1990).
 
     New columns are the most valuable patterns at duals between the program's own duals and the duals of the
     best bound (Wentges, 1997). Slightly perturbed duals give more columns: where many patterns fill a row
