@@ -286,7 +286,7 @@ def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
     run(more, tmp_path / "other", tokenizer="train:120")
     assert (out / "tokenizer.json").read_bytes() == (tmp_path / "fresh" / "tokenizer.json").read_bytes()
     (out / "tokenizer.json").write_bytes((tmp_path / "other" / "tokenizer.json").read_bytes())
-    with pytest.raises(BrimfulError, match=r"is not the tokenizer that the shards were made with; put that"):
+    with pytest.raises(BrimfulError, match=r"is not the tokenizer .* shards; put .* back"):
         run(more, out, tokenizer="train:310")
     (out / "tokenizer.json").unlink()
     with pytest.raises(BrimfulError, match=r"tokenizer.json is missing; put it back"):

@@ -15,9 +15,9 @@ from brimful.corpus.shards import MANIFEST, Corpus
 WORDS = ["river", "stone", "quickly", "running", "the", "of", "股票", "无创dna", "检测", "上涨。", "."]
 SCRIPT = """
 import sys
-from brimful.corpus.pipeline import plan
+from brimful.corpus.pipeline import inventory
 from brimful.commands.prepare import prepare
-plan.SMALLEST_PART = 20_000
+inventory.SMALLEST_PART = 20_000
 other = {"language": "en", "dedup": {"documents": False}, "validation_share": 0.2} if sys.argv[4:] else {}
 prepare(**{"paths": [sys.argv[1]], "out": sys.argv[2], "tokenizer": sys.argv[3], "workers": 2,
            "shard_tokens": 5000, "validation_share": 0.1, "read": {"split": "line"}, **other})
