@@ -233,7 +233,7 @@ def test_sources_that_cannot_be_used_are_refused(chained: Path, tmp_path, call: 
     for weight in ("0", "-1"):
         assert "above 0" in refused(call, out, "--data", f"{chained}:{weight}")
     assert "add up to 7" in refused(call, out, "--data", chained, "--phases", "3:32", "4:64")
-    assert "modern has not" in refused(call, out, "--data", chained, "--sequences.kind", "nsp")
+    assert "needs token types" in refused(call, out, "--data", chained, "--sequences.kind", "nsp")
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"data": [{"path": str(chained), "wieght": 2}]}))
     assert "data[0].wieght" in refused(call, out, "--config", config)
