@@ -429,7 +429,7 @@ def test_the_general_core_imports_only_the_hash_and_the_all_reduce():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.strip() == str(
-        ["brimful", "brimful.distributed", "brimful.errors"]
+        ["brimful", "brimful.distributed", "brimful.errors", "brimful.lazy"]
         + [
             f"brimful.precision{name}"
             for name in (

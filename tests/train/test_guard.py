@@ -223,7 +223,8 @@ torch.set_num_threads(1)
 directory, seed, policy = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 with world() as ranks:
     trainer = toy.trainer_of(
-        directory, seed, objective=lambda head: toy.Broken(head, None), steps=30, log_every=7,
+        directory, seed, steps=30, log_every=7,
+        objective=lambda head: test_trainer.supervised(head, None, toy.Broken),
         checkpoint_every=5, on_spike=policy, runtime=test_trainer.Runtime(ranks, "fp32"),
     )
     one = trainer.stream
