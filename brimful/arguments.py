@@ -232,7 +232,7 @@ class _CommandLine:
             flag
             for flag, option in self.options.items()
             if option.required
-            and not option.several  # none at all is a number of values, too
+            and not option.several  # it may have no values
             and (default is None or getattr(default, flag.lower().strip("-"), None) is tyro.MISSING)
             and not self.given.get("" if option.positional else flag)
         ]

@@ -49,10 +49,10 @@ REPORT = "report.html"
 VOCABULARY = 8000
 CHECKPOINT_EVERY = 100
 TIMED = 10
-"""Updates that the estimate of the demo's time is made from."""
+"""The demo's time is estimated from this many updates."""
 ALL_TEXTS, OTHER_UPDATES = 13_900, 1100
-"""The other stages take as long as this many updates of the pretraining, with this many texts: measured on
-two cores with AVX-512, where the pretraining took 412 of 807 seconds."""
+"""With this many texts, the other stages take as long as this many updates of pretraining (measured on two
+cores with AVX-512: pretraining took 412 of 807 seconds)."""
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 PRETRAIN: dict[str, Any] = {
@@ -86,7 +86,7 @@ class DemoConfig:
     out: str = "runs/demo"
     """Directory to create; without --resume it replaces an earlier demo there."""
     resume: bool = False
-    """Go on with the interrupted demo in --out, to the same results."""
+    """Continue the interrupted demo in --out, to the same results."""
     seed: int = 0
     """Decides the split of the reviews and every training."""
     max_reviews: int | None = None
@@ -134,7 +134,7 @@ class Demo:
         return str(self.out / name)
 
     def train(self, verb: Verb[Any, dict[str, Any]], name: str, **values: Any) -> dict[str, Any]:
-        """Train, or continue with an interrupted training; what is done already only gives its summary."""
+        """Train, or continue an interrupted training; a finished one only returns its summary."""
         directory = self.out / name
         if (directory / SUMMARY).exists():
             say(f"{name}: done before")
@@ -410,7 +410,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     facts = reviews.facts
     say(
         f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"
-        f" split, so that no test review is also a training review. {facts['near_repeats']} near-duplicates"
+        f" split, so that no test review is also a training review. {facts['near_duplicates']} near-duplicates"
         f" of training texts leave the test side. {facts['conflicting']} reviews carry both labels and are"
         f" used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
         f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."

@@ -44,7 +44,7 @@ def find_reviews() -> Path:
 
 
 def same_text(text: str) -> str:
-    """Equal for duplicates: the letters and digits, whatever their width, case and spacing."""
+    """A key that duplicates share: the letters and digits, in one width and case, without spaces."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
 
 
@@ -93,7 +93,7 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
             "reviews": read,
             "unique": len(texts),
             "conflicting": len(conflicting),
-            "near_repeats": len(near),
+            "near_duplicates": len(near),
             "labelled": labelled,
             "pretraining": len(training) + len(conflicting),
             "test": len(test),

@@ -49,8 +49,8 @@ class InspectConfig:
     """How many micro-batches to show; by default, a run shows all of one update. Those of a prepared folder
     are what pretrain makes of it with default settings."""
     update: Annotated[int | None, tyro.conf.arg(aliases=("--batch",))] = None
-    """Begin with this update, counted from 1. The update of a spike is found at once; for another one, the
-    sequences are chosen again from the nearest checkpoint before it, or from the start."""
+    """The first update to show, counted from 1. The update of a spike is found at once. For others, sequences
+    are chosen again from the nearest earlier checkpoint, or from the start of the run."""
     seed: int = 0
     """Another seed shows other documents, or other batches of a prepared folder."""
 
@@ -176,7 +176,7 @@ class _Batches(NamedTuple):
 def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     """The batches of the run in `directory`, or those that pretrain makes of a prepared folder by default.
 
-    Blocks are planned again in a temporary folder, so a run that is still going on is not touched.
+    Blocks are planned again in a temporary folder, so a run in progress is not touched.
 
     Args:
         seed: for a prepared folder; a run has its own.

@@ -58,7 +58,7 @@ class PrepareConfig:
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = True
-    """Whether a trained tokenizer ignores case and accents."""
+    """A trained tokenizer ignores case and accents, or (--no-lowercase) keeps both."""
     han: Han = "characters"
     """Chinese in a trained tokenizer: one token for each character, as in BERT, or pieces of up to four."""
     retrain_tokenizer: bool = False

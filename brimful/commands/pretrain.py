@@ -113,7 +113,7 @@ class PretrainConfig:
     bert: BERT (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
     shape: Annotated[ShapeConfig, tyro.conf.arg(name="model")] = ShapeConfig()
     seed: int = 0
-    """Decides initial weights, order, packing neighbours and masks."""
+    """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
     """Rows in an update, over all ranks."""
     sequences_per_update: int | None = None

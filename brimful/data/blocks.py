@@ -36,8 +36,8 @@ from brimful.storage import atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
-"""The fewest rows of a block, about, if the corpus has as many: the empty slots of its last rows are then
-about a thousandth."""
+"""About the fewest rows of a block, if the corpus has that many: then about a thousandth of the slots are
+empty, those in its last rows."""
 BLOCKS_PER_EPOCH = 16
 """The blocks of a small corpus, if they have enough rows: new lengths begin with a block."""
 _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"

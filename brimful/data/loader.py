@@ -19,7 +19,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.rows import Cursor
 
 SWITCH_SECONDS = 3e-4
-"""How soon the thread gets the interpreter's lock back from a step that computes in Python. The thread
+"""Seconds until the thread gets the interpreter's lock back from a step that computes in Python. The thread
 releases the lock in each compiled loop, tens of times an update; Python's default would cost 5 ms each
 time."""
 

@@ -3,7 +3,7 @@ or spans of words (Joshi et al., 2020).
 
 Every draw is a hash of (seed, epoch, sequence, position). So masks are new in each epoch, and they do not
 depend on the row, worker or rank of a sequence. Each word is masked as a whole with probability `rate`, so
-the expected fraction of masked tokens is `rate`, whatever the words' lengths and places are.
+the expected fraction of masked tokens is `rate`, independent of the words' lengths and places.
 """
 
 from dataclasses import dataclass
@@ -242,8 +242,8 @@ def mask_tokens(
     chosen, word_draws = chosen[:n], word_draws[:n]
     dropped = 0
     if slots is not None and n > slots:
-        # The pieces of a word have one draw, so dropping every draw from the first that doesn't fit on never
-        # splits a word.
+        # The pieces of a word share one draw. So dropping the first draw that doesn't fit and all higher ones
+        # never splits a word.
         keep = word_draws < np.partition(word_draws, slots)[slots]
         dropped = n - int(keep.sum())
         chosen, word_draws = chosen[keep], word_draws[keep]

@@ -10,7 +10,7 @@ from brimful.errors import BrimfulError
 from brimful.text.tokenizer import load, tokenizer_hash
 
 _LARGEST_WEIGHT = 1e15
-"""So that sums and quotients of proportions and tokens stay within the range and precision of float64."""
+"""Bounds that keep sums and quotients of proportions and tokens within the range and precision of float64."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ QUERIES = 512
 """The most queries in a tile."""
 
 WINDOWED_QUERIES = 256
-"""The same where a window hides most keys: with fewer queries, fewer scores are computed in vain."""
+"""The most queries in a tile where a window hides most keys: fewer queries waste fewer scores."""
 
 LONG = 512
 """Longer sequences are split into several jobs."""

@@ -1,7 +1,8 @@
 """The encoder: flat rows in, hidden states out. Architectures differ by configuration alone.
 
-What is different here: there is no batch dimension and no padding mask (a layout says which tokens see each
-other), one matrix product makes Q, K and V, and the vocabulary is padded to a multiple of 64 internally.
+Three things differ from `transformers`. There is no batch dimension and no padding mask: a layout says which
+tokens see each other. One matrix product makes Q, K and V. The vocabulary is padded to a multiple of 64
+internally.
 """
 
 import copy

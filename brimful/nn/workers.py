@@ -1,8 +1,8 @@
 """Many small tensor jobs on all CPU threads: one thread for each job, not all threads for each operation.
 
 An operation of 30 microseconds gains nothing from OpenMP. On shared cores it loses much, since every barrier
-waits for the slowest thread (measured with 2 threads on 2 busy cores: 6 times slower than this). And so a
-job's result does not depend on the number of threads, to the last bit.
+waits for the slowest thread (measured with 2 threads on 2 busy cores: 6 times slower than this). A job's
+result also does not depend on the number of threads, to the last bit.
 """
 
 import os

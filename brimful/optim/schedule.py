@@ -85,7 +85,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.hours and len(self.cycles) > 1:
             raise BrimfulError(
-                "trainer.hours cannot be shared out among phases with a learning_rate or warmup of their own:"
+                "trainer.hours does not go with phases that have their own learning_rate or warmup:"
                 " give one or the other"
             )
         for cycle in self.cycles:

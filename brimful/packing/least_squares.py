@@ -1,8 +1,8 @@
 """Non-negative least squares histogram packing of Krell et al. (2021, arXiv 2107.02027).
 
 A row is one of the patterns of at most three lengths that fill it to the last token. How often each is used
-is a least-squares fit to the histogram, rounded; what the fit leaves over is paired or alone in rows of its
-own, and where it has slots that no sequence is there for, they are padding.
+is a least-squares fit to the histogram, rounded. Sequences that the fit leaves over get rows of their own,
+alone or in pairs. Slots without a sequence are padding.
 
 The solver is the active-set method of Lawson and Hanson (1974, chapter 23). A column with a positive gradient
 becomes passive (free to be positive), the passive columns are solved for without the sign, and those that
@@ -41,7 +41,7 @@ def _patterns(capacity: int, most: int) -> np.ndarray:
 
 
 def _fit(patterns: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How often each pattern is used: a sequence left over is as bad as a slot that none is there for."""
+    """How often each pattern is used: a sequence left over costs as much as a slot without a sequence."""
     weights = np.ones(len(counts))
     weights[: _SHORT + 1] = _SHORT_WEIGHT
     return nnls(patterns, np.where(patterns, weights[patterns], 0), weights * counts)
@@ -50,8 +50,8 @@ def _fit(patterns: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _covering_fit(patterns: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """How often each pattern is used, with a slot for every sequence and the least squares of padding tokens.
 
-    A column more for each length takes up its slots that no sequence is there for, so that the heavy lower
-    half of the system counts only sequences without a slot.
+    An additional column for each length takes up its slots without a sequence, so the heavy lower half of the
+    system counts only sequences without a slot.
     """
     n = len(counts)
     entries = 2 * len(patterns)
@@ -103,9 +103,9 @@ def nnlshp(counts: np.ndarray, capacity: int, max_sequences: int | None = 3, *, 
         counts: int (longest + 1,), number of sequences of each length.
         capacity: token slots of a row, at most 1,024 (with `cover` 512).
         max_sequences: the most sequences in a row (packing depth), at most 3.
-        cover: the extended variant (ENNLSHP): a slot for every sequence before rounding, at the least squares
-            of padding tokens. On the Wikipedia's lengths, at depth 3, four times the time for 0.02 points of
-            efficiency.
+        cover: the extended variant (ENNLSHP): a slot for every sequence before rounding, with the least
+            squares of padding tokens. On Wikipedia's lengths at depth 3 it takes four times the time and
+            gains 0.02 points of efficiency.
 
     Raises:
         BrimfulError: there are too many patterns; or see `checked_counts`.

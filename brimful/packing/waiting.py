@@ -72,7 +72,7 @@ def _longest(present, most):
 
 @compiled
 def _longer_of_pair(buffer, total, most):
-    """Of the pairs that sum to `total`, neither above `most`, the longer of the most alike; 0 = none.
+    """The longer length of the most equal pair that sums to `total`, both at most `most`; 0 = no pair.
 
     With a capacity of 8 and lengths 2, 3 and 5 present, bits 2, 3, 5 of `present` and 6, 5, 3 of `mirrored`
     are set. For a total of 7, `mirrored` moved down by 8 - 7 has bits 5, 4, 2: bit i stands for the partner

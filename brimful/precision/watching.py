@@ -1,6 +1,6 @@
 """Gradients counted in bins by their size, and saturated to the range of float16.
 
-A loss scaler needs to know how many gradients come near the end of float16's range. Each watched gradient
+A loss scaler needs the number of gradients near the end of float16's range. Each watched gradient
 adds its counts to one small float32 tensor per device, the counter. The counter's values are the ends of the
 bins, and its gradient is how many numbers fell into each bin. So autograd itself sums the counts over tensors
 and micro-batches, a compiled step keeps them, and nothing waits for the host. The counter is not a parameter:
@@ -58,8 +58,8 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     """Clamp a gradient to +-65504, replace NaN by 0, and count how many numbers were in each bin.
 
     Returns:
-        the gradient in the same dtype, which is `gradient` itself if nothing had to change and that was cheap
-        to know; and the counts: float32 (4,).
+        the gradient in the same dtype (`gradient` itself where a cheap test shows that nothing has to
+        change); and the counts: float32 (4,).
     """
     # On a CPU the extremes nearly always tell enough. On other devices the host would wait for them.
     if gradient.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -1,6 +1,6 @@
 """The charts of a page: curves, bars, values with their errors, and histograms, as inline SVG.
 
-Matplotlib draws with stand-in colours, and each is then replaced by `var(--name)`: one drawing serves the
+Matplotlib draws with placeholder colours, and each is then replaced by `var(--name)`: one drawing serves the
 light page and the dark one. Text stays text, in the page's font. The same drawing gives the same bytes.
 """
 
@@ -184,7 +184,7 @@ def histogram_chart(title: str, values: np.ndarray, counts: np.ndarray, unit: st
 
 
 def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
-    """Shares with their errors, on an axis that begins near the lowest: for values close together."""
+    """Proportions with their errors, on an axis that begins near the lowest: for values close together."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     with _drawing_style():

@@ -84,7 +84,7 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
         sentences.append(task.sentence.format(primary=_shown(primary)(value), texts=texts))
     leaked = figure(summary, "leaked_test_texts")
     if leaked:
-        sentences.append(f"Beware: {leaked:,.0f} test texts also stand in the training table.")
+        sentences.append(f"Beware: {leaked:,.0f} test texts are also in the training table.")
     dev = figure(summary, f"dev.{primary.name}")
     return sentences, [
         *_metrics(branch(summary, "test"), task, f"on {texts}"),
@@ -144,7 +144,7 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
 
 
 def _anything(summary: Summary) -> Parts:
-    """The first few numbers that stand at the top of a summary."""
+    """The first few numbers at the top level of a summary."""
     keys = [key for key in summary if number(summary[key]) is not None and key != "seconds"]
     cards = [card(title(key).capitalize(), summary[key], plain) for key in keys[: MOST_CARDS - 1]]
     return [], [*cards, time_card(summary)]

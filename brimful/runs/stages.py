@@ -1,8 +1,8 @@
 """Runs of several stages, such as trials of learning rates: a stage that has ended is not repeated.
 
 At its end a stage leaves a folder `result` with its metrics and the weights that are needed later, and its
-checkpoints are removed. The next stage always reads the weights from that folder, also if nothing was
-interrupted. So there is one way, and it gives the same bits.
+checkpoints are removed. The next stage always reads the weights from that folder, even if nothing was
+interrupted. So an interrupted run and an uninterrupted one take the same path and give the same bits.
 """
 
 import shutil

@@ -85,7 +85,7 @@ def drop_long_words() -> Any:
 
 
 def without_long_words(text: str, pre_tokenizer: Any) -> str:
-    """The same for a text that is at hand: few runs between spaces are so long that they must be cut."""
+    """The same for one text, in Python: only the few overlong runs between spaces are cut."""
     return _LONG_RUN.sub(
         lambda run: "".join(
             word for word, _ in pre_tokenizer.pre_tokenize_str(run[0]) if len(word) <= LONGEST_WORD

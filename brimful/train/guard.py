@@ -18,7 +18,7 @@ from brimful.train.metrics import Window
 MEMORY = 64
 """The running mean and deviation of the loss cover about this many updates."""
 FIRST_JUDGED = 16
-"""Losses that must be known before one can count as far above them."""
+"""A loss can be a spike only after this many losses."""
 PATIENCE = 8
 """This many of 16 updates may be left out. The next spike stops the run."""
 

@@ -121,6 +121,6 @@ class Journal:
     def spike(self, spike: Spike, action: Policy) -> None:
         """Write a line about a spike and what is done about it."""
         if self.writes:
-            if action != "stop":  # the error says it then
+            if action != "stop":  # the error message says it
                 warn(f"{spike.what}: {action} ({self.batch_of(spike)})")
             self.spikes.write(**asdict(spike) | {"update": spike.update + 1, "action": action})

@@ -47,7 +47,7 @@ class MicroBatches:
         self.fell_to: int | None = None
 
     def check(self, error: Exception, step: int) -> None:
-        """Raise, unless the error is one of memory that smaller micro-batches may cure.
+        """Raise the error, unless memory ran out and smaller micro-batches may help.
 
         Args:
             step: the update's number, from 0.
@@ -76,8 +76,8 @@ class MicroBatches:
             torch.cuda.empty_cache()
         if self.world.is_main:
             warn(
-                f"out of memory with rows_per_micro_batch {before}: going on with {self.fell_to} for the rest"
-                " of this run"
+                f"out of memory with rows_per_micro_batch {before}: continuing with {self.fell_to} for the"
+                " rest of this run"
             )
 
     @property

@@ -278,7 +278,7 @@ class Trainer:
                             undone = self._roll_back(spike)
                             advance(1 - undone)
                             last, started = False, time.perf_counter()
-                            break  # reads from the checkpoint's place again
+                            break  # reads the stream from the checkpoint's cursor
                         if result.stop and not last:
                             saved = self.directory if self.config.checkpoint_every else None
                             raise self.request.error(self.step, saved)
@@ -289,7 +289,7 @@ class Trainer:
                             break
 
     def _updates(self) -> Generator[Update]:
-        """The stream's updates from where the run stands."""
+        """The stream's updates from the current step on."""
         return prefetch(
             self.stream,
             self.cursor,

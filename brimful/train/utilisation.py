@@ -29,7 +29,7 @@ PEAKS: dict[tuple[str, ...], dict[Precision, float]] = {
 first entry whose words are all in the device's name counts."""
 
 OTHERS = {"Laptop", "D", "Ti", "MIG"}
-"""Words in the names of smaller devices that are otherwise named like a larger one."""
+"""Words that tell a smaller device from a larger one of the same name."""
 
 
 def peak_flops(runtime: Runtime, objective: Objective) -> float | None:

@@ -47,7 +47,7 @@ def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> No
     assert len(test | training) == reviews.facts["unique"] == 421
     assert reviews.facts["reviews"] == 221 + 201 + 2
     assert not any(text.startswith(LONG) for text, _ in reviews.test), "near-repeats leave the test side"
-    assert reviews.facts["near_repeats"] > 0
+    assert reviews.facts["near_duplicates"] > 0
 
 
 def test_reviews_with_both_labels_are_text_only(folder: Path) -> None:

@@ -59,7 +59,7 @@ def _looks_hexadecimal(run: str) -> bool:
 
 
 def _looks_random(run: str) -> bool:
-    """Is this one token of lower-case letters and digits in turn, such as `3frfd44ee233ddfs/`?
+    """Do lower-case letters and digits alternate in this token, as in `3frfd44ee233ddfs/`?
 
     Formulas and product codes have capitals, or single letters between their numbers; identifiers have
     separators, or long words.
@@ -114,7 +114,7 @@ def drop_css(text: str) -> tuple[str, int]:
 
 
 def _begin_of_selectors(text: str, earliest: int, end: int) -> int:
-    """Where the selectors begin that end at `end`."""
+    """The beginning of the selectors that end at `end`."""
     begin = end
     for part in reversed(list(_PART.finditer(text, earliest, end))):
         if not _SELECTOR.fullmatch(part[0]):

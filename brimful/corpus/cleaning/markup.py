@@ -33,14 +33,14 @@ _BOILERPLATE = (
 )
 # Without its end tag, one of these takes the rest of the page along.
 _LARGE = (b"nav", b"footer")
-# So does one of these. That is looked into only where a page has little text: they are many and often wrong.
+# So does one of these. They are frequent and often unbalanced, so only a page with little text is checked.
 _RAW = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
 _OTHERS = (b"div", b"section", b"span", b"svg")
 _LEAST_TEXT = 0.05
 # resiliparse indents each level of these lists, but not of `menu`: deep ones would make endless text.
 _MOST_LISTS = 16
 _LIST = re.compile(r"(</?)[uo]l\b", re.IGNORECASE)
-# Two links side by side are two words, unless their script writes none apart.
+# Two adjacent links are two words, except in scripts without spaces.
 _ADJACENT_LINKS = re.compile(r"</a>(?<=[A-Za-z0-9]</a>)(?=<a\s[^<>]{0,500}>[A-Za-z0-9])")
 
 # Han characters, kana, Yi, their punctuation and full-width forms; no Hangul, which separates words.
@@ -48,7 +48,7 @@ _WIDE = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0
 _EITHER = (
     "\u2014\u2018\u2019\u201c\u201d\u2026"  # dashes, quotes and the ellipsis occur in other scripts, too
 )
-# A line break beside a wide character gets a mark, which a noncharacter is and which outlives the layout.
+# A noncharacter marks each line break beside a wide character; it survives the layout.
 _MARK = "\ufdd0"
 _WIDE_BREAK = re.compile(rf"\n(?:(?<=[{_WIDE}]\n)|(?=\s{{0,200}}[{_WIDE}]))")
 _JOINED = re.compile(
@@ -56,7 +56,7 @@ _JOINED = re.compile(
 )
 _LEFT_OVER = re.compile(rf"{_MARK}(?:(?<=\s{_MARK}) ?)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# What stands for a link to its own heading.
+# The text of a heading's link to itself.
 _PILCROW = re.compile("¶$", re.MULTILINE)
 
 
@@ -119,7 +119,7 @@ def _extract(markup: str, boilerplate: bool, main_content: bool) -> str:
 
 
 def _all_end(names: Iterable[bytes], data: bytes) -> bool:
-    """Has every element of these names an end tag, as far as counting tells?
+    """Whether elements of these names have as many end tags as start tags.
 
     Args:
         data: the page in lower case.

@@ -49,7 +49,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after so much CPU time. Only the main thread can; others run without a limit."""
+    """Raise TimeoutError after this much CPU time. Only the main thread has a limit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -75,9 +75,10 @@ def pattern_rule(pattern: str) -> Callable[[str], tuple[str, int]]:
 def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
     """The rule that replaces runs of at least `longest` characters in foreign scripts by a space.
 
-    A script is a document's own if it has a third of the letters. Told apart are Latin, Hangul, Chinese with
-    Japanese, and all others as one. A run begins with a foreign letter and ends before the next letter of an
-    own script, other character than ASCII, or line break: `var x = 1;` in Chinese text is one run.
+    A script is a document's own if it has a third of the letters. Four scripts are distinguished: Latin,
+    Hangul, Chinese with Japanese, and all others. A run begins with a foreign letter. It ends before the next
+    letter of the document's own scripts, the next non-ASCII character that is no letter, or the next line
+    break: `var x = 1;` in Chinese text is one run.
     """
     letter = re.compile(_LETTER)
     groups = [re.compile(group) for group in _GROUPS]

@@ -29,9 +29,10 @@ def is_mostly_ascii(text: str) -> bool:
 def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
     """The rule that says whether a text is in one of `languages`, by py3langid on its first 1,000 characters.
 
-    Texts of fewer than 20 letters are too short to judge, and pass. What py3langid takes for another language
-    may be a mix of two that are wanted: it is judged again in two parts, what is in Han characters and kana
-    and what is not, and passes if each part of 20 letters and a tenth of all is in a wanted language.
+    Texts of fewer than 20 letters are too short to judge, and pass. A text in another language, according to
+    py3langid, may mix two wanted ones. So it is judged again in two parts: Han characters with kana, and
+    everything else. It passes if each part with at least 20 letters and a tenth of all letters is in a wanted
+    language.
 
     Args:
         languages: ISO 639-1 codes such as "en" and "zh".

@@ -1,4 +1,4 @@
-"""Looks over a text once, so that only the rules run that have something to do."""
+"""Surveys a text once, so that only rules with something to do run."""
 
 import functools
 import re
@@ -133,7 +133,7 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
 
 def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
     size = 0
-    owed = 0  # a blank or a line break
+    owed = 0  # whitespace
     for code in codes:
         if code < len(table) and table[code] & _BLANK:
             if owed != 10:

@@ -49,7 +49,7 @@ def _dump(node: object) -> Iterator[str]:
 
 
 def _is_docstring(node: object) -> bool:
-    """Is this a string that stands alone, which says something and does nothing?"""
+    """Is this statement a string alone, which has no effect?"""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

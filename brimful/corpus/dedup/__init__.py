@@ -1,1 +1,1 @@
-"""Repetitions across a corpus."""
+"""Duplicates across a corpus."""

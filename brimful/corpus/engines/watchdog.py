@@ -26,7 +26,7 @@ from brimful.errors import BrimfulError
 from brimful.storage import cannot_write, read_json, write_json
 
 MOST_HOSTILE = 100
-# The timer is set anew when this share of its time has passed, not for each document: a system call costs
+# The timer is set anew when this fraction of its time has passed, not for each document: a system call costs
 # more than a short text. A document still has almost all its time, even if other threads use the CPU.
 FRESH = 1 / 64
 
@@ -104,7 +104,7 @@ class Watchdog:
         return self
 
     def begin(self, input: int, record: int) -> bool:
-        """Start the time of a document; returns True if it is hostile and must be skipped."""
+        """Start the timer for a document; returns True if it is hostile and must be skipped."""
         now = time.monotonic()
         if now - self._armed > self._fresh:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
@@ -116,7 +116,7 @@ class Watchdog:
         return hostile
 
     def end(self) -> None:
-        """Stop the time: the work that follows, such as reading on, belongs to no document."""
+        """Stop the timer: the work that follows, such as reading the next record, belongs to no document."""
         self._state[_IN_WORK] = 0
         if self._gaps and _DOCUMENT.unpack_from(self._state, _KEY)[:2] in self._gaps:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -139,7 +139,7 @@ def _list(path: Path) -> Path:
 def _settle(path: Path, key: bytes | None) -> tuple[set[Document], set[Document]]:
     """Add what the last attempt left to the list; returns the hostile documents and the long gaps.
 
-    A gap is the time after a document. Where reading on took too long, the timer stays off next time.
+    A gap is the time after a document. Where reading took too long, the timer stays off next time.
     With `key`, entries that were found under another key do not count.
     """
     known: dict[str, Any] = read_json(_list(path)) if _list(path).exists() else {}

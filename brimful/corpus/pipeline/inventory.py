@@ -154,7 +154,7 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a preparation began here: it holds plan.json, or nothing but the folders that come first."""
+    """Whether a preparation began here: it holds plan.json, or only the folders that are made first."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
     return PLAN in names or names <= {*FOLDERS, "ranks"}
 

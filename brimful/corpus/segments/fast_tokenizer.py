@@ -1,9 +1,8 @@
 """Token ids and offsets of texts, equal to those that `tokenizers` gives, mostly from memory.
 
 Texts are cut where the tokens of either side provably do not depend on the other (see `cuts`), segments
-seen before are looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline without
-known cuts gets its
-texts whole: slower, and equally exact.
+seen before are looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline without known
+cuts gets its texts whole: slower, and equally exact.
 """
 
 from collections.abc import Iterator, Sequence

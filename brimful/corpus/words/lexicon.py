@@ -13,7 +13,7 @@ import numpy as np
 from brimful.compiled import compiled
 from brimful.text.characters import code_points
 
-# The numbers of first characters that are looked for; of each entry, the largest number that it has.
+# Lengths of the prefixes in the filter. Each entry has one prefix there, the longest it is long enough for.
 _PREFIXES = (2, 4, 8, 12)
 _LONGEST_PREFIX = _PREFIXES[-1]
 _FILTER_BITS = 16  # for each entry
@@ -72,7 +72,7 @@ class Lexicon:
         _fill_filter(self._trie)
 
     def lay(self, codes: np.ndarray, starts: np.ndarray, inside: np.ndarray, divisible: np.ndarray) -> None:
-        """Make the lexicon words in a text words.
+        """Mark the lexicon words of a text as words.
 
         Args:
             codes: code points, uint32 (characters,).

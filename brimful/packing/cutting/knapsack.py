@@ -8,7 +8,8 @@ _NONE = -1
 
 
 def count_layers(lengths: np.ndarray, capacity: int, depth: int) -> int:
-    """Layers of the recursion of `best_patterns`, of a cell for each space: one where `depth` is no limit."""
+    """Layers of the table of `best_patterns`, each with a cell for each number of tokens; one layer where
+    `depth` is no limit."""
     return 1 if (depth + 1) * int(lengths[0]) > capacity else depth
 
 
@@ -121,7 +122,7 @@ def fill_rows(counts, lengths, capacity, depth):
                     break
         while few[space] >= depth:
             space -= 1
-        # A shorter length may have changed the way to a smaller c since: never take more than there are.
+        # A shorter length may have changed the path to a smaller c since: never take more than there are.
         while space > 0 and left[last[space]] > 0:
             rows[end] = last[space]
             end += 1

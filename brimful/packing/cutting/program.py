@@ -76,7 +76,7 @@ def relax(
         duals: float64 (m,), to start from where they are worth more than those known without a program.
 
     Returns:
-        None if the solver fails at its first program.
+        None if the solver fails on the first program.
     """
     numbers = np.arange(len(lengths))
     pool = _Pool(patterns, uniform(derive_key("names of columns"), numbers))
