@@ -152,6 +152,8 @@ def _options(schema: type, prefix: str = "") -> dict[str, _Option]:
         if typing.get_origin(annotation) is Annotated:
             annotation, *metadata = typing.get_args(annotation)
         name = prefix + field.name.replace("_", "-")
+        if tyro.conf.Suppress in metadata:
+            continue
         if dataclasses.is_dataclass(annotation):
             renamed = [m.name for m in metadata if getattr(m, "name", None)]
             found |= _options(

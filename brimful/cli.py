@@ -62,9 +62,16 @@ def _show(result: Any, indent: str = "") -> None:
         elif isinstance(value, int) and not isinstance(value, bool):
             print(f"{indent}{key}: {value:,}")
         elif isinstance(value, list):
-            print(f"{indent}{key}: {', '.join(map(str, value[:10]))}{' ...' if len(value) > 10 else ''}")
+            shown = [_in_one_line(item) for item in value[:10]]
+            print(f"{indent}{key}: {', '.join(shown)}{' ...' if len(value) > 10 else ''}")
         else:
             print(f"{indent}{key}: {value}")
+
+
+def _in_one_line(item: Any) -> str:
+    if not isinstance(item, dict):
+        return str(item)
+    return "; ".join(f"{key} {value}" for key, value in item.items() if value is not None)
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:

@@ -144,6 +144,8 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
                 _item(part, item, f"{where}{name}[{i}]", missing) for i, part in enumerate(value)
             )
         else:
+            if isinstance(value, Mapping):
+                _point_to_group(value, hints, where + name)
             made[name] = _convert(value, hints[name], where + name)
     if isinstance(default, schema):
         made = {name: getattr(default, name) for name in fields} | made
@@ -154,6 +156,14 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
                 raise BrimfulError(f"key {where}{name} is required")
             made[name] = missing
     return schema(**made) if missing is None else _unchecked(schema, made)
+
+
+def _point_to_group(values: Mapping[str, Any], hints: Mapping[str, Any], place: str) -> None:
+    """Raise where a key that takes one value is given the keys of another group."""
+    for group, hint in hints.items():
+        inner = _dataclass_of(hint)
+        if inner and values and set(values) <= {field.name for field in dataclasses.fields(inner)}:
+            raise BrimfulError(f"key {place} takes one value; put {', '.join(values)} under {group}")
 
 
 def _item(value: Any, annotation: Any, place: str, missing: Any) -> Any:

@@ -176,7 +176,7 @@ def train(step: str, updates: int, depth: int | None) -> Answer:
     waited, started = 0.0, time.perf_counter()
     device = torch.device("cpu")
     arguments = (reading[0].stream, reading[0].cursor, updates)
-    for update in prefetch(*arguments, weigh=lambda batch: {}, device=device, depth=depth):
+    for update in prefetch(*arguments, normalizers=lambda batch: {}, device=device, depth=depth):
         waited += update.waited
         timed()
         reading[0].cursor = update.cursor

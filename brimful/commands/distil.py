@@ -320,7 +320,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
         teacher.head,
         student.head,
         task.imitation(config.temperature),
-        task.judged_by,
+        task.primary_metric,
         evaluation(task, student.head, data.dev),
     )
     if config.logits.epochs:

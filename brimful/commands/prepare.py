@@ -77,10 +77,10 @@ class PrepareConfig:
     """Address of the Ray cluster, HOST:PORT; by default the cluster that this machine belongs to."""
     workers: int = 0
     """How many tasks run at once; 0 means one for each core (with ray, of the cluster)."""
-    rank: int = 0
-    """Removed: several machines work as one Ray cluster, with --engine ray (docs/prepare.md)."""
-    world: int = 1
-    """Removed, as --rank. Both stay in the schema because the config.yaml of earlier corpora has them."""
+    rank: Annotated[int, tyro.conf.Suppress] = 0
+    """Removed; the field stays because the config.yaml of earlier corpora has it."""
+    world: Annotated[int, tyro.conf.Suppress] = 1
+    """Removed, as `rank`."""
     document_seconds: float = 30.0
     """Skip and report a document that takes more CPU seconds than this to clean."""
     max_documents: int | None = None

@@ -91,14 +91,14 @@ def prefetch(
     cursor: Cursor,
     updates: int,
     *,
-    weigh: Callable[[PackedBatch], dict[str, float]],
+    normalizers: Callable[[PackedBatch], dict[str, float]],
     device: torch.device,
     depth: int = 2,
 ) -> Generator[Update, None, None]:
     """Yield `updates` updates from `cursor` on.
 
     Args:
-        weigh: a batch, with its tensors on the host -> its normalizers.
+        normalizers: a batch, with its tensors on the host -> its normalizers.
         device: of the batches.
         depth: the number of updates that are made ahead; 0 makes each on demand.
 
@@ -108,7 +108,7 @@ def prefetch(
 
     def make(at: Cursor) -> _Made:
         batches, following = stream.take(at)
-        return _Made(*copier.send(batches), [weigh(batch) for batch in batches], following)
+        return _Made(*copier.send(batches), [normalizers(batch) for batch in batches], following)
 
     made = _made_ahead(make, cursor, updates, depth) if depth else _made_when_asked(make, cursor, updates)
     with closing(made):

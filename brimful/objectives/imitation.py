@@ -16,7 +16,7 @@ from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import JudgedBy, Runtime
+from brimful.train.objective import PrimaryMetric, Runtime
 
 
 def attention_score_sum(
@@ -53,7 +53,7 @@ class LayerDistillation:
 
     coefficients: ClassVar[dict[str, float]] = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
-    judged_by: ClassVar[JudgedBy | None] = None
+    primary_metric: ClassVar[PrimaryMetric | None] = None
     compiles: ClassVar[bool] = False  # it loops over the sequences
 
     def __init__(self, teacher: Encoder, student: Encoder) -> None:
@@ -121,7 +121,7 @@ class LogitDistillation:
         teacher_head: SequenceHead,
         head: SequenceHead,
         imitation: Callable[[Tensor, Tensor], Tensor],
-        judged_by: JudgedBy | None = None,
+        primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
     ) -> None:
         """
@@ -129,14 +129,14 @@ class LogitDistillation:
             teacher, teacher_head: the model that is imitated.
             head: the student's head.
             imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
-            judged_by: the metric of `evaluate` that checkpoints are compared by.
+            primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
         """
         self.teacher = teacher
         self.teacher_head = teacher_head
         self.head = head
         self.imitation = imitation
-        self.judged_by = judged_by
+        self.primary_metric = primary_metric
         self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:

@@ -16,7 +16,7 @@ from brimful.objectives.losses import (
     predicted_sequences,
     prediction_weights,
 )
-from brimful.train.objective import JudgedBy, Runtime
+from brimful.train.objective import PrimaryMetric, Runtime
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""
@@ -29,7 +29,7 @@ class MaskedLM:
 
     coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
     watched: ClassVar[tuple[str, ...]] = ("accuracy",)
-    judged_by: ClassVar[JudgedBy | None] = ("loss", "lowest")
+    primary_metric: ClassVar[PrimaryMetric | None] = ("loss", "lowest")
     compiles: ClassVar[bool] = True
 
     def __init__(

@@ -9,7 +9,7 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
-from brimful.train.objective import JudgedBy, Runtime
+from brimful.train.objective import PrimaryMetric, Runtime
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""
@@ -27,7 +27,7 @@ class Supervision(Protocol):
     watched: ClassVar[tuple[str, ...]]
 
     @property
-    def judged_by(self) -> JudgedBy: ...
+    def primary_metric(self) -> PrimaryMetric: ...
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]: ...
     def count(self, batch: PackedBatch) -> float: ...
 
@@ -40,7 +40,7 @@ class Supervised:
     def __init__(self, task: Supervision, head: SequenceHead, evaluate: Evaluate = no_evaluation) -> None:
         self.coefficients = {task.name: 1.0}
         self.watched = task.watched
-        self.judged_by: JudgedBy | None = task.judged_by
+        self.primary_metric: PrimaryMetric | None = task.primary_metric
         self.task = task
         self.head = head
         self._evaluate = evaluate

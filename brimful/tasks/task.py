@@ -15,7 +15,7 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.tasks.table import Table
-from brimful.train.objective import JudgedBy
+from brimful.train.objective import PrimaryMetric
 
 Targets = Mapping[str, np.ndarray]
 """Targets of n examples by name, (n,) each."""
@@ -86,7 +86,7 @@ class Task(Protocol):
         return {}
 
     @property
-    def judged_by(self) -> JudgedBy:
+    def primary_metric(self) -> PrimaryMetric:
         """The primary metric and its direction, as the trainer takes them."""
         return self.metrics[0].name, self.metrics[0].best
 

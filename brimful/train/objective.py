@@ -20,7 +20,7 @@ from brimful.nn.encoder import Encoder
 from brimful.precision.policy import DTYPES, Precision, autocast, resolve
 from brimful.train.config import TrainerConfig, check_loss_scaling
 
-JudgedBy = tuple[str, Literal["highest", "lowest"]]
+PrimaryMetric = tuple[str, Literal["highest", "lowest"]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Objective(Protocol):
         """Further sums of `loss`, with normalizers as terms have them, that are shown and not trained."""
 
     @property
-    def judged_by(self) -> JudgedBy | None:
+    def primary_metric(self) -> PrimaryMetric | None:
         """The primary metric and its direction; None: there are no metrics."""
 
     compiles: ClassVar[bool]
@@ -103,11 +103,13 @@ class Objective(Protocol):
         """Metrics on held-out data, the same on every rank; empty without held-out data."""
 
 
-def better(judged_by: JudgedBy | None, metrics: dict[str, float], than: float | None) -> float | None:
+def better(
+    primary_metric: PrimaryMetric | None, metrics: dict[str, float], than: float | None
+) -> float | None:
     """The primary metric, if it is finite and better than the best so far; else None."""
-    if judged_by is None or not metrics:
+    if primary_metric is None or not metrics:
         return None
-    name, direction = judged_by
+    name, direction = primary_metric
     value = metrics[name]
     if not math.isfinite(value):
         return None

@@ -294,7 +294,7 @@ class Trainer:
             self.stream,
             self.cursor,
             self.config.steps - self.step,
-            weigh=self.objective.normalizers,
+            normalizers=self.objective.normalizers,
             device=self.runtime.device,
             depth=self.config.prefetch,
         )
@@ -370,7 +370,7 @@ class Trainer:
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
         """Whether these metrics, of this step, are the best so far; then they are remembered."""
-        value = better(self.objective.judged_by, metrics, self.best and self.best[1])
+        value = better(self.objective.primary_metric, metrics, self.best and self.best[1])
         if value is not None:
             self.best = self.step, value
         return value is not None

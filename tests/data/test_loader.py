@@ -45,12 +45,12 @@ class Counting:
         return {"counting": 2 * cursor["n"]}
 
 
-def weigh(batch: PackedBatch) -> dict[str, float]:
+def normalizers_of(batch: PackedBatch) -> dict[str, float]:
     return {"token": float(batch.tokens[0])}
 
 
 def read(stream: Counting, start: int, updates: int, depth: int) -> Iterator[Update]:
-    return prefetch(stream, {"n": start}, updates, weigh=weigh, device=CPU, depth=depth)
+    return prefetch(stream, {"n": start}, updates, normalizers=normalizers_of, device=CPU, depth=depth)
 
 
 def numbers(updates: Iterator[Update]) -> list[tuple[list[int], list[float], int]]:
@@ -108,7 +108,7 @@ def test_an_error_of_the_weights_shows_too() -> None:
     def broken(batch: PackedBatch) -> dict[str, float]:
         raise BrokenError("weights")
 
-    updates = prefetch(Counting(), {"n": 0}, 3, weigh=broken, device=CPU)
+    updates = prefetch(Counting(), {"n": 0}, 3, normalizers=broken, device=CPU)
     with pytest.raises(BrokenError, match="weights"):
         next(updates)
 
@@ -258,7 +258,7 @@ def test_the_order_of_copies(depth: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert {tensor.kind for tensor in batch.tensors} == {"host"}
         return {"sum": 1.0}
 
-    updates = prefetch(Stream(), {"n": 0}, 3, weigh=on_host, device=torch.device("cuda:1"), depth=depth)
+    updates = prefetch(Stream(), {"n": 0}, 3, normalizers=on_host, device=torch.device("cuda:1"), depth=depth)
     for n, update in enumerate(updates):
         tensors: list[Any] = [tensor for batch in update.batches for tensor in batch.tensors]  # type: ignore[attr-defined]
         names = [f"{n}{b}{t}" for b in "ab" for t in "xy"]

@@ -71,7 +71,7 @@ class Drawn:
         )
 
 
-def weigh(batch: PackedBatch) -> dict[str, float]:
+def normalizers_of(batch: PackedBatch) -> dict[str, float]:
     assert batch.mlm_labels is not None
     assert batch.mlm_labels.device.type == "cpu"
     return {"mlm": float((batch.mlm_labels != IGNORED).sum())}
@@ -88,13 +88,13 @@ def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -
     """Each is used late, behind a long kernel, while the next ones are copied and its own memory is given
     back: what is read is still what was sent."""
     stream = Drawn(seed)
-    updates = prefetch(stream, {"n": 0}, 12, weigh=weigh, device=DEVICE, depth=depth)
+    updates = prefetch(stream, {"n": 0}, 12, normalizers=normalizers_of, device=DEVICE, depth=depth)
     sums, expected = [], []
     for n, update in enumerate(updates):
         batches, _ = Drawn(seed).take({"n": n})
         for batch, weights, host in zip(update.batches, update.normalizers, batches, strict=True):
             assert batch.lengths == host.lengths
-            assert weights == weigh(host)
+            assert weights == normalizers_of(host)
             if kernel:
                 busy(kernel)
             for name in TENSORS:
@@ -119,14 +119,16 @@ def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch:
         return original(tensor, *arguments, **options)
 
     monkeypatch.setattr(torch.Tensor, "to", to)
-    list(prefetch(Drawn(seed), {"n": 0}, 2, weigh=weigh, device=DEVICE))
+    list(prefetch(Drawn(seed), {"n": 0}, 2, normalizers=normalizers_of, device=DEVICE))
     assert found == [(True, True, {"non_blocking": True})] * (2 * 2 * len(TENSORS))
 
 
 def test_copies_go_on_beside_a_kernel(seed: int) -> None:
     """While a kernel runs, updates are made, copied and handed out: no side waits for the whole device."""
     stream = Drawn(seed)
-    with closing(prefetch(stream, {"n": 0}, 20, weigh=weigh, device=DEVICE, depth=2)) as updates:
+    with closing(
+        prefetch(stream, {"n": 0}, 20, normalizers=normalizers_of, device=DEVICE, depth=2)
+    ) as updates:
         held = [next(updates) for _ in range(8)]  # memory for so many, which is used again below
         del held
         torch.cuda.synchronize()

@@ -215,7 +215,7 @@ def test_finetuning_shows_metrics_trials_and_leaks(tmp_path: Path, finetune_run:
     for text in (
         "81.2\u202f±\u202f0.4\u202f%",
         "mean ± deviation of 2 runs",
-        "3 test texts also stand",
+        "3 test texts are also",
         "0.815",
         "好评",
     ):
