@@ -12,7 +12,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from hypothesis import HealthCheck, settings
 
-SESSION_SEED = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
+# Set in the environment before xdist starts its workers, which then have the same seed.
+SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(random.SystemRandom().randrange(2**31))))
 
 # Machines that run tests are busy: time proves nothing.
 settings.register_profile(

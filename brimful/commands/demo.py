@@ -411,8 +411,8 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     say(
         f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"
         f" split, so that no test review is also a training review. {facts['near_duplicates']}"
-        f" near-duplicates of training texts leave the test side. {facts['conflicting']} reviews carry both labels and are"
-        f" used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
+        f" near-duplicates of training texts leave the test side. {facts['conflicting']} reviews carry both"
+        f" labels and are used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
         f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
     )
     if config.dry_run:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
-from test_sequences import Document, corpora, write_corpus
 
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
@@ -24,6 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import count_lengths
 from brimful.storage import sweep
+from builders.corpora import Document, corpora, write_corpus
 
 PACKING = PackingConfig(max_length=48, capacity=192)
 SENTENCES = SequencesConfig()

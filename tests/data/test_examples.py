@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_batch import check_invariants
 from tokenizers import Tokenizer, models
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import GRAIN, Examples, ExampleStream, encode_texts
 from brimful.errors import BrimfulError
+from builders.batches import check_invariants
 
 PAD = 0
 

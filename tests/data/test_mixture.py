@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_streams import contents, toy_corpus, toy_stream
 
 from brimful import storage
 from brimful.commands.pretrain import PretrainConfig
@@ -19,6 +18,7 @@ from brimful.data.mixture import DataSource, parse_source, parse_sources
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
 from brimful.train.phases import PhaseConfig, parse_phase
+from builders.streams import contents, toy_corpus, toy_stream
 
 PACKING = PackingConfig(max_length=24, capacity=96)
 

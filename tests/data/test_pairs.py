@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
-from test_sequences import Document, corpora, write_corpus
 
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.pairs import NO_PAIR, pair_pieces
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences, SequencesConfig
+from builders.corpora import Document, corpora, write_corpus
 
 FALSE_ALARM = 1e-8
 Range = tuple[int, int, int]

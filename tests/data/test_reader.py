@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_batch import check_invariants
 from tokenizers import AddedToken, Tokenizer, models
 
 from brimful.commands.demo_reviews import find_reviews
@@ -21,6 +20,7 @@ from brimful.data.sequences import Sequences, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
 from brimful.text.tokenizer import SpecialIds, special_ids
+from builders.batches import check_invariants
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")

@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_batch import check_invariants
-from toy_streams import (
+
+from brimful import storage
+from brimful.corpus.shards import Corpus
+from brimful.data import blocks as blocks_module
+from brimful.data import rows as rows_module
+from brimful.data.blocks import PackingConfig
+from brimful.data.masking import MaskingConfig
+from brimful.data.rows import Cursor, Phase, Row, RowStream
+from brimful.data.sequences import SequencesConfig
+from brimful.errors import BrimfulError
+from builders.batches import check_invariants
+from builders.streams import (
     SPECIAL,
     contents,
     finish_planning,
@@ -25,16 +35,6 @@ from toy_streams import (
     toy_stream,
     unmasked,
 )
-
-from brimful import storage
-from brimful.corpus.shards import Corpus
-from brimful.data import blocks as blocks_module
-from brimful.data import rows as rows_module
-from brimful.data.blocks import PackingConfig
-from brimful.data.masking import MaskingConfig
-from brimful.data.rows import Cursor, Phase, Row, RowStream
-from brimful.data.sequences import SequencesConfig
-from brimful.errors import BrimfulError
 
 SHORT = PackingConfig(max_length=24, capacity=96)
 LONG = PackingConfig(max_length=64, capacity=96)

@@ -9,39 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
-from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
+from brimful.corpus.shards import Corpus
 from brimful.data.sequences import Pieces, Sequences, SequencesConfig, cut_documents, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key
+from builders.corpora import Document, corpora, kinds, write_corpus
 
-# A document is a string of its tokens: S starts a sentence (and a word), w starts a word, . goes on.
-Document = str
 FALSE_ALARM = 1e-8
 SENTENCES = SequencesConfig()
-
-
-def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
-    (directory / "tokenizer.json").write_text("{}")
-    for number, documents in enumerate(shards):
-        kinds = np.array(list("".join(documents)), dtype="U1")
-        batch = TokenBatch(
-            tokens=np.arange(len(kinds)) % 40_000,
-            word_starts=kinds != ".",
-            sentence_starts=kinds == "S",
-            lengths=np.array([len(document) for document in documents], dtype=np.int64),
-            sources=np.zeros((len(documents), 2), dtype=np.int64),
-        )
-        write_shard(
-            directory / "shards",
-            f"part-{number:05d}",
-            [batch],
-            vocabulary_size=50_000,
-            tokenizer_hash="t",
-            config_hash="c",
-            inputs=["a.txt"],
-        )
-    write_manifest(directory, [f"part-{number:05d}" for number in range(len(shards))])
-    return Corpus.open(directory)
 
 
 def cut_corpus(shards: list[list[Document]], *arguments: object) -> Pieces:
@@ -75,10 +50,7 @@ def greedy_cut(document: Document, begin: int, room: int, kind: str) -> int:
     return preferred or last(document, "Sw", begin, room) or begin + room
 
 
-documents = st.lists(st.text("Sw.", min_size=1, max_size=60).map(lambda text: "S" + text[1:]), max_size=6)
-corpora = st.lists(documents, min_size=1, max_size=3).filter(any)
 keys = st.integers(0, 2**64 - 1).map(np.uint64)
-kinds = st.sampled_from(["sentences", "chunks"])
 shares = st.sampled_from([0.0, 0.1, 0.5, 1.0])
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_streams import finish_planning, toy_corpus, toy_source
 
 from brimful import storage
 from brimful.corpus.shards import Corpus
@@ -17,6 +16,7 @@ from brimful.data.blocks import Block, Blocks, PackingConfig
 from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Place, Rows, Source, mix
 from brimful.errors import BrimfulError
+from builders.streams import finish_planning, toy_corpus, toy_source
 
 SHORT = PackingConfig(max_length=24, capacity=96)
 

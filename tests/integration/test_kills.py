@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Call, command, sha256, start
-from test_pretrain import WEIGHTS, kill_when, steps_and_losses
 
 from brimful.runs import checkpoint
 from brimful.storage import TEMPORARY, sweep
+from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, sha256, start, steps_and_losses
 
 ALL_AT_ONCE = (
     *("--optimizer.name", "lamb", "--optimizer.ema", 0.9, "--phases", "8:32", "12:64:6"),

@@ -2,43 +2,28 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Call, command, run, sha256, start, word_entropy
 
 from brimful.commands.pretrain import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
-
-WEIGHTS = Path("encoder", "model.safetensors")
-
-
-def steps_and_losses(directory: Path) -> list[dict]:
-    """metrics.jsonl without what the clock decides."""
-    lines = read_metrics(directory / "metrics.jsonl")
-    clock = ("seconds", "tokens_per_second", "data_wait")
-    return [{k: v for k, v in line.items() if k not in clock} for line in lines]
-
-
-def wait_for(process, path: Path) -> None:
-    """Until a process has written `path`."""
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1].decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def kill_when(process, path: Path) -> None:
-    """Kill a process with SIGKILL as soon as `path` exists."""
-    wait_for(process, path)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+from builders.verbs import (
+    SMALL,
+    WEIGHTS,
+    Call,
+    command,
+    kill_when,
+    run,
+    sha256,
+    start,
+    steps_and_losses,
+    wait_for,
+    word_entropy,
+)
 
 
 def test_a_finished_run_has_all_its_parts(pretrained):

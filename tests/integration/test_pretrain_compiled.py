@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SMALL, command, run, sha256, start
-from test_pretrain import WEIGHTS, kill_when, steps_and_losses
 
 from brimful.train.compilation import lacks
+from builders.verbs import SMALL, WEIGHTS, command, kill_when, run, sha256, start, steps_and_losses
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import SMALL, Call, chained_documents, command, run, sha256, start, write_table
-from test_pretrain import WEIGHTS, kill_when, steps_and_losses
 from transformers import BertForPreTraining
 
 from brimful.cli import main
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
+from builders.verbs import (
+    SMALL,
+    WEIGHTS,
+    Call,
+    chained_documents,
+    command,
+    kill_when,
+    run,
+    sha256,
+    start,
+    steps_and_losses,
+    write_table,
+)
 
 TWELVE = (*SMALL, "--trainer.steps", 12, "--trainer.checkpoint-every", 4)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Call, command, labelled_rows, run, sha256, start, write_table
 from safetensors.torch import load_file, save_file
 
 from brimful.cli import main
@@ -24,6 +23,7 @@ from brimful.storage import read_json
 from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
+from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = ("seconds", "tokens_per_second", "data_wait")
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)

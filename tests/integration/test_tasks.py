@@ -5,11 +5,11 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table
 
 from brimful.nn.interop import load_model
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
+from builders.verbs import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table
 
 FIT = ("--precision", "fp32", "--batch", 8, "--max-length", 32)
 

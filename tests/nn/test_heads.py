@@ -3,7 +3,6 @@
 import pytest
 import torch
 import transformers
-from test_encoder import MODELS, VOCABULARY, padded, peer_class, random_row, rotate_in_full, run_peer, small
 from torch import nn
 from transformers.models.modernbert import modeling_modernbert
 
@@ -13,6 +12,16 @@ from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHe
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import HEADS, save_model
 from brimful.nn.padded import PaddedModel
+from builders.encoders import (
+    MODELS,
+    VOCABULARY,
+    padded,
+    peer_class,
+    random_row,
+    rotate_in_full,
+    run_peer,
+    small,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_encoder import MODELS, random_row, run_peer, small, word_tokenizer
 from tokenizers import Tokenizer, models
 
 from brimful import Encoder
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import load_model, save_model, text_length
+from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 FAMILIES = ["bert", *ROBERTAS, "megatron-bert", "modernbert"]

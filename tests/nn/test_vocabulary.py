@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from test_encoder import MODELS, random_row, run_peer, small
 
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.interop import save_model
 from brimful.nn.vocabulary import extend_vocabulary
+from builders.encoders import MODELS, random_row, run_peer, small
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 import transformers
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from test_encoder import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 from torch import Tensor, nn
 from transformers.models.modernbert import modeling_modernbert
 
@@ -32,6 +31,7 @@ from brimful.objectives.losses import (
     span_weight,
 )
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 
 CLASSES = 3
 

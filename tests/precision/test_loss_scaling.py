@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from watched import LARGEST, Step, convolutional, histogram
 
 from brimful.errors import BrimfulError
 from brimful.precision import AutomaticLossScaler, watch, watch_modules
+from builders.watched import LARGEST, Step, convolutional, histogram
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,6 @@
 
 import pytest
 import torch
-from test_scaled_training import lines
-from test_trainer import assert_same_bits, killed_and_resumed, trainer_of, weights
-from two_ranks import ROOT, on_two_ranks
 
 from brimful.distributed import World
 from brimful.errors import BrimfulError
@@ -12,6 +9,8 @@ from brimful.optim.pull import pull_to_start
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.objective import Runtime
+from builders.ranks import ROOT, on_two_ranks
+from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights
 
 CPU = torch.device("cpu")
 ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
@@ -158,7 +157,7 @@ import torch
 from brimful.distributed import world
 from brimful.optim.pull import pull_to_start
 from brimful.train.objective import Runtime
-from test_trainer import trainer_of, weights
+from builders.training import trainer_of, weights
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
 with world() as ranks:
     runtime = Runtime(ranks, "bf16")

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from watched import CPU, LARGEST, Step, convolutional, counted, histogram
 
 from brimful.precision import AutomaticLossScaler, watch, watch_modules
 from brimful.precision.watching import take_counts
+from builders.watched import CPU, LARGEST, Step, convolutional, counted, histogram
 
 # What torch.compile warns of is its own code.
 pytestmark = [

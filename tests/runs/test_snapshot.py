@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_inspection import ALL, check_rows
 from tokenizers import Tokenizer
 
 from brimful.cli import main
@@ -24,6 +23,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs import checkpoint
 from brimful.runs.snapshot import load_snapshot
 from brimful.train.metrics import read_metrics
+from builders.inspection import ALL, check_rows
 
 STEPS, MICRO_BATCHES = 14, 2
 SETTINGS: dict[str, Any] = {

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_trainer import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
-from two_ranks import on_two_ranks
 
 from brimful.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
@@ -19,6 +17,8 @@ from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
 from brimful.train.objective import better
+from builders.ranks import on_two_ranks
+from builders.training import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,7 +214,7 @@ RANK = """
 import sys
 from pathlib import Path
 import test_guard as toy
-import test_trainer
+from builders import training
 import torch
 from brimful.data.examples import ExampleStream
 from brimful.distributed import world
@@ -224,8 +224,8 @@ directory, seed, policy = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 with world() as ranks:
     trainer = toy.trainer_of(
         directory, seed, steps=30, log_every=7,
-        objective=lambda head: test_trainer.supervised(head, None, toy.Broken),
-        checkpoint_every=5, on_spike=policy, runtime=test_trainer.Runtime(ranks, "fp32"),
+        objective=lambda head: training.supervised(head, None, toy.Broken),
+        checkpoint_every=5, on_spike=policy, runtime=training.Runtime(ranks, "fp32"),
     )
     one = trainer.stream
     trainer.stream = ExampleStream(

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
-from two_ranks import on_two_ranks
 
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
@@ -28,6 +26,8 @@ from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
 from brimful.train.probe import Trial, auto_rows, choose_rows
 from brimful.train.trainer import Trainer
+from builders.ranks import on_two_ranks
+from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
@@ -130,7 +130,7 @@ def test_it_halves_once_and_goes_on_with_the_same_updates(
     trainer.run("test")
     warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
     assert len(warnings) == 1
-    assert "rows_per_micro_batch 4: going on with 2" in warnings[0]
+    assert "rows_per_micro_batch 4: continuing with 2" in warnings[0]
     assert made(trainer)[: begins + 1] == [4] * (begins + 1)
     assert set(made(trainer)[begins + 1 :]) == {2}
     assert_like_from_the_start(trainer, tmp_path / "b", seed, 2, phases=phases)

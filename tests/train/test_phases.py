@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy_streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
-from two_ranks import on_two_ranks
 
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import PackingConfig
@@ -26,6 +24,8 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
+from builders.ranks import on_two_ranks
+from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")

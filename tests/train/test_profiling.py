@@ -5,10 +5,10 @@ import time
 
 import pytest
 import torch
-from test_trainer import assert_same_bits, examples_of, supervised, trainer_of, weights
 
 from brimful.objectives.supervised import Supervised
 from brimful.train.profiling import PHASES, WARM, span
+from builders.training import assert_same_bits, examples_of, supervised, trainer_of, weights
 
 PAUSE = 0.05
 

@@ -2,12 +2,9 @@
 
 import json
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
-from test_trainer import assert_same_bits, killed_and_resumed, trainer_of, weights, without_times
-from two_ranks import ROOT, on_two_ranks
 
 from brimful.distributed import World
 from brimful.errors import BrimfulError
@@ -16,13 +13,11 @@ from brimful.optim.muon import Muon
 from brimful.train.config import TrainerConfig
 from brimful.train.guard import Spike
 from brimful.train.objective import Runtime
+from builders.ranks import ROOT, on_two_ranks
+from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights
 
 CPU = torch.device("cpu")
 FP16 = Runtime(World(0, 1, CPU), "fp16")
-
-
-def lines(directory: Path) -> list[dict]:
-    return without_times(directory / "metrics.jsonl")
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
@@ -166,7 +161,7 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 from brimful.distributed import world
 from brimful.train.objective import Runtime
-from test_trainer import trainer_of
+from builders.training import trainer_of
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
 with world() as ranks:
     runtime = Runtime(ranks, "fp16")

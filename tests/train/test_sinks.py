@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from test_trainer import KilledError, examples_of, kill_at, trainer_of
 
 from brimful.errors import BrimfulError
 from brimful.train.metrics import read_metrics
 from brimful.train.sinks import TensorBoard, WeightsAndBiases, require_wandb
+from builders.training import KilledError, examples_of, kill_at, trainer_of
 
 
 def events_of(path: Path) -> list[Event]:

@@ -1,153 +1,43 @@
-"""The training loop: exact updates, what it measures, and going on where it was killed."""
+"""The training loop: exact updates, what it measures, and resuming after a kill."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples, ExampleStream
-from brimful.distributed import World
+from brimful.data.examples import ExampleStream
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.tasks.classification import Classification
 from brimful.tasks.model import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
-from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
-
-TASK = Classification(["0", "1"])
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
-VOCABULARY, MAX_LENGTH = 60, 20
+from builders.training import (
+    MAX_LENGTH,
+    RUNTIME,
+    TASK,
+    KilledError,
+    assert_same_bits,
+    encoder_of,
+    examples_of,
+    kill_at,
+    supervised,
+    trainer_of,
+    weights,
+    without_times,
+)
 
 
 @pytest.fixture
 def seed(seed: int) -> int:
     torch.manual_seed(seed)
     return seed
-
-
-def examples_of(count: int, seed: int) -> Examples:
-    """Random sequences of two classes: those of class 1 hold tokens from the upper half of the vocabulary."""
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, 2, count)
-    half = VOCABULARY // 2
-    tokens = [
-        random.integers(0, half, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(count)
-    ]
-    return Examples(
-        tokens=[ids + half * int(label) for ids, label in zip(tokens, labels, strict=True)],
-        segments=[np.zeros(len(ids), np.uint8) for ids in tokens],
-        targets={"label": labels},
-        max_length=MAX_LENGTH,
-        pad=0,
-    )
-
-
-def encoder_of(dropout: float = 0.0, layers: int = 2) -> Encoder:
-    """A small encoder whose weights torch's generator decides."""
-    return Encoder(
-        EncoderConfig(
-            vocabulary_size=VOCABULARY,
-            hidden_size=32,
-            layers=layers,
-            heads=2,
-            intermediate_size=32,
-            max_length=MAX_LENGTH,
-            dropout=dropout,
-        )
-    )
-
-
-def supervised(
-    head: SequenceHead, held_out: Examples | None, kind: type[Supervised] = Supervised
-) -> Supervised:
-    """The objective of a classifier that is measured on `held_out`."""
-    return kind(TASK, head, evaluation(TASK, head, held_out))
-
-
-def trainer_of(
-    directory: Path,
-    seed: int,
-    *,
-    dropout: float = 0.0,
-    tokens: int = 64,
-    batch: int = 8,
-    optimizer: str = "adamw",
-    ema: float = 0.0,
-    objective: Callable[[SequenceHead], Objective] | None = None,
-    held_out: Examples | None = None,
-    trainer_seed: int = 1,
-    runtime: Runtime = RUNTIME,
-    rate: float = 3e-3,
-    **config,
-) -> Trainer:
-    """A trainer of a small classifier: its data and initial weights depend on `seed` alone."""
-    torch.manual_seed(seed)
-    encoder = encoder_of(dropout)
-    head = SequenceHead(encoder, 2)
-    stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
-    return Trainer(
-        encoder,
-        objective(head) if objective else supervised(head, held_out),
-        stream,
-        runtime,
-        directory,
-        config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
-        optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate, ema=ema),
-        schedule=ScheduleConfig(),
-        seed=trainer_seed,
-    )
-
-
-def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in trainer.state.trained.named_parameters()}
-
-
-def assert_same_bits(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
-    assert first.keys() == second.keys()
-    assert [name for name in first if not torch.equal(first[name], second[name])] == []
-
-
-class KilledError(Exception):
-    """The end of a trainer that `kill_at` has prepared."""
-
-
-def kill_at(step: int, trainer: Trainer) -> Trainer:
-    """Let it die where it would begin the update after so many."""
-    update = trainer.train_step
-
-    def until_killed(*arguments):
-        if trainer.step == step:
-            raise KilledError
-        return update(*arguments)
-
-    trainer.train_step = until_killed
-    return trainer
-
-
-def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
-    """A trainer that dies after 7 updates, and then, with other weights, goes on to the end."""
-    with pytest.raises(KilledError):
-        kill_at(7, make()).run("test")
-    resumed = make()
-    with torch.no_grad():
-        for parameter in resumed.state.trained.parameters():
-            parameter.zero_()
-    assert resumed.resume()
-    resumed.run("test")
-    return resumed
 
 
 def gradient_descent(trainer: Trainer, rate: float) -> torch.optim.SGD:
@@ -415,12 +305,6 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
 
 
 # Resuming
-
-TIMES = ("seconds", "tokens_per_second", "data_wait")
-
-
-def without_times(path: Path) -> list[dict]:
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
 
 
 @pytest.mark.parametrize(("optimizer", "ema"), [("adamw", 0.0), ("lamb", 0.0), ("muon", 0.0), ("adamw", 0.9)])

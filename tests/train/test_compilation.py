@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
@@ -17,22 +16,15 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from brimful.commands.pretrain import MaskedLM
-from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.examples import Examples, ExampleStream
-from brimful.data.masking import MaskingConfig
-from brimful.data.reader import SequenceReader
-from brimful.data.rows import Phase, RowStream
-from brimful.data.sequences import SequencesConfig
-from brimful.data.sources import Source
+from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn import linear_cross_entropy
 from brimful.nn.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
-from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
@@ -45,10 +37,10 @@ from brimful.train.gradients import Gradients
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+from builders.compiled import MAX_LENGTH, encoder_of, row_stream
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
-MAX_LENGTH = 48
 TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
@@ -72,33 +64,6 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
     counter = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     return counter
-
-
-def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Encoder:
-    """A small encoder with local and global layers."""
-    config = EncoderConfig(
-        architecture=architecture,
-        vocabulary_size=vocabulary,
-        hidden_size=32,
-        layers=3,
-        heads=heads,
-        intermediate_size=48,
-        max_length=MAX_LENGTH,
-        local_attention=16,
-        global_every=2,
-    )
-    return Encoder(config)
-
-
-def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:
-    """Two micro-batches of a row for each update; rows hold up to 5 sequences of 3 to 48 tokens."""
-    corpus = Corpus.open(corpus_dir).part("train")
-    packing = PackingConfig(capacity=128, max_length=MAX_LENGTH, max_sequences=5)
-    blocks = Blocks(corpus, packing, SequencesConfig(), seed, directory)
-    reader = SequenceReader(Tokenizer.from_file(str(corpus.tokenizer_path)), MaskingConfig())
-    source = Source(0, "texts", 1.0, {MAX_LENGTH: blocks})
-    phase = Phase(100, packing, 2)
-    return RowStream(reader, [source], [phase], seed=seed, rows_per_micro_batch=1, fixed_shapes=True)
 
 
 def example_stream(seed: int, slots: int = 128) -> ExampleStream:

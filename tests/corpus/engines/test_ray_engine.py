@@ -11,7 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_engines import (
+
+from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.watchdog import explained
+from brimful.errors import BrimfulError
+from builders.engine_tasks import (
     ENVIRONMENT,
     die_always,
     die_once,
@@ -25,11 +29,7 @@ from test_engines import (
     wait_for,
     write_file,
 )
-from test_watchdog import lines, watch, watch_path
-
-from brimful.corpus.engines.engine import Engine, EngineConfig
-from brimful.corpus.engines.watchdog import explained
-from brimful.errors import BrimfulError
+from builders.watched_tasks import lines, watch, watch_path
 
 pytest.importorskip("ray", reason="needs the extra `ray`")
 
@@ -100,7 +100,7 @@ def test_a_worker_that_dies_is_retried_then_reported(engine: Engine, tmp_path: P
 
 DEATH = """
 import sys
-from test_engines import *
+from builders.engine_tasks import *
 with Engine(EngineConfig(engine="ray", ray_address=sys.argv[2])) as engine:
     print(engine.run(die_once, tasks(Path(sys.argv[1])), "test"))
 print("left")
@@ -138,7 +138,7 @@ def test_what_hangs_is_skipped(engine: Engine, tmp_path: Path) -> None:
 
 SLEEPER = """
 import sys
-from test_engines import *
+from builders.engine_tasks import *
 try:
     with Engine(EngineConfig(engine="ray", ray_address=sys.argv[2], workers=1)) as engine:
         engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")
@@ -171,7 +171,7 @@ def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Sig
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere"])
 def test_no_cluster_there(address: str) -> None:
     code = (
-        "from test_engines import *\n"
+        "from builders.engine_tasks import *\n"
         f"try: Engine(EngineConfig(engine='ray', ray_address='{address}')).run(square, [(1, '')], 'test')\n"
         "except BrimfulError as error: print(error)"
     )

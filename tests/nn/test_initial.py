@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from test_encoder import run_peer
 from tokenizers import Tokenizer
 
 from brimful.arguments import parse
@@ -23,6 +22,7 @@ from brimful.nn.heads import PretrainingHead
 from brimful.text.tokenizer import load, save, special_ids
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
+from builders.encoders import run_peer
 
 FAMILIES = ["bert", "roberta", "megatron-bert", "modernbert"]
 TEXTS = ["这家酒店 very good", "bad", "", "ba da ga la. Ma na pa, 很好" * 5]

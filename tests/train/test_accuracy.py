@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from test_compilation import encoder_of, row_stream
-from test_trainer import RUNTIME, trainer_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.data.batch import IGNORED
@@ -17,6 +15,8 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.trainer import Trainer
+from builders.compiled import encoder_of, row_stream
+from builders.training import RUNTIME, trainer_of
 
 
 @pytest.fixture

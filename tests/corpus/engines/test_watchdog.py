@@ -3,11 +3,9 @@
 import faulthandler
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,57 +14,13 @@ from brimful.corpus.engines import watchdog as module
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.engines.watchdog import Watchdog, explained
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file
+from builders.watched_tasks import lines, watch, watch_path
 
-Task = tuple[str, int, float]  # path of the output, documents, seconds
 RUN = """
 import sys
-from test_watchdog import *
+from builders.watched_tasks import *
 print(watch((sys.argv[1], 6, float(sys.argv[2]))))
 """
-
-
-def watch_path(task: Task) -> Path:
-    out = Path(task[0])
-    return out.with_name(f".watch-{out.name}")
-
-
-def hang() -> None:
-    """A C call that holds the interpreter's lock for longer than anyone lives."""
-    re.match(r"(a+)+$", "a" * 60 + "b")
-
-
-def watch(task: Task) -> list[tuple[int, int]]:
-    """Write a line for each document; what files beside the output say makes a document or a gap go wrong."""
-    out, documents, seconds = Path(task[0]), task[1], task[2]
-
-    def told(what: str, record: int) -> bool:
-        return (out.parent / f"{out.name}.{what}.{record}").exists()
-
-    with atomic_file(out) as temporary, open(temporary, "w") as lines:
-        with Watchdog(watch_path(task), seconds, "key") as watchdog:
-            for record in range(documents):
-                if watchdog.begin(7, record):
-                    lines.write(f"{record} hostile\n")
-                    continue
-                if told("hang", record):
-                    hang()
-                if told("kill", record):
-                    (out.parent / f"{out.name}.kill.{record}").unlink()
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if told("wait", record):
-                    time.sleep(2 * seconds)
-                lines.write(f"{record}\n")
-                watchdog.end()
-                if told("gap", record):
-                    burn(3 * seconds)
-        return sorted(watchdog.hostile)
-
-
-def burn(seconds: float) -> None:
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
 
 
 def attempt(out: Path, seconds: float = 0.3) -> int:
@@ -75,10 +29,6 @@ def attempt(out: Path, seconds: float = 0.3) -> int:
     return subprocess.run(
         [sys.executable, "-c", RUN, str(out), str(seconds)], env=environment, stdout=subprocess.DEVNULL
     ).returncode
-
-
-def lines(*hostile: int) -> str:
-    return "".join(f"{record} hostile\n" if record in hostile else f"{record}\n" for record in range(6))
 
 
 def test_what_hangs_is_skipped_and_disturbs_nobody_else(tmp_path: Path) -> None:

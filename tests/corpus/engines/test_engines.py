@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,115 +13,24 @@ import pytest
 from brimful.corpus.engines import local_pool
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.errors import BrimfulError
-
-Task = tuple[int, str]  # number, a folder for marks
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-
-
-def local(workers: int = 2) -> Engine:
-    return Engine(EngineConfig(workers=workers))
-
-
-def square(task: Task) -> int:
-    return task[0] ** 2
-
-
-def count_attempts(task: Task) -> int:
-    """Leaves a mark; returns how many there are of this task now."""
-    marks = Path(task[1])
-    (marks / f"{task[0]}-{os.getpid()}-{time.monotonic_ns()}").touch()
-    return len(list(marks.glob(f"{task[0]}-*")))
-
-
-def die_once(task: Task) -> int:
-    if task[0] == 2 and count_attempts(task) == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return task[0] ** 2
-
-
-def die_always(task: Task) -> int:
-    count_attempts(task)
-    if task[0] == 2:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return task[0]
-
-
-def work_beside_a_death(task: Task) -> int:
-    """Task 0 begins before task 1 dies and ends after."""
-    attempts = count_attempts(task)
-    if task[0] == 1 and attempts == 1:
-        wait_for(lambda: any(Path(task[1]).glob("0-*")))
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task[0] == 0:
-        wait_for(lambda: any(Path(task[1]).glob("1-*")))
-        time.sleep(0.3)
-    return attempts
-
-
-def leave(task: Task) -> int:
-    sys.exit(3)
-
-
-def fail(task: Task) -> int:
-    if task[0] == 1:
-        raise BrimfulError("the line for the user")
-    if task[0] > 1:
-        Path(task[1], f"started-{os.getpid()}").touch()
-        time.sleep(100)
-    return 0
-
-
-class OddError(Exception):
-    def __init__(self, first: int, second: int) -> None:
-        super().__init__(f"{first} and {second}")
-
-
-def fail_oddly(task: Task) -> int:
-    raise OddError(1, 2)
-
-
-def unpicklable(task: Task) -> object:
-    return lambda: 0
-
-
-def identity(task: Task) -> int:
-    time.sleep(0.05)
-    return os.getpid()
-
-
-def settings(task: Task) -> tuple[str, list[str]]:
-    return os.getcwd(), sys.path
-
-
-def mark_and_sleep(task: Task) -> None:
-    Path(task[1], f"{os.getpid()}").touch()
-    time.sleep(100)
-
-
-def write_file(task: Task) -> int:
-    """What a stage does in small: a file that depends on the task only."""
-    path = Path(task[1], f"{task[0]}.txt")
-    path.write_text(f"{task[0]} " * 1000 * task[0])
-    return path.stat().st_size
-
-
-def tasks(folder: Path, count: int = 4) -> list[Task]:
-    return [(number, str(folder)) for number in range(count)]
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.01)
-
-
-def gone(process: int) -> bool:
-    """Whether a process has ended; one that only waits to be collected has."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+from builders.engine_tasks import (
+    ENVIRONMENT,
+    Task,
+    die_always,
+    die_once,
+    fail,
+    fail_oddly,
+    gone,
+    identity,
+    leave,
+    local,
+    settings,
+    square,
+    tasks,
+    unpicklable,
+    wait_for,
+    work_beside_a_death,
+)
 
 
 def test_results_come_in_order_and_the_pool_is_kept(tmp_path: Path) -> None:
@@ -227,7 +135,7 @@ def script(command: list[str], text: str | None = None) -> "subprocess.Completed
 
 
 UNGUARDED = """
-from test_engines import *
+from builders.engine_tasks import *
 print("started")
 with local() as engine:
     print(engine.run(square, tasks(Path(), 3), "square"))
@@ -243,7 +151,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
 
 def test_functions_of_the_script_itself_are_refused() -> None:
     code = (
-        "from test_engines import *\ndef own(task): pass\n"
+        "from builders.engine_tasks import *\ndef own(task): pass\n"
         "try: local().run(own, [1], 'test')\nexcept BrimfulError as error: print(error)"
     )
     assert script(["-c", code]).stdout.startswith("own is defined in the script that was started")
@@ -257,7 +165,7 @@ def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 SLEEPER = """
 import sys
-from test_engines import *
+from builders.engine_tasks import *
 try:
     with local() as engine:
         engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")

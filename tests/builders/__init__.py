@@ -1,0 +1,1 @@
+"""What several test files build: data, models, trainers, processes."""

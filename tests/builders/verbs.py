@@ -1,0 +1,166 @@
+"""Verbs as processes, and made-up text whose entropy is known."""
+
+import hashlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brimful.train.metrics import read_metrics
+
+ROOT = Path(__file__).parents[2]
+WORDS = 48
+
+
+def made_up_words() -> list[str]:
+    """Half English-looking words, half Chinese characters, in the order in which texts like to use them."""
+    random_ = random.Random(7)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    english = sorted({"".join(random_.choices(syllables, k=3)) for _ in range(WORDS)})[: WORDS // 2]
+    chinese = [chr(0x6000 + 7 * index) for index in range(WORDS // 2)]
+    return english + chinese
+
+
+def chained_documents(count: int, seed: int) -> list[str]:
+    """Documents in which each word is followed by its successor, nine times out of ten.
+
+    A model that knows only how often words occur can't get below their entropy; one that looks at the
+    neighbours knows almost every word.
+    """
+    draw, words = random.Random(seed), made_up_words()
+    documents = []
+    for _ in range(count):
+        at = draw.randrange(WORDS)
+        sentences = []
+        for _ in range(draw.randint(1, 4)):
+            chosen = []
+            for _ in range(draw.randint(4, 24)):
+                chosen.append(words[at])
+                at = (at + 1) % WORDS if draw.random() < 0.9 else draw.randrange(WORDS)
+            sentences.append(" ".join(chosen) + draw.choice((".", "。")))
+        documents.append(" ".join(sentences))
+    return documents
+
+
+def word_entropy(documents: list[str]) -> float:
+    """Entropy in nats of the words' frequencies."""
+    counts = Counter(word.strip(".。") for document in documents for word in document.split())
+    total = sum(counts.values())
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+def labelled_rows(count: int, seed: int) -> list[dict[str, str]]:
+    """Texts whose label says which half of the words they are made of."""
+    draw, words = random.Random(seed), made_up_words()
+    rows = []
+    for _ in range(count):
+        label = draw.choice(("low", "high"))
+        half = words[: WORDS // 2] if label == "low" else words[WORDS // 2 :]
+        rows.append({"text": " ".join(draw.choices(half, k=draw.randint(3, 10))), "label": label})
+    return rows
+
+
+def write_table(path: Path, rows: list[dict[str, str]]) -> str:
+    """Write rows as TSV or JSONL, by the path's suffix."""
+    if path.suffix == ".jsonl":
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    else:
+        lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def command(verb: str, *arguments: Any, ranks: int = 1) -> list[str]:
+    """A command line that runs a verb in a process of its own, or in `ranks` processes."""
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    )
+    return [sys.executable, *launcher, "-m", "brimful", verb, *map(str, arguments)]
+
+
+def start(line: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
+    """Run a verb in real processes; what it prints as JSON."""
+    with start(command(verb, *arguments, "--json", ranks=ranks)) as process:
+        out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error.decode()
+    (line,) = out.decode().splitlines()
+    return json.loads(line)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command line gave."""
+
+    code: int
+    out: str
+    error: str
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The JSON object on stdout of a run that succeeded."""
+        assert self.code == 0, self.error
+        return json.loads(self.out)
+
+    @property
+    def message(self) -> str:
+        """The one line on stderr of a run that failed with exit code 1."""
+        assert self.code == 1, self.error
+        assert not self.out
+        (line,) = [line for line in self.error.splitlines() if line.startswith("brimful: ")]
+        assert "Traceback" not in self.error
+        return line
+
+
+Call = Callable[..., Answer]
+
+
+SMALL = (
+    *("--model", "tiny", "--packing.capacity", 128, "--packing.max-length", 64, "--precision", "fp32"),
+    *("--trainer.steps", 20, "--trainer.log-every", 1, "--trainer.checkpoint-every", 5),
+)
+"""Options of a pretraining run of a few seconds."""
+
+WEIGHTS = Path("encoder", "model.safetensors")
+
+
+def steps_and_losses(directory: Path) -> list[dict]:
+    """metrics.jsonl without what the clock decides."""
+    lines = read_metrics(directory / "metrics.jsonl")
+    clock = ("seconds", "tokens_per_second", "data_wait")
+    return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+
+
+def wait_for(process, path: Path) -> None:
+    """Until a process has written `path`."""
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def kill_when(process, path: Path) -> None:
+    """Kill a process with SIGKILL as soon as `path` exists."""
+    wait_for(process, path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
