@@ -16,10 +16,36 @@ from hypothesis import HealthCheck, settings
 SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(random.SystemRandom().randrange(2**31))))
 
 # Machines that run tests are busy: time proves nothing.
-settings.register_profile(
-    "brimful", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("brimful")
+for profile, examples in (("default", 15), ("thorough", 100)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    everything = config.option.markexpr != "not slow"
+    settings.load_profile("thorough" if everything else "default")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all cases of a test but as many, evenly spaced, as its mark `cases` says."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("cases"):
+            families.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for family in families.values():
+        mark = family[0].get_closest_marker("cases")
+        assert mark
+        step = (len(family) - 1) / max(1, mark.args[0] - 1)
+        kept = {round(i * step) for i in range(mark.args[0])}
+        for number, item in enumerate(family):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

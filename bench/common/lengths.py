@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-MEDIAN, SIGMA = 180, 1.0  # of the lognormal lengths without a file: 15 % are cut at 512
-SHORTEST = 3  # [CLS], a token, [SEP]
+from brimful.packing.histogram import PUBLISHED
+
 MEGABATCH = 50  # batches that transformers' length grouping sorts together
 
 
@@ -20,17 +20,14 @@ def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
     """int64 (capacity + 1,): how many sequences there are of each length.
 
     Args:
-        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; None: lognormal, cut at capacity.
+        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; by default Wikipedia's at 512.
     """
+    file = file or PUBLISHED["wikipedia-512"]
+    given = json.loads(file.read_text(encoding="utf-8"))["counts"]
+    if len(given) > capacity:
+        sys.exit(f"bench: {file} has lengths up to {len(given)}, above the capacity of {capacity}")
     counts = np.zeros(capacity + 1, dtype=np.int64)
-    if file:
-        given = json.loads(file.read_text(encoding="utf-8"))["counts"]
-        if len(given) > capacity:
-            sys.exit(f"bench: {file} has lengths up to {len(given)}, above the capacity of {capacity}")
-        counts[1 : len(given) + 1] = given
-    else:
-        drawn = np.random.default_rng(0).lognormal(np.log(MEDIAN), SIGMA, 2_000_000)
-        np.add.at(counts, np.clip(np.rint(drawn), SHORTEST, capacity).astype(np.int64), 1)
+    counts[1 : len(given) + 1] = given
     return counts
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
+from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
-from bench.corpora import DATA
 from bench.domain.results import gather, show
 from bench.domain.runs import QUICK, Bench, Scale
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.corpora import Document, fetch, pages, records, write_document
+from bench.common.corpora import Document, fetch, pages, records, write_document
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.corpus.words.segmenter import Segmenter
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import Run, by_arm, kept, paired
-from bench.corpora import DATA
 from bench.learning.plots import draw_arms, draw_same, draw_steps
 from bench.learning.run import Trial, manual_paragraphs, prepare_texts, review_texts, train
 from bench.learning.studies import FULL, PIECES, POST, PRE, QUICK, Size, packing_factor, trials

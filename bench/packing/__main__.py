@@ -1,7 +1,7 @@
 """Packing: from an array of lengths to rows of sequence indices, Brimful against what else there is.
 
 Lengths are drawn from a histogram: without replacement where it holds enough sequences, so that as many as it
-holds are exactly its own. Without a file it is a lognormal distribution cut at the capacity. Every method
+holds are exactly its own. By default these are Wikipedia's. Every method
 (bench/packing/peers.py) packs the same array in a process of its own on one core; they take turns (A B C A B
 C), and what counts are medians of the time from the array in memory to the rows. Imports, compiled loops that
 are loaded, and inputs in the form that a peer wants come before the clock starts. Every result is checked:
@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.common.lengths import MEDIAN, SIGMA, read_histogram
+from bench.common.corpora import DATA, environment
+from bench.common.lengths import read_histogram
 from bench.common.processes import machine_facts, timed
-from bench.corpora import DATA, environment
 from bench.packing.peers import GROUPS, REQUIREMENTS, WITHOUT_DEPENDENCIES
 
 CAPACITY = 512
@@ -131,7 +131,7 @@ def main() -> None:
         **machine_facts(),
         "versions": {name: version(name) for name in LIBRARIES},
         "peers": [*REQUIREMENTS, *WITHOUT_DEPENDENCIES],
-        "histogram": options.histogram.name if options.histogram else f"lognormal({MEDIAN}, {SIGMA})",
+        "histogram": options.histogram.name if options.histogram else "wikipedia-512",
         "capacity": options.capacity,
         "rounds": options.rounds,
         "results": [],

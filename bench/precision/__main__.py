@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
+from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import kept
-from bench.corpora import DATA
 from bench.precision.plots import draw
 from bench.precision.run import SHARE, SHOCK, WINDOW, train
 from bench.precision.studies import FULL, QUICK, STUDIES, Size, trials

@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> None:
         **machine_facts(),
         "torch": torch.__version__,
         "threads": options.threads,
-        "histogram": options.histogram.name if options.histogram else "lognormal",
+        "histogram": options.histogram.name if options.histogram else "wikipedia-512",
         "rounds": options.rounds,
         "seed": options.seed,
     }

@@ -203,7 +203,7 @@ def test_powers_and_shares_out_of_range_are_refused(name, value):
         ({}, [Cycle(30), Cycle(4, warmup=5.0)], 0.0, "the warm-up takes 5 updates, and there are 4"),
         ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
         ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
-        ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours cannot be shared out among phases"),
+        ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours does not go with phases"),
         ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
     ],
 )

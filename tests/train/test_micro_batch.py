@@ -218,7 +218,7 @@ dist.destroy_process_group()
 @pytest.mark.distributed
 def test_all_ranks_halve_where_one_must(tmp_path: Path) -> None:
     said = on_two_ranks(RANK, tmp_path)
-    assert said.count("going on with 2") == 1
+    assert said.count("continuing with 2") == 1
     alone = trainer_of(tmp_path / "alone", 5, 2, auto=False)
     alone.run("test")
     assert losses(tmp_path / "0") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)

@@ -27,6 +27,6 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
 8. The memory is bounded. When it is full, new segments are asked about each time and the memory starts
    afresh: what comes out does not depend on what is remembered.
 
-tests/corpus/tokenize/test_encode.py compares 27 pipelines with their tokenizers on random Unicode text, on full and
-on tiny memories.
+tests/corpus/tokenize/test_encode.py compares 27 pipelines with their tokenizers on random Unicode text, on
+full and on tiny memories.
 """

@@ -1,6 +1,6 @@
 """README's figure: throughput of a pretraining step beside `transformers`, from bench/results/step_*.json.
 
-python -m bench.throughput_figure docs/throughput.png
+python -m bench.throughput docs/throughput.png
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 MODELS = {"4 x 256": "step_mini", "6 x 384 (MiniLM)": "step_minilm", "12 x 768 (base)": "step_base_bf16"}
 SIDES = {
     "padded": ("transformers, padded to 512", "#b8c0c8"),

@@ -1,6 +1,6 @@
 """Preparation per core: `brimful prepare` against the classic pipeline on the same real text.
 
-Both (the classic one is bench/classic.py) read the same files (bench/corpora.py) with the same vocabulary,
+Both (the classic one is classic.py) read the same files (bench/common/corpora.py) with the same vocabulary,
 which Brimful trains before any clock starts. Each run is a new process; they take turns (A B C A B C). What
 counts is CPU time, that of children too, from start to exit, and the ratio of medians. Each round also runs
 every side on a single page, which tells what start-up takes; "steady" is without it. Brimful runs as users do
@@ -26,9 +26,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
+from bench.common.corpora import Corpus, add_arguments, environment
 from bench.common.processes import Run, machine_facts, timed
-from bench.corpora import Corpus, add_arguments, environment
+from bench.prepare.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
 
 CLASSIC, ONE, TWO = "classic", "brimful, 1 worker", "brimful, 2 workers"
 VOCABULARY = {"english": 30522, "chinese": 21128}  # the sizes of BERT's own
@@ -251,7 +251,7 @@ def main() -> None:
     data = options.data.resolve()
     data.mkdir(parents=True, exist_ok=True)
     python = environment("classic-venv", REQUIREMENTS, WITHOUT_DEPENDENCIES, data)
-    fetch = [sys.executable, "-m", "bench.corpora", "--data", str(data)]
+    fetch = [sys.executable, "-m", "bench.common.corpora", "--data", str(data)]
     fetch += ["--megabytes", str(megabytes)] if megabytes else []
     fetched = subprocess.run(fetch, stdout=subprocess.PIPE, text=True)
     if fetched.returncode:

