@@ -374,6 +374,7 @@ def test_a_real_process_reports_errors(tmp_path: Path) -> None:
     error_line(done.stderr)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.Signals) -> None:
     """In the middle of training: the shell's exit code, no traceback, and a run that goes on from there."""

@@ -234,6 +234,7 @@ def test_rows_of_a_limited_depth(seed):
     assert found[1].real_tokens < found[2].real_tokens < found[0].real_tokens <= 5 * 512
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("side", ["brimful", "padded", "careful"])
 def test_a_step_trains(side, seed):
     cell = Cell("tiny", "modern", 128, "bf16", 4, 1, None, seed, vocabulary=1000)

@@ -29,6 +29,7 @@ def quick(folder, *studies):
     return found
 
 
+@pytest.mark.slow
 def test_packed_learns_what_unpacked_does(tmp_path, monkeypatch):
     runs = quick(tmp_path, "packing")
     found = {(run["arm"], run["seed"]): run for run in runs["packing"]}

@@ -116,6 +116,7 @@ def test_a_rate_rises_and_may_fall(problem, middle, last):
     assert (rates[50], rates[-1]) == (pytest.approx(middle), pytest.approx(last))
 
 
+@pytest.mark.slow
 def test_bench_precision_runs_all_of_it(tmp_path, monkeypatch, capsys):
     arguments = ["--quick", "--work", f"{tmp_path}/work", "--out", f"{tmp_path}/out.json"]
     precision.main([*arguments, "--figures", f"{tmp_path}"])

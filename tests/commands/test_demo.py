@@ -79,6 +79,7 @@ needs_reviews = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_reviews
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +151,7 @@ def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow
 @needs_reviews
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_demo_says_early_how_long_it_takes(

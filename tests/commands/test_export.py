@@ -56,6 +56,7 @@ def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, t
         exported(model, tmp_path / "out", "hf", "model.safetensors")
 
 
+@pytest.mark.cases(2)
 def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
     exported(model, tmp_path / "out", "hf", "model.safetensors")
     exported(model, tmp_path / "out", "onnx", "model.onnx")
@@ -66,6 +67,7 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
         assert session.run(None, values)[0].shape == (shape[0], 3)
 
 
+@pytest.mark.cases(1)
 def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
     encoder = Encoder.load(model / "model")
     for name, head in (("mlm", MaskedLMHead(encoder)), ("bare", None)):

@@ -462,6 +462,7 @@ def test_what_does_not_fit_is_dropped_by_whole_words(unit: Unit, seed: int) -> N
             assert np.array_equal(np.flatnonzero(np.isin(words, words[kept])), kept)
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("rate", [0.15, 0.3])
 @pytest.mark.parametrize("tokens", [128, 1024, 8192])

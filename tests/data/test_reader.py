@@ -104,6 +104,7 @@ def split_at_random(n: int, seed: int) -> list[np.ndarray]:
     return np.split(draw.permutation(n)[: n - 5], np.sort(draw.integers(0, n - 5, 3)))
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("size", [100, 70_000])
@@ -276,6 +277,7 @@ def prepared(folder: Path, texts: list[str]) -> tuple[Corpus, Tokenizer]:
     return corpus, Tokenizer.from_file(str(corpus.tokenizer_path))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("language", ["english", "chinese"])
 @pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
 def test_the_share_of_masked_tokens_in_real_text(

@@ -94,6 +94,7 @@ def kill_often(
     check_same(out, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_killed_while_a_checkpoint_is_written_and_in_between(chained, seed, tmp_path, call: Call):
     """LAMB, an average of the weights, two phases, and the best checkpoint kept, all in one run."""
     kill_often(2, random.Random(seed), ALL_AT_ONCE, chained, tmp_path, call)
@@ -144,6 +145,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 IN_FULL = ("cut short", "a file gone")  # tests/runs/test_checkpoint.py has them too
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "damage", [pytest.param(d, marks=[pytest.mark.slow] if d in IN_FULL else []) for d in DAMAGES]
 )

@@ -85,6 +85,7 @@ def test_the_saved_configuration_of_a_mixture_is_a_valid_one(mixed: Path, tmp_pa
     assert saved[0] == saved[1] | {"out": saved[0]["out"]}
 
 
+@pytest.mark.slow
 def test_a_killed_mixture_goes_on_to_the_same_bits(recipe: Path, mixed: Path, tmp_path):
     out = tmp_path / "run"
     process = start(command("pretrain", "--config", recipe, "--out", out, *TWELVE))

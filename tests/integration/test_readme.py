@@ -28,6 +28,7 @@ def review(rng: random.Random) -> tuple[str, str]:
     return "".join(words) + "。", label
 
 
+@pytest.mark.slow
 def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     monkeypatch.chdir(tmp_path)

@@ -159,6 +159,7 @@ def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_pretraining_goes_on_from_it_with_an_extended_vocabulary(folder, raw_texts, tmp_path, capsys):
     """It has no masked-LM head, and was published without the rows of the new pieces."""
     options = {"tokenizer": str(folder), "extend": 40, "validation_share": 0.05, "workers": 1}

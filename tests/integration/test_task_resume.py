@@ -125,6 +125,7 @@ def kill_when(process: Any, path: Path, later: float = 0.0) -> None:
     assert process.returncode in (0, -signal.SIGKILL), error.decode()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("verb", TRAININGS)
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
     verb, inputs, straight, tmp_path, call: Call, seed

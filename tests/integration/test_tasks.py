@@ -259,6 +259,7 @@ def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_pa
     }
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(pretrained, tables, tmp_path, call: Call):
     """An update is a single micro-batch, so the second rank has none."""

@@ -156,6 +156,7 @@ def test_custom_ops_are_registered_as_compilers_want_them():
     torch.library.opcheck(operator, (q, k, v, lengths, torch.tensor(7), 0.5, 1, 0.5))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.bfloat16, 4e-2)])
 @pytest.mark.parametrize("window", [None, 150])
 def test_dropout_multiplies_the_probabilities_by_one_mask_in_both_directions(dtype, tolerance, window):

@@ -110,6 +110,7 @@ def test_packed_equals_alone(lengths, model_name, heads, filler, seed):
             torch.testing.assert_close(hidden, alone, atol=1e-11, rtol=1e-11)
 
 
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
 @pytest.mark.parametrize("model_name", MODELS)

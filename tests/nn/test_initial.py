@@ -125,6 +125,7 @@ def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir
     assert again["validation_at_start"] == {k: v for k, v in after.items() if k != "perplexity"}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, seed):
     old = load(corpus_dir)

@@ -273,6 +273,7 @@ def check(model_name: str, case_name: str, batch: PackedBatch, dtype: torch.dtyp
             assert float((gradient - wanted[name]).norm()) <= bound, name
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize(("model_name", "case_name"), PAIRED)
 @settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -290,6 +291,7 @@ def test_packed_equals_alone_equals_transformers(model_name, case_name, lengths,
     check(model_name, case_name, batch, torch.float64, (1e-10, 1e-9))
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize(("model_name", "case_name"), PAIRED)
 def test_losses_in_float32_and_bfloat16(seed, model_name, case_name):
     """float32 within 1e-5; bfloat16, which keeps 8 bits of each of a few dozen products, within 2 %."""

@@ -288,6 +288,7 @@ def test_settings_that_cannot_be_are_refused(name, value):
         OptimizerConfig(**{name: value})
 
 
+@pytest.mark.slow
 def test_the_bench_of_optimizers_runs(tmp_path):
     out = tmp_path / "optim.json"
     command = [sys.executable, "-m", "bench.optim", "--quick", "--rounds", "2", "--out", str(out)]

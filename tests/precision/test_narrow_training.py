@@ -168,6 +168,7 @@ with world() as ranks:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_ranks_round_alike(seed, tmp_path):
     on_two_ranks(RANK, tmp_path, seed)

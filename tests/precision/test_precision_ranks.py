@@ -30,6 +30,7 @@ def on_two_ranks(case, seed, tmp_path):
     return [json.loads((tmp_path / f"{rank}").read_text()) for rank in range(2)]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["ddp", "compressed", "fsdp2"])
 def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
@@ -49,6 +50,7 @@ def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
     assert results[0]["weights"] == results[1]["weights"]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_replicas_round_alike(kind, seed, tmp_path):
@@ -64,6 +66,7 @@ def test_sharded_weights_cannot_be_narrow_and_it_says_so(seed, tmp_path):
         assert "can't take sharded parameters" in result["error"]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_the_running_mean_is_the_global_mean_on_two_ranks(kind, seed, tmp_path):

@@ -67,6 +67,7 @@ def test_a_label_that_shares_the_highest_score_counts(request, in_tiles):
     assert int(hits(weight.T.expand(5, -1), labels)) == 3
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("in_tiles", [False, True])
 @pytest.mark.parametrize("loss_mean", ["tokens", "sequences"])

@@ -136,6 +136,7 @@ def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path
     assert counter.frame_count == 1
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
     batches = list(one_epoch(example_stream(seed)))
@@ -235,6 +236,7 @@ def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
     assert counter.frame_count == 1
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("heads", [2, 8])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counter, monkeypatch):

@@ -72,6 +72,7 @@ def test_the_update_is_named_and_no_checkpoint_holds_it(seed, tmp_path, factor, 
     assert all(math.isfinite(v) for line in read_metrics(tmp_path / "metrics.jsonl") for v in line.values())
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("factor", [float("nan"), 1e12])
 @pytest.mark.parametrize("updates", [[32], [22, 33]])
 def test_skipping_and_rolling_back_give_the_run_without_these_updates(seed, tmp_path, factor, updates):

@@ -21,6 +21,7 @@ class Slow(Supervised):
         return super().loss(encoder, batch, layout)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("updates", [4, 100])
 def test_profile(seed, tmp_path, capsys, updates):
     """100 are more than there are."""

@@ -202,6 +202,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.cases(9)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_pages_take_linear_time(name: str) -> None:

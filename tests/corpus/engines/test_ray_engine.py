@@ -182,6 +182,7 @@ def test_no_cluster_there(address: str) -> None:
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_prepare_on_a_cluster_makes_the_same_bytes(address: str, raw_texts: Path, tmp_path: Path) -> None:
     def prepared(name: str, *flags: str) -> dict[str, bytes]:
         out = tmp_path / name

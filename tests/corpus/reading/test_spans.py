@@ -67,6 +67,7 @@ def as_tsv(text: str) -> str:
     return "\ufeffn\ttext\r\n" + "".join(f"1\t{line}\n" if line else "\n" for line in text.split("\n"))
 
 
+@pytest.mark.cases(12)
 @pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("encoding", ["utf-8", "gb18030", "big5", "utf-16"])
 @pytest.mark.parametrize("kind", ["file", "paragraph", "line", "jsonl", "tsv"])

@@ -190,6 +190,7 @@ def check(tokenizer: Tokenizer, fast: FastTokenizer, texts: list[str]) -> None:
     assert end == len(tokens)
 
 
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("name", [*REMEMBERED, *ASKED])
 @settings(max_examples=150, deadline=None)
 @given(texts=DOCUMENTS)
