@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
+
+# A shell starts what runs in its background with Ctrl-C ignored, and the processes of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Set in the environment before xdist starts its workers, which then have the same seed.
 SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(random.SystemRandom().randrange(2**31))))
