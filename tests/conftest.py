@@ -13,7 +13,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from hypothesis import HealthCheck, settings
 
-# A shell starts what runs in its background with Ctrl-C ignored, and the processes of tests would inherit that.
+# A shell ignores Ctrl-C for what runs in its background, and the processes of tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -216,6 +216,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_all_ranks_halve_where_one_must(tmp_path: Path) -> None:
     said = on_two_ranks(RANK, tmp_path)

@@ -231,6 +231,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_all_ranks_go_by_the_clock_of_the_main_one(tmp_path: Path) -> None:
     on_two_ranks(RANK, tmp_path)
