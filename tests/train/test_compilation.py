@@ -93,7 +93,7 @@ def losses_and_gradients(
     """Mean loss, then the gradient of each parameter by it."""
     modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
     (term,) = objective.coefficients
-    weight = objective.normalizers(batch)[term]
+    weight = max(1, objective.normalizers(batch)[term])  # a short row may have no predictions
     mean = loss(batch)[term] / weight
     return [mean.detach(), *torch.autograd.grad(mean, list(modules.parameters()))]
 
