@@ -68,8 +68,7 @@ def build_optimizers(
     Args:
         parameters: all trainable parameters by name.
         fused_blocks: the matrices inside the layers by name, with the number of logical matrices in each,
-        along
-            its rows: 3 for a fused QKV weight. Other matrices count as one.
+            along its rows: 3 for a fused QKV weight. Other matrices count as one.
         muon_dtype: the number format of Muon's iteration.
     """
     on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()

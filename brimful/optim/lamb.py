@@ -52,8 +52,8 @@ def lamb_(
     Args:
         scale: the loss scale, by which gradients are divided first, in place.
         together: run each operation on all matrices, which saves launches and does not wait for norms. Else
-        run
-            all operations on one matrix after the other, which uses the cache and needs room for one update.
+            run all operations on one matrix after the other, which uses the cache and needs room for one
+            update.
     """
     weights = [matrix.weight for matrix in matrices]
     if together:

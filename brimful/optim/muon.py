@@ -26,8 +26,7 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
     Args:
         dtype: of the products; by default the dtype of the matrices. Each matrix is first scaled to norm 1,
-        so
-            float16 holds matrices of any size.
+            so float16 holds matrices of any size.
     """
     a, b, c = _QUINTIC
     tall = matrices.size(-2) > matrices.size(-1)

@@ -74,8 +74,7 @@ class Schedule:
 
     Raises:
         BrimfulError: a warm-up is as long as its cycle, or leaves wsd no room to decay; or hours are limited,
-        and
-            there are several cycles or a warm-up is given as a number of updates.
+            and there are several cycles or a warm-up is given as a number of updates.
     """
 
     config: ScheduleConfig

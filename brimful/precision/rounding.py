@@ -39,8 +39,7 @@ def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor
         source: float32, of any shape.
         dtype: bfloat16 or float16.
         key: 64 bits, from `brimful.randomness.derive_key`. A number's random bits are a function of the key,
-        its
-            place and, in the last block, the length of the block.
+            its place and, in the last block, the length of the block.
 
     Returns:
         a contiguous tensor of `dtype` and the shape of `source`.

@@ -141,8 +141,7 @@ class AutomaticLossScaler:
 
         Raises:
             BrimfulError: a closure is given, which would compute new gradients; or the errors of `unscale_`,
-            for
-                an optimizer that does not take scaled gradients.
+                for an optimizer that does not take scaled gradients.
         """
         if any(value is not None for value in (*args, kwargs.get("closure"))):
             raise BrimfulError("loss scaling takes no closure: call backward() and step() without one")

@@ -207,8 +207,13 @@ def bits(ps):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monkeypatch):
-    """Rounded; with a parameter in float32 among the others, and once a chunk for almost each of them."""
+    """Rounded; with a parameter in float32 among the others, and once a chunk for almost each of them.
+
+    Equal, but for Muon: it multiplies matrices of a shape together, and the sums of a product depend on how
+    many there are (1e-5 is 80 units in the last place, over 6 steps).
+    """
     monkeypatch.setattr(narrow, "CHUNK", chunk)
+    tolerance = 1e-5 if name == "muon" else 0.0
     mixed = parameters(dtype, seed)
     mixed[2] = nn.Parameter(mixed[2].detach().float())
     wide = [nn.Parameter(p.detach().float().clone()) for p in mixed]
@@ -217,15 +222,17 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     train(plain, wide, seed)
     stepped = set(plain.state)
     for p, other in zip(mixed, wide, strict=True):
-        assert torch.equal(p, other.to(p.dtype))
-        if other in stepped:
-            state = dict(optimizer.state[p])
-            if p is not mixed[2]:
-                assert torch.equal(state.pop("master"), other)
-            for key, value in plain.state[other].items():
-                assert state.pop(key).dtype == torch.float32
-                assert torch.equal(optimizer.state[p][key], value)
-            assert not state
+        if other not in stepped:
+            assert torch.equal(p, other.to(p.dtype))
+            continue
+        state = dict(optimizer.state[p])
+        master = p if p is mixed[2] else state.pop("master")
+        assert torch.equal(p, master.to(p.dtype))
+        torch.testing.assert_close(master.data, other.data, rtol=tolerance, atol=tolerance)
+        for key, value in plain.state[other].items():
+            assert state[key].dtype == torch.float32
+            torch.testing.assert_close(state.pop(key), value, rtol=tolerance, atol=tolerance)
+        assert not state
     assert not torch.equal(bits(mixed), bits(parameters(dtype, seed)))
 
 
