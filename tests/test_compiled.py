@@ -67,6 +67,7 @@ def call(package: Path, cache: Path, x: object = 7) -> tuple[float, int]:
     return float(result), int(count)
 
 
+@pytest.mark.slow
 def test_machine_code_is_kept_until_something_that_it_uses_changes(package: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert call(package, cache) == (21, 1)

@@ -175,6 +175,7 @@ with world() as ranks:
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_two_ranks_have_the_losses_of_one(seed, tmp_path):
     """To 1e-2, as against float32; and each other's bits."""
     alone = trainer_of(tmp_path / "alone", seed, batch=24, steps=8, rate=1e-4, log_every=1, runtime=FP16)

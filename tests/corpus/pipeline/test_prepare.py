@@ -231,6 +231,7 @@ def test_additions_that_hold_nothing_new(tmp_path: Path) -> None:
     assert run(paths, tmp_path / "out")["documents"] == summary["documents"]
 
 
+@pytest.mark.slow
 def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in", files=10, lines=200)
     first = run(paths, tmp_path / "first", validation_share=0.2)
@@ -462,6 +463,7 @@ def test_nothing_left(tmp_path: Path) -> None:
     assert run([str(tmp_path / "in")], out, clean={"min_characters": 1})["documents"]["kept"] == 2
 
 
+@pytest.mark.slow
 def test_max_documents(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     summary = run(paths, tmp_path / "out", max_documents=50)
