@@ -69,7 +69,7 @@ def test_forward_and_backward_equal_the_formula(dtype, tolerance, window, head_d
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_how_tensors_lie_in_memory_changes_nothing(dtype):
-    """But for one rounding of a few values in bfloat16: products of strided tensors add up in another order."""
+    """But for one rounding of a few values in bfloat16: strided products add up in another order."""
     batch = row([5, 90, 1, 130])
     layout = SequenceLayout.prepare(batch)
     q, k, v, upstream = torch.randn(4, 226, 2, 16, 3, dtype=dtype).select(-1, 1).unbind(0)
