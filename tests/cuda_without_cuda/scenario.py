@@ -1,0 +1,203 @@
+"""A training on the recording device, as `brimful pretrain` does it: what each update did on the device.
+
+    python scenario.py OPTIONS.json
+
+The options are those of `Options`. The answer, OPTIONS.json with the suffix .out.json, holds the updates (see
+`_Watch`), the metrics, and what was compiled. Everything is done by the code of `brimful pretrain`; only
+the trainer's step is watched.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+
+from bench.common.recorder import record
+from brimful.commands import pretrain as verb
+from brimful.nn import attention
+from brimful.nn.encoder import Encoder
+from brimful.train.metrics import read_metrics
+from brimful.train.trainer import Trainer
+
+
+@dataclass
+class Options:
+    """What to train.
+
+    Attributes:
+        data, out: the corpus, and the run's folder.
+        config: further fields of PretrainConfig, with dots: {"trainer.steps": 12}.
+        backend: of attention.
+        mode: how a step runs: graphs is what training does on CUDA; compiled is without CUDA graphs.
+        sabotage: "item" reads a value of the device in each step; "recompile" lets each batch have a shape of
+            its own; "operator" puts an operator into the step that Inductor cannot compile.
+        dies: the number of the update at whose beginning rank 1 exits.
+        resume: continue the run in `out`.
+    """
+
+    data: str
+    out: str
+    config: dict[str, Any] = field(default_factory=dict)
+    backend: str = "auto"
+    mode: str = "graphs"
+    sabotage: str = ""
+    dies: int = 0
+    resume: bool = False
+
+
+class _Watch:
+    """Records what each update does on the device, from its beginning to the next one's."""
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, Any]] = []
+        self.stacks: Counter[str] = record.watch()
+        self.captured: list[record.Entry] = []
+        self.started = time.perf_counter()
+
+    def begin(self, step: int) -> None:
+        """An update begins: the entries so far belong to the one before it, or to the start."""
+        found = record.entries()
+        record.reset()
+        self.captured += [entry for entry in found if entry.graph]
+        done = record.replayed(found, self.captured)
+        now = time.perf_counter()
+        if self.updates:
+            self.updates[-1] |= {
+                "counts": dict(Counter(entry.kind for entry in found)),
+                "device": dict(Counter(entry.kind for entry in done)),
+                "copies": [
+                    {"to": e.name, "bytes": e.values[0], "pageable": e.values[2], "stream": e.stream}
+                    for e in found
+                    if e.kind == "copy" and not e.graph
+                ],
+                "syncs": dict(self.stacks),
+                "violations": [e.name for e in found if e.kind == "violation"],
+                "order": [
+                    {"collective": "c", "product": "p"}[e.kind]
+                    for e in done
+                    if e.kind in ("collective", "product")
+                ],
+                "graphs_compiled": counters["stats"]["unique_graphs"],
+                "seconds": now - self.started,
+            }
+        self.started = now
+        self.stacks.clear()
+        self.updates.append({"step": step})
+
+    def end(self, trainer: Trainer) -> None:
+        self.begin(-1)
+        self.updates.pop()
+
+
+def _values(options: Options) -> dict[str, Any]:
+    """The keywords of `brimful.pretrain`."""
+    values: dict[str, Any] = {"data": options.data, "out": options.out, "verify_data": False}
+    if options.resume:
+        values = {"resume": options.out}
+    for name, value in ({} if options.resume else options.config).items():
+        *groups, last = name.split(".")
+        inner = values
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    return values
+
+
+def _patch(options: Options, watch: _Watch) -> None:
+    step, run, prepare = Trainer.train_step, Trainer.run, Encoder.prepare
+
+    def train_step(self: Trainer, update: Any) -> Any:
+        watch.begin(self.step)
+        if options.dies and self.step + 1 == options.dies and self.world.rank == 1:
+            os._exit(9)
+        result = step(self, update)
+        if options.sabotage == "item" and result.loss is not None:
+            result.loss.item()
+        return result
+
+    def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        watch.trainer = self  # type: ignore[attr-defined]
+        metrics = run(self, *arguments, **named)
+        watch.end(self)
+        return metrics
+
+    def prepare_with(self: Encoder, batch: Any, backend: str = "auto") -> Any:
+        return prepare(self, batch, options.backend if backend == "auto" else backend)
+
+    Trainer.train_step, Trainer.run = train_step, run_to_the_end  # type: ignore[method-assign]
+    Encoder.prepare = prepare_with  # type: ignore[method-assign]
+    if options.sabotage == "recompile":
+        from brimful.data.rows import RowStream
+
+        batch = RowStream.batch
+
+        def changing(self: RowStream, rows: Any, update: int) -> Any:
+            from dataclasses import replace
+
+            made = batch(self, rows, update)
+            cut = made.mlm_positions.numel() - update % 5
+            return replace(made, mlm_positions=made.mlm_positions[:cut], mlm_labels=made.mlm_labels[:cut])
+
+        RowStream.batch = changing  # type: ignore[method-assign]
+    if options.sabotage == "operator":
+        from brimful.nn.layers import Layer
+
+        down = Layer._down
+        Layer._down = lambda self, up: torch.ops.brimful_test.none(down(self, up))  # type: ignore[method-assign]
+
+
+def _operator() -> None:
+    """An operator without a rule for compilers."""
+    library = torch.library.Library("brimful_test", "DEF")
+    library.define("none(Tensor x) -> Tensor")
+    library.impl("none", lambda x: x.clone(), "CUDA")
+    library.impl("none", lambda x: x.clone(), "AutogradCUDA")
+    globals()["_library"] = library
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    options = Options(**json.loads(path.read_text()))
+    if options.sabotage == "operator":
+        _operator()
+    if options.mode == "compiled":
+        torch._inductor.config.triton.cudagraphs = False
+        os.environ["BRIMFUL_TEST_MODE"] = "compiled"
+        compile_ = torch.compile
+
+        def without_graphs(*arguments: Any, **named: Any) -> Any:
+            return compile_(*arguments, **{**named, "mode": None})
+
+        torch.compile = without_graphs  # type: ignore[assignment]
+    watch = _Watch()
+    _patch(options, watch)
+    summary = verb.pretrain(**_values(options))
+    trainer = watch.trainer  # type: ignore[attr-defined]
+    rank = os.environ.get("RANK", "")
+    answer = {
+        "updates": watch.updates,
+        "summary": summary,
+        "metrics": read_metrics(Path(options.out) / "metrics.jsonl"),
+        "graphs": counters["stats"]["unique_graphs"],
+        "cudagraph_skips": counters["inductor"]["cudagraph_skips"],
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "memory": torch.cuda.max_memory_allocated(),
+        "backend": type(trainer.encoder.prepare).__name__ and options.backend,
+        "known": sorted(attention.BACKENDS),
+    }
+    path.with_suffix(f".out{rank}.json").write_text(json.dumps(answer, default=str))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # unloading a device that is not there may abort
+
+
+if __name__ == "__main__":
+    main()
