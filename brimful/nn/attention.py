@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.blockwise import blockwise_attention
+from brimful.nn.compiled import compiled
 
 HALF = (torch.float16, torch.bfloat16)
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
@@ -46,6 +47,13 @@ class Layout(ABC):
         Args:
             windows: of the layers, so that their masks exist before a compiled step.
         """
+
+    def moved_to(self, earlier: "Layout | None") -> "Layout":
+        """This layout at the addresses of an earlier one, which is lost: for graphs that keep addresses.
+
+        Only a layout whose tensors are saved for backward needs it; the others return themselves.
+        """
+        return self
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
@@ -164,10 +172,12 @@ class FlexLayout(Layout):
     """`flex`: FlexAttention with a block mask of sequences, one mask for each window in use.
 
     Attributes:
-        sequence: int64 (T,), the sequence of each token.
+        offsets: int32 (S + 1,) on the device.
+        sequence: int32 (T,), the sequence of each token.
         masks: the block masks so far, by window.
     """
 
+    offsets: Tensor
     sequence: Tensor
     masks: dict[int | None, Any] = field(default_factory=dict)
 
@@ -177,23 +187,35 @@ class FlexLayout(Layout):
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        layout = cls(batch.sequence_of_token)
+        layout = cls(batch.offsets, batch.sequence_of_token.int())
         for window in windows:
             layout._mask(window)
         return layout
 
-    def _mask(self, window: int | None) -> Any:
-        from torch.nn.attention.flex_attention import create_block_mask
+    def moved_to(self, earlier: Layout | None) -> Layout:
+        if not (isinstance(earlier, FlexLayout) and earlier._shapes() == self._shapes()):
+            return self
+        torch._foreach_copy_(earlier._tensors(), self._tensors())
+        return earlier
 
+    def _tensors(self) -> list[Tensor]:
+        parts = [self.offsets, self.sequence]
+        for window in sorted(self.masks, key=str):
+            parts += _parts_of(self.masks[window])
+        return parts
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(tensor.shape) for tensor in self._tensors()]
+
+    def _mask(self, window: int | None) -> Any:
         if window not in self.masks:
-            sequence, T = self.sequence, self.sequence.numel()
+            sequence = self.sequence
 
             def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
                 same = sequence[i] == sequence[j]
                 return same if window is None else same & ((i - j).abs() <= window // 2)
 
-            create = _compiled_create_block_mask() if sequence.is_cuda else create_block_mask
-            self.masks[window] = create(visible, None, None, T, T, device=sequence.device)
+            self.masks[window] = _block_mask(self.offsets, sequence, window, visible)
         return self.masks[window]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
@@ -210,14 +232,62 @@ class FlexLayout(Layout):
 def _compiled_flex_attention() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    return compiled(flex_attention, "FlexAttention")
 
 
-@cache
-def _compiled_create_block_mask() -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import create_block_mask
+BLOCK = 128
+"""Tokens of a block of FlexAttention's masks: its default."""
 
-    return torch.compile(create_block_mask)
+
+def _block_mask(offsets: Tensor, sequence: Tensor, window: int | None, visible: Callable[..., Tensor]) -> Any:
+    """The block mask of sequences that lie one after the other, from their offsets.
+
+    The keys that a block of queries sees are contiguous: from the first token of its first query's sequence
+    to the last token of its last query's sequence, at most the window away. So are the blocks of keys that
+    all of its queries see as a whole. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
+    T^2 pairs and waits for the device. The mask is symmetric: the blocks of queries that see a block of keys
+    are the same numbers.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    T = sequence.numel()
+    count = -(-T // BLOCK)
+    reach = T if window is None else window // 2
+    block = torch.arange(count, device=sequence.device)
+    first, last = block * BLOCK, (block * BLOCK + BLOCK - 1).clamp(max=T - 1)
+    of_first, of_last = sequence[first], sequence[last]
+    begins = torch.maximum(offsets[of_first], first - reach) // BLOCK
+    ends = (torch.minimum(offsets[of_last + 1] - 1, last + reach)) // BLOCK + 1
+    # Whole blocks of one sequence, whose farthest pair is within the window; none for blocks of several.
+    whole_begins = torch.maximum(-(-offsets[of_first] // BLOCK), -(-(last - reach) // BLOCK))
+    whole_ends = torch.minimum(offsets[of_last + 1] // BLOCK, (first + reach + 1) // BLOCK)
+    alone = (of_first == of_last) & (first + BLOCK <= T)
+    whole_begins = torch.where(alone, whole_begins, begins)
+    whole_ends = torch.where(alone, torch.maximum(whole_ends, whole_begins), begins)
+
+    around = _Blocks.between(begins, whole_begins, whole_ends, ends, count)
+    whole = _Blocks.between(whole_begins, whole_ends, whole_ends, whole_ends, count)
+    return BlockMask((T, T), *around, *whole, *around, *whole, (BLOCK, BLOCK), visible)
+
+
+class _Blocks(NamedTuple):
+    """For each block of queries, how many blocks of keys it sees, and which: int32, as BlockMask has them."""
+
+    number: Tensor
+    indices: Tensor
+
+    @classmethod
+    def between(cls, a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> "_Blocks":
+        """The blocks from a to b and from c to d, without b and d, of `count` in all."""
+        place = torch.arange(count, device=a.device)[None, :]
+        jump = torch.where(place < (b - a)[:, None], 0, (c - b)[:, None])
+        indices = (a[:, None] + place + jump).clamp(max=count - 1)
+        return cls((b - a + d - c).int()[None, None], indices.int()[None, None].contiguous())
+
+
+def _parts_of(mask: Any) -> list[Tensor]:
+    """The tensors of a block mask that `_block_mask` made."""
+    return [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,7 @@ class AutomaticLossScaler:
         gradients = self._saturated(parameters)
         if not gradients:
             return self._scale.new_zeros(())
-        norms = [_norm(gradient) for gradient in gradients]
-        norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        norms = _norms(gradients)
         norm = torch.linalg.vector_norm(torch.stack([norm.to(self._scale.device) for norm in norms]))
         norm = norm / self._scale
         self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
@@ -175,7 +174,7 @@ class AutomaticLossScaler:
 
     def forget(self) -> None:
         """Drop the counts. Call it instead of `step` and `update` for an update that is left out."""
-        watching.take_counts(CPU)
+        watching.forget_counts()
         self._begin()
 
     def metrics(self) -> dict[str, float]:
@@ -241,6 +240,8 @@ class AutomaticLossScaler:
             if id(parameter) in self._seen or parameter.is_complex():
                 continue
             self._seen.add(id(parameter))
+            if watching.is_counted_elsewhere(parameter):
+                continue
             numbers = _numbers(parameter.grad)
             if not watching.is_watched(parameter) or parameter.grad.is_sparse:
                 fit = watching.saturate_and_count(numbers)
@@ -271,9 +272,16 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _norm(gradient: Tensor) -> Tensor:
-    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return torch.linalg.vector_norm(numbers, dtype=torch.float32)
+def _norms(gradients: list[Tensor]) -> list[Tensor]:
+    """The norm of each gradient, float32 scalars in any order. Those of plain gradients share few kernels."""
+    odd = [g for g in gradients if g.is_sparse or g.is_complex() or isinstance(g, DTensor)]
+    plain = [g for g in gradients if not any(g is other for other in odd)]
+    norms = list(torch._foreach_norm(plain, 2, dtype=torch.float32)) if plain else []
+    for gradient in odd:
+        numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+        norm = torch.linalg.vector_norm(numbers, dtype=torch.float32)
+        norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return norms
 
 
 def _numbers(gradient: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ and micro-batches, a compiled step keeps them, and nothing waits for the host. T
 `.half()`, optimizers, checkpoints, DDP and FSDP2 do not see it. A process has one set of counts.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from brimful.nn.compiled import compiled
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
 LOWER, UPPER, CLIPPED, NAN = range(4)
@@ -42,16 +45,30 @@ def set_bin_edge(edge: float) -> None:
         for ends in _counters.values():
             if ends[LOWER] != edge:  # an earlier forward pass may have saved it for its backward pass
                 ends[LOWER] = edge
-    take_counts(torch.device("cpu"))
+    forget_counts()
 
 
 def take_counts(device: torch.device) -> Tensor:
-    """The counts on all devices of this process since the last call: float32 (4,) on `device`."""
-    gradients = [ends.grad for ends in _counters.values() if ends.grad is not None]
-    counts = torch.stack([gradient.to(device) for gradient in gradients]).sum(0)
-    for gradient in gradients:
-        gradient.zero_()
-    return counts
+    """The counts on all devices of this process since the last call: float32 (4,) on `device`.
+
+    The host does not wait for a device whose counts stay there.
+    """
+    counts = counter(device).grad
+    assert counts is not None
+    taken = counts.clone()
+    for other, ends in _counters.items():
+        # A CPU that has counted nothing costs no copy to the device.
+        if other != device and ends.grad is not None and (other.type != "cpu" or ends.grad.any()):
+            taken += ends.grad.to(device)
+    forget_counts()
+    return taken
+
+
+def forget_counts() -> None:
+    """Drop the counts on all devices of this process."""
+    for ends in _counters.values():
+        if ends.grad is not None:
+            ends.grad.zero_()
 
 
 def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,11 +95,24 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(gradient == gradient, gradient, 0.0).clamp(-limit, limit), counts
 
 
-def saturate_and_count(gradient: Tensor) -> Tensor:
-    """`saturate`, and add the counts to the counter, where autograd can't."""
-    saturated, counts = saturate(gradient, counter(gradient.device))
+def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
+    """`saturate`, and add the counts to the counter, where autograd can't.
+
+    Args:
+        padding: how many of the numbers are zeros that are no gradients.
+    """
+    on_cpu = gradient.device.type == "cpu"
+    saturated, counts = (saturate if on_cpu else _compiled_saturate())(gradient, counter(gradient.device))
+    if padding:
+        counts[LOWER] -= padding
     _add(counts)
     return saturated
+
+
+@cache
+def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
+    return compiled(saturate, "the count of gradients", dynamic=True)
 
 
 def mend(gradient: Tensor) -> Tensor:
@@ -132,17 +162,23 @@ def watch(tensor: Tensor) -> Tensor:
     return _Watch.apply(tensor, counter(tensor.device))
 
 
-def watch_modules(model: nn.Module) -> None:
+def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
     """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
     reduced or compressed. Call this after the model is moved to its device, after FSDP2's `fully_shard`, and
     before the model first runs compiled; before or after DDP. A second call changes nothing. Modules with
     parameters must not change their input in place. Complex tensors are not watched.
+
+    Args:
+        parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
+            backward pass with `saturate_and_count`, and `mend`s their sums.
     """
     for parameter in model.parameters():
         counter(parameter.device)
-        if not isinstance(parameter, DTensor):
+        if not parameters:
+            parameter._is_counted_elsewhere = True  # type: ignore[attr-defined]
+        elif not isinstance(parameter, DTensor):
             _watch_parameter(parameter)
     for module in model.modules():
         if getattr(module, "_inputs_are_watched", False):
@@ -160,17 +196,26 @@ def is_watched(parameter: Tensor) -> bool:
     return _count_parameter in hooks or getattr(parameter, "_shard_is_watched", False)
 
 
+def is_counted_elsewhere(parameter: Tensor) -> bool:
+    """Whether the caller of `watch_modules` counts and saturates a parameter's gradients."""
+    return getattr(parameter, "_is_counted_elsewhere", False)
+
+
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    watched: dict[int, Tensor] = {}  # attention tests whether query, key and value are the same tensor
+    # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
+    # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
+    watched: list[tuple[Tensor, Tensor]] = []
 
     def once(value: Any) -> Any:
         if type(value) is tuple:  # e.g. the state of an LSTM
             return tuple(once(part) for part in value)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        if id(value) not in watched:
-            watched[id(value)] = watch(value)
-        return watched[id(value)]
+        for known, result in watched:
+            if known is value:
+                return result
+        watched.append((value, watch(value)))
+        return watched[-1][1]
 
     return tuple(once(value) for value in args), {name: once(value) for name, value in kwargs.items()}
 

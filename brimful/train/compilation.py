@@ -5,24 +5,28 @@ reads tensors of fixed shapes: one compilation serves the whole run, and the nex
 shape. Attention and the linear cross-entropy are opaque operators in the graph; FlexAttention is part of it.
 
 With CUDA graphs, each pass overwrites the memory that holds the results of the pass before. So losses are
-read before the next pass, and gradients are added to buffers that exist from the start. Otherwise autograd
-would adopt the gradients of the first micro-batch where they lie, and the second micro-batch would overwrite
-them (https://github.com/pytorch/pytorch/issues/169545).
+read before the next pass, and gradients are added to tensors that exist from the start (train/buckets.py).
+Otherwise autograd would adopt the gradients of the first micro-batch where they lie, and the second
+micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch._functorch import config as functorch_config
 
 from brimful.console import warn
 from brimful.data.batch import PackedBatch
+from brimful.distributed import BUCKET_BYTES, World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
+from brimful.nn.compiled import compiled as compiled_or_eager
 from brimful.nn.encoder import Encoder
 
 Compile = Literal["auto"] | bool
@@ -67,25 +71,33 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
 
 
 def loss_function(
-    loss: Loss, encoder: Encoder, device: torch.device, *, compiled: bool
+    loss: Loss, encoder: Encoder, world: World, *, compiled: bool
 ) -> Callable[[PackedBatch], dict[str, Tensor]]:
-    """`loss` as a function of a batch on `device`, which prepares the batch's layout.
+    """`loss` as a function of a batch on the device, which prepares the batch's layout.
 
-    If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. With CUDA
-    graphs, the caller must not read an earlier result after the next call, and must accumulate gradients in
-    `gradient_buffers`. `sdpa` attention has its lengths on the host, so there are no CUDA graphs with it.
+    If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes; with several
+    ranks it is cut where a bucket of gradients ends. Where it cannot be compiled, it runs eagerly, and one
+    line says why. With CUDA graphs, the caller must not read an earlier result after the next call, and the
+    gradients must exist before the first backward pass and stay where they are. `sdpa` attention has its
+    lengths on the host, so there are no CUDA graphs with it.
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
-    on_cuda = device.type == "cuda"
-    mode = "reduce-overhead" if on_cuda else None
+    # A backward pass that cannot be compiled fails in the first forward pass too, and not after it.
+    functorch_config.force_non_lazy_backward_lowering = True
+    on_cuda = world.device.type == "cuda"
+    options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
+    if world.size > 1:
+        options = {"backend": _cut({"triton.cudagraphs": on_cuda})}
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
-    graph: Any = torch.compile(
-        lambda batch, layout: loss(encoder, batch, layout), fullgraph=True, dynamic=False, mode=mode
+    graph = compiled_or_eager(
+        lambda batch, layout: loss(encoder, batch, layout), "a step", fullgraph=True, dynamic=False, **options
     )
+    layout: Layout | None = None
 
     def run(batch: PackedBatch) -> dict[str, Tensor]:
-        layout = encoder.prepare(batch)
+        nonlocal layout
+        layout = encoder.prepare(batch).moved_to(layout if on_cuda else None)
         if on_cuda:
             torch.compiler.cudagraph_mark_step_begin()
         return graph(batch, layout)
@@ -93,7 +105,14 @@ def loss_function(
     return run
 
 
-def gradient_buffers(parameters: Iterable[nn.Parameter]) -> None:
-    """Give every parameter a gradient of zeros. Keep these tensors: zero them with `set_to_none=False`."""
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
+def _cut(options: dict[str, Any]) -> Callable[..., Any]:
+    """Inductor for graphs that are cut into one part for each bucket of gradients.
+
+    The gradients of a graph arrive when its whole backward pass has ended. Cut into parts, the buckets of the
+    later parts are sent while the earlier ones are differentiated.
+    """
+    from torch._dynamo.backends.distributed import DDPOptimizer
+    from torch._inductor.compile_fx import compile_fx
+
+    inner: Any = partial(compile_fx, config_patches=options)
+    return DDPOptimizer(BUCKET_BYTES, inner, first_bucket_cap=BUCKET_BYTES).compile_fn

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brimful.data.rows import Cursor
 from brimful.distributed import World
-from brimful.train.metrics import Window
+from brimful.train.metrics import Window, values
 
 MEMORY = 64
 """The running mean and deviation of the loss cover about this many updates."""
@@ -84,13 +84,14 @@ class Guard:
 
     def judge(self, window: Window) -> Spike | None:
         """The first spike among the window's updates that have not been judged yet."""
-        if self.policy == "skip":
+        if self.policy == "skip" or window.judged == window.updates:
             return None
         new = slice(window.judged, None)
         window.judged = window.updates
-        losses = self.world.sum([float(loss) for loss in window.losses[new]])
-        for place, loss, norm in zip(window.places[new], losses, window.norms[new], strict=True):
-            if spike := self._judge(*place, loss, float(norm)):
+        losses = self.world.sum(values(window.losses[new]))
+        norms = values(window.norms[new])
+        for place, loss, norm in zip(window.places[new], losses, norms, strict=True):
+            if spike := self._judge(*place, loss, norm):
                 return spike
         return None
 

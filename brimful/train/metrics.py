@@ -150,8 +150,15 @@ class Window:
 
     def means(self, world: "World") -> dict[str, float]:
         """The mean of each term over the updates and all ranks."""
-        means = world.sum([float(total) / self.updates for total in self.sums.values()])
+        means = world.sum([total / self.updates for total in values(list(self.sums.values()))])
         return dict(zip(self.sums, means, strict=True))
+
+
+def values(scalars: "Sequence[Tensor]") -> list[float]:
+    """The values of scalars on a device, in one copy."""
+    import torch  # not needed to read metrics
+
+    return torch.stack([scalar.double() for scalar in scalars]).tolist() if scalars else []
 
 
 class MetricsLog:

@@ -28,7 +28,7 @@ from brimful.runs.signals import StopRequest, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
-from brimful.train.gradients import Gradients
+from brimful.train.gradients import Gradients, uses_buckets
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.memory import keep_freed_memory
@@ -119,8 +119,8 @@ class Trainer:
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, runtime.device, compiled=compiled)
-        self.gradients = self._gradients(keep=compiled and runtime.device.type == "cuda")
+        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=compiled)
+        self.gradients = self._gradients()
         if runtime.device.type == "cpu":
             keep_freed_memory()
 
@@ -141,7 +141,7 @@ class Trainer:
         self.metrics: dict[str, float] = {}
         self.best: tuple[int, float] | None = None
 
-    def _gradients(self, *, keep: bool) -> Gradients:
+    def _gradients(self) -> Gradients:
         parameters = list(self.state.parameters.values())
         scaler = None
         if self.runtime.precision == "fp16":
@@ -155,9 +155,8 @@ class Trainer:
                 threshold=self.config.loss_scale_threshold,
                 bin_edge=self.config.loss_scale_edge,
             )
-            watch_modules(self.state.trained)
-        mean = self.config.weights != "fp32"
-        return Gradients(parameters, self.world, keep=keep, mean=mean, scaler=scaler)
+            watch_modules(self.state.trained, parameters=not uses_buckets(self.world))
+        return Gradients(parameters, self.world, mean=self.config.weights != "fp32", scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""
@@ -167,6 +166,7 @@ class Trainer:
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
         out_of_memory = False
         self.state.trained.train()
+        self.gradients.begin(len(update.batches), micro_batches)
         try:
             for index, batch in enumerate(update.batches):
                 self._seed_dropout(index)
@@ -174,16 +174,16 @@ class Trainer:
                     sums = self.loss(batch)
                 terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
                 with span("backward"):
-                    self.gradients.backward(self._total(terms), micro_batches)
+                    self.gradients.backward(self._total(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
             self.micro_batches.check(error, self.step)  # raises what smaller micro-batches do not cure
             out_of_memory = True
+        with span("communication"):
+            self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.micro_batches.any_rank(out_of_memory):
             self.gradients.clear()
             return StepResult(Outcome.OUT_OF_MEMORY, stop)
-        with span("communication"):
-            self.gradients.gather(micro_batches)
         with span("clip"):
             loss, norm = self._total(means), self.gradients.clip(self.config.clip)
         spike = self.guard.judge_before_step(self.step, self.cursor, loss, norm)
@@ -272,13 +272,13 @@ class Trainer:
                             break  # reads the same update again, in smaller micro-batches
                         if result.spike:
                             self._leave_out(result.spike)
-                        self._count(update, result, time.perf_counter() - started)
-                        last = self._is_last()
-                        if spike := self._between_updates(last, result.stop):
+                        last, spike = self._count(update, result, started)
+                        if spike:
                             undone = self._roll_back(spike)
                             advance(1 - undone)
                             last, started = False, time.perf_counter()
                             break  # reads the stream from the checkpoint's cursor
+                        self._between_updates(last, result.stop)
                         if result.stop and not last:
                             saved = self.directory if self.config.checkpoint_every else None
                             raise self.request.error(self.step, saved)
@@ -299,16 +299,36 @@ class Trainer:
             depth=self.config.prefetch,
         )
 
-    def _count(self, update: Update, result: StepResult, seconds: float) -> None:
-        """Count an update that was made or left out, and go to the next."""
+    def _count(self, update: Update, result: StepResult, started: float) -> tuple[bool, Spike | None]:
+        """Count an update that was made or left out, and go to the next.
+
+        On a GPU an update has been launched, not computed. So wherever something is written, the guard reads
+        the losses, which waits for the device, before the clock is read. In between the clock lags.
+
+        Args:
+            started: the clock when the update began.
+
+        Returns:
+            whether the run is over; and a loss spike in the updates since the last look, if there is one.
+        """
         if result.outcome is Outcome.MADE:
             assert result.loss is not None
             assert result.norm is not None
             self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
-        self.totals = self.totals.plus(result.counts, seconds)
-        self.window.totals = self.window.totals.plus(result.counts, seconds)
         self.step += 1
         self.cursor = update.cursor
+        spike = self.guard.judge(self.window) if any(self._due(False, result.stop)) else None
+        self._add(result.counts, time.perf_counter() - started)
+        last = self._is_last()
+        if last and spike is None:
+            judging = time.perf_counter()
+            spike = self.guard.judge(self.window)
+            self._add({}, time.perf_counter() - judging)
+        return last, spike
+
+    def _add(self, counts: Mapping[str, float], seconds: float) -> None:
+        self.totals = self.totals.plus(counts, seconds)
+        self.window.totals = self.window.totals.plus(counts, seconds)
 
     def _is_last(self) -> bool:
         """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
@@ -317,18 +337,19 @@ class Trainer:
             self.totals = replace(self.totals, seconds=seconds)
         return self.schedule.over(self.step, self.totals.seconds)
 
-    def _between_updates(self, last: bool, stop: bool) -> Spike | None:
-        """Write metrics, evaluate and save, if that is due.
-
-        Returns:
-            a loss spike in the updates since the last look, if there is one. Then nothing is written.
-        """
+    def _due(self, last: bool, stop: bool) -> tuple[bool, bool, bool]:
+        """Whether metrics, an evaluation and a checkpoint are due after the updates so far."""
         config = self.config
-        logs = last or _is_due(self.step, config.log_every)
-        evaluates = last or _is_due(self.step, config.evaluate_every)
-        saves = last or stop or _is_due(self.step, config.checkpoint_every)
-        if (logs or evaluates or saves) and (spike := self.guard.judge(self.window)):
-            return spike
+        last |= self.step >= config.steps
+        return (
+            last or _is_due(self.step, config.log_every),
+            last or _is_due(self.step, config.evaluate_every),
+            last or stop or _is_due(self.step, config.checkpoint_every),
+        )
+
+    def _between_updates(self, last: bool, stop: bool) -> None:
+        """Write metrics, evaluate and save, if that is due."""
+        logs, evaluates, saves = self._due(last, stop)
         if logs and self.window.updates:
             self._log()
         if evaluates:
@@ -339,7 +360,6 @@ class Trainer:
         if saves:
             self.save()
         self.checkpoints.check()
-        return None
 
     def _log(self) -> None:
         means = self.window.means(self.world)
