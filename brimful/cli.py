@@ -25,7 +25,7 @@ VERBS = {
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
-    "predict": ("brimful.commands.predict:predict", "task model + texts -> labels"),
+    "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
     "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),
     "report": ("brimful.commands.report:report", "run directories -> one HTML page"),
     "demo": ("brimful.commands.demo:demo", "all of it, on 35,000 Chinese reviews"),

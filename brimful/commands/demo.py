@@ -137,7 +137,7 @@ class Demo:
         """Train, or continue an interrupted training; a finished one only returns its summary."""
         directory = self.out / name
         if (directory / SUMMARY).exists():
-            say(f"{name}: done before")
+            say(f"{name}: already finished")
             return read_json(directory / SUMMARY)
         if (directory / CONFIG).exists():
             return verb(resume=str(directory))

@@ -79,7 +79,7 @@ class DistilConfig:
     student_layers: int = 2
     """Layers of the student; they divide the teacher's."""
     student_hidden: int | None = None
-    """Width of the student; by default the teacher's. A narrower student starts from random weights."""
+    """Width of the student; by default the teacher's. With another width it starts from random weights."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """pretrained: layers of the encoder that the teacher was fine-tuned from."""
     unlabelled: tuple[str, ...] = incidental(())

@@ -56,7 +56,7 @@ class ExportConfig:
 def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
     """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; the same ones on every call.
 
-    They have no padding tokens: RoBERTa of `transformers` does not count the position of one.
+    They contain no padding tokens, because RoBERTa in `transformers` skips those when it numbers positions.
     """
     assert encoder.tokenizer is not None
     special = special_ids(encoder.tokenizer)

@@ -68,7 +68,8 @@ class FinetuneConfig:
     """A table of the same columns, to choose the learning rate on. By default a fifth of train, which the
     final training uses as well."""
     seed: tuple[int, ...] = (0,)
-    """Each seed trains its own model. Metrics of several seeds are means, with their standard deviation."""
+    """Each seed trains its own model. Metrics of several seeds are means; the primary metric also
+    has its standard deviation."""
     learning_rates: tuple[float, ...] = (3e-4,)
     """Peak learning rates to try; the best on dev is kept."""
     epochs: float = 6.0
@@ -264,7 +265,7 @@ class Finetuning:
         title = f"fine-tune, seed {seed}, rate {rate:g}"
         keep = {"encoder": encoder, "head": head} if everything else {}
         result = self.stages.train(folder, title, trainer, keep)
-        return Trial(seed, rate, result.figures, result)
+        return Trial(seed, rate, result.metrics, result)
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
         """The training that gives the seed's model, and the trials that chose its learning rate."""

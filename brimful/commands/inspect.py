@@ -151,7 +151,7 @@ class _Batches(NamedTuple):
         """The cursor before an update, counted from 1.
 
         The search starts at the last known cursor before it, or at the start of the run. From there the
-        sequences of each update are chosen again; none is read.
+        sequences of each update are chosen again, without reading their tokens.
 
         Raises:
             BrimfulError: the run has no such update, or its data has changed.

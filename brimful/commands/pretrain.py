@@ -117,16 +117,16 @@ class PretrainConfig:
     rows_per_update: int = 4
     """Rows in an update, over all ranks."""
     sequences_per_update: int | None = None
-    """Sequences in an update, packed into as few rows as they fit; in place of rows_per_update."""
+    """Sequences in an update, packed into as few rows as possible; in place of rows_per_update."""
     rows_per_micro_batch: Literal["auto"] | int = incidental(1)
     """Rows in one forward and backward pass. auto tries at the start: the most that fit in memory, or on a
     CPU the fastest number. If they don't fit later, the number is halved, once."""
     unpacked_batch_size: int | None = None
     """Batch size of a recipe without packing that this run follows; in place of rows_per_update."""
     unpacked_keep: Keep = "sequences"
-    """How unpacked_batch_size is followed. sequences: an update has as many sequences, which sets
-    rows_per_update. rows: an update has as many rows, and AdamW's betas are raised to the power of the
-    packing factor."""
+    """How unpacked_batch_size is followed. sequences: an update has this many sequences, which sets
+    rows_per_update. rows: an update has this many rows, and the betas of AdamW or LAMB are raised to the
+    power of the packing factor."""
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
@@ -173,7 +173,9 @@ class PretrainConfig:
         if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
             raise BrimfulError("unpacked_keep needs unpacked_batch_size, which is not given")
         if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
-            raise BrimfulError("unpacked_keep=rows changes AdamW's betas, and Muon has none: keep sequences")
+            raise BrimfulError(
+                "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
+            )
 
     def _check_phases(self) -> None:
         lengths = {
@@ -237,7 +239,7 @@ class PretrainConfig:
         return self.phases or (PhaseConfig(steps=self.trainer.steps),)
 
     def longest_sequence(self) -> int:
-        """The longest that a sequence of the run may be, in tokens."""
+        """The largest number of tokens that a sequence of the run may have."""
         return max(phase.packing.max_length for phase in self.run_phases())
 
     def encoder_config(self, tokenizer: Tokenizer | None = None) -> EncoderConfig:

@@ -45,7 +45,7 @@ class MaskedLM:
         self.head = head
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
-        self.figures = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
+        self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
@@ -84,7 +84,7 @@ class MaskedLM:
         which is there if `loss` is another mean. With several sources, each has its own metrics too:
         `loss.SOURCE`.
         """
-        sums = {(name, source): [0.0, 0.0] for name in self.figures for source in self.validation}
+        sums = {(name, source): [0.0, 0.0] for name in self.metrics for source in self.validation}
         for source, batches in self.validation.items():
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
@@ -96,11 +96,11 @@ class MaskedLM:
         flat = runtime.world.sum([value for pair in sums.values() for value in pair])
         totals: dict[str, list[float]] = {}
         for (name, source), total, weight in zip(sums, flat[::2], flat[1::2], strict=True):
-            for figure in (name, f"{name}.{source}")[: len(self.validation)]:
-                entry = totals.setdefault(figure, [0.0, 0.0])
+            for metric in (name, f"{name}.{source}")[: len(self.validation)]:
+                entry = totals.setdefault(metric, [0.0, 0.0])
                 entry[0] += total
                 entry[1] += weight
-        return {figure: total / weight for figure, (total, weight) in totals.items() if weight}
+        return {metric: total / weight for metric, (total, weight) in totals.items() if weight}
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """The metrics of one batch, each as a sum and its normalizer: hidden (T, hidden)."""
@@ -139,7 +139,7 @@ class MaskedLMAndPairs(MaskedLM):
     ) -> None:
         """See `MaskedLM`."""
         super().__init__(head, validation, loss_mean)
-        self.figures += ["pair_loss", "pair_accuracy"]
+        self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         pairs = count(batch.targets["pair"])

@@ -3,8 +3,8 @@
 The rule is Graphcore's. Gradients of weights and activations are counted in two bins by their size: up to
 `bin_edge`, and above it. If a larger proportion than `threshold` is above, the scale is halved; else it is
 doubled. Gradients beyond +-65504 are saturated, NaN becomes 0, and both count as above.
-`torch.amp.GradScaler` waits for an overflow and skips that step. This scaler acts before the overflow, and
-takes every step.
+`torch.amp.GradScaler` waits for an overflow and skips that step. This scaler usually acts before an
+overflow, and takes every step.
 
     watch_modules(model)
     scaler = AutomaticLossScaler()

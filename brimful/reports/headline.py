@@ -9,6 +9,7 @@ from brimful.reports.content import (
     branch,
     card,
     duration,
+    metric,
     number,
     packing_card,
     percent,
@@ -18,7 +19,6 @@ from brimful.reports.content import (
     time_card,
     title,
 )
-from brimful.reports.content import metric as figure
 from brimful.reports.demo import demo_headline
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
@@ -47,7 +47,7 @@ def headline(run: Run) -> Headline:
 def _progress(run: Run) -> str:
     """How far an unfinished run has got."""
     steps = [line["step"] for line in run.metrics if number(line.get("step")) is not None]
-    planned = figure(run.config, "trainer.steps")
+    planned = metric(run.config, "trainer.steps")
     if not steps:
         return "This run is not finished: it has no summary.json yet."
     of = f" of {planned:,.0f}" if planned else ""
@@ -59,62 +59,62 @@ Parts = tuple[list[str], list[Card | None]]
 
 
 def _pretrain(summary: Summary) -> Parts:
-    loss, tokens = figure(summary, "validation.loss"), figure(summary, "tokens")
-    perplexity, seconds = figure(summary, "validation.perplexity"), figure(summary, "seconds")
+    loss, tokens = metric(summary, "validation.loss"), metric(summary, "tokens")
+    perplexity, seconds = metric(summary, "validation.perplexity"), metric(summary, "seconds")
     sentence = ""
     if tokens is not None and seconds is not None:
         sentence = f"Trained on {short(tokens)} real tokens in {duration(seconds)}"
         sentence += f"; the loss on held-out text is {loss:.2f}." if loss is not None else "."
     return [sentence], [
         card("Held-out loss", loss, "{:.2f}".format, f"perplexity {short(perplexity)}" if perplexity else ""),
-        card("Masked tokens found", figure(summary, "validation.accuracy"), percent, "on held-out text"),
-        card("Real tokens a second", figure(summary, "tokens_per_second"), short),
+        card("Masked tokens found", metric(summary, "validation.accuracy"), percent, "on held-out text"),
+        card("Real tokens a second", metric(summary, "tokens_per_second"), short),
         packing_card(summary),
-        card("Parameters", figure(summary, "parameters"), short),
+        card("Parameters", metric(summary, "parameters"), short),
         time_card(summary),
     ]
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:
-    primary, n = task.metrics[0], figure(summary, "test.n")
+    primary, n = task.metrics[0], metric(summary, "test.n")
     texts = f"{n:,.0f} test texts" if n else "the test texts"
-    value = figure(summary, f"test.{primary.name}")
+    value = metric(summary, f"test.{primary.name}")
     sentences = []
     if value is not None:
         sentences.append(task.sentence.format(primary=_shown(primary)(value), texts=texts))
-    leaked = figure(summary, "leaked_test_texts")
+    leaked = metric(summary, "leaked_test_texts")
     if leaked:
         sentences.append(f"Beware: {leaked:,.0f} test texts are also in the training table.")
-    dev = figure(summary, f"dev.{primary.name}")
+    dev = metric(summary, f"dev.{primary.name}")
     return sentences, [
         *_metrics(branch(summary, "test"), task, f"on {texts}"),
         card(f"Dev {primary.title}", dev, _shown(primary), "decides the learning rate"),
-        card("Learning rate", figure(summary, "learning_rate"), plain),
-        card("Parameters", figure(summary, "parameters"), short),
+        card("Learning rate", metric(summary, "learning_rate"), plain),
+        card("Parameters", metric(summary, "parameters"), short),
         time_card(summary),
     ]
 
 
-def _shown(metric: "Metric") -> Callable[[float], str]:
-    """How a metric is written."""
-    return percent if metric.percent else plain
+def _shown(primary: "Metric") -> Callable[[float], str]:
+    """How a primary metric is written."""
+    return percent if primary.percent else plain
 
 
 def _metrics(measured: Summary, task: "type[Task]", where: str) -> Iterator[Card | None]:
     """A card for each metric of a task, and for what else was measured."""
-    known = {metric.name: metric for metric in task.metrics}
+    known = {one.name: one for one in task.metrics}
     for key in measured:
         if key == "n" or key.endswith(("_std", "_runs")):
             continue
         value, spread, runs = (
             number(measured[key]),
-            figure(measured, f"{key}_std"),
+            metric(measured, f"{key}_std"),
             measured.get(f"{key}_runs"),
         )
         note = f"mean ± deviation of {len(runs)} runs" if isinstance(runs, list) else where
-        metric = known.get(key)
-        name = _capitalized(metric.title if metric else title(key))
-        if value is not None and metric and metric.percent:
+        of_task = known.get(key)
+        name = _capitalized(of_task.title if of_task else title(key))
+        if value is not None and of_task and of_task.percent:
             yield Card(name, plus_minus(value, spread), note)
         elif value is not None and spread is not None:
             yield Card(name, f"{plain(value)} ± {plain(spread)}", note)
@@ -128,9 +128,9 @@ def _capitalized(text: str) -> str:
 
 def _distil(summary: Summary, task: "type[Task]") -> Parts:
     primary = task.metrics[0]
-    student, teacher = (figure(summary, f"{model}.{primary.name}") for model in ("student", "teacher"))
-    small, large = figure(summary, "student.parameters"), figure(summary, "teacher.parameters")
-    n = figure(summary, "test.n")
+    student, teacher = (metric(summary, f"{model}.{primary.name}") for model in ("student", "teacher"))
+    small, large = metric(summary, "student.parameters"), metric(summary, "teacher.parameters")
+    n = metric(summary, "test.n")
     sentence = ""
     if student is not None and teacher is not None and teacher > 0 and primary.best == "highest":
         sentence = f"The student keeps {percent(student / teacher)} of its teacher’s {primary.title}"

@@ -44,7 +44,8 @@ def save(
 ) -> None:
     """Write `directory/step-N`. Of the checkpoints up to it, keep the newest `keep` and the steps `spared`.
 
-    Later checkpoints, if there are any, could not be read when the run went back to an earlier one.
+    Checkpoints of later steps stay. They exist only if the run could not read them and went back to an
+    earlier one.
     """
     with atomic_directory(directory / f"step-{step}") as temporary:
         write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
@@ -169,7 +170,8 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
 
 
 def _there(directory: Path) -> str:
-    return f"there are {', '.join(map(str, found))}" if (found := steps(directory)) else "there is none"
+    found = steps(directory)
+    return f"the run has those of steps {', '.join(map(str, found))}" if found else "the run has none"
 
 
 def states(directory: Path) -> dict[int, dict[str, Any]]:

@@ -45,7 +45,7 @@ class StopRequest:
         """The error that says after which update a run stopped, and where its checkpoint is. If the signal
         went to another rank, the error names SIGTERM."""
         number = self.number or signal.SIGTERM
-        rest = "nothing of it is saved" if saved is None else f"continue with --resume {saved}"
+        rest = "nothing was saved" if saved is None else f"continue with --resume {saved}"
         return StoppedError(f"stopped by {signal.Signals(number).name} at step {step}; {rest}", number)
 
 

@@ -61,7 +61,7 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     if step == "best":
         step = _best(directory)
         if step is None:
-            raise BrimfulError(f"no checkpoint in {directory} is of an evaluation: give --step its number")
+            raise BrimfulError(f"{directory} has no checkpoint of the best evaluation: give --step a number")
     tensors, _ = checkpoint.load(directory, step)
     encoder, head, labels = load_model(folders[0])
     model = nn.ModuleDict({"encoder": encoder} | ({} if head is None else {"head": head}))

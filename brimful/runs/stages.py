@@ -45,13 +45,13 @@ class Result:
     Attributes:
         directory: of the stage.
         identity: of its run.
-        figures: the objective's metrics at its end.
+        metrics: of the objective, at the stage's end.
         seconds: of training, without evaluations.
     """
 
     directory: Path
     identity: str
-    figures: dict[str, float]
+    metrics: dict[str, float]
     seconds: float
 
     @property
@@ -83,7 +83,7 @@ class Result:
         facts = {
             "format": FORMAT,
             "identity": self.identity,
-            "figures": self.figures,
+            "figures": self.metrics,
             "seconds": self.seconds,
         }
         commit(folder / _RECORD, files, **facts)
@@ -129,7 +129,7 @@ class Stages:
         self.world.barrier()  # no rank changes the directory before all have looked
         if result is not None:
             if self.world.is_main:
-                say(f"{title}: done before")
+                say(f"{title}: already finished")
                 _remove_checkpoints(directory)
             return result
         with stop_request() as request:
@@ -137,10 +137,10 @@ class Stages:
             if begun and not trainer.resume() and self.world.is_main:
                 say(f"{title}: no usable checkpoint: starting over")
             try:
-                figures = trainer.run(title)
+                metrics = trainer.run(title)
             except StoppedError as stopped:
                 raise self._stopped(stopped.exit_code - 128, title) from stopped
-            result = Result(directory, self.identity, figures, trainer.totals.seconds)
+            result = Result(directory, self.identity, metrics, trainer.totals.seconds)
             if self.world.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)

@@ -56,7 +56,7 @@ def load_task_data(
     task = kind.from_table(train)
     leaked = len(set(train.keys()) & set(test.keys()))
     if leaked:
-        warn(f"{leaked} texts of {test.path} are also in {train.path}: the test metrics are too good")
+        warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
     check_max_length(max_length, encoder)

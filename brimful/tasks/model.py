@@ -99,5 +99,8 @@ def load_task_model(path: Path | str) -> TaskModel:
         raise BrimfulError(f"{path}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
     task = known[problem].from_labels(labels)
     if len(task.labels) != head.classes:
-        raise BrimfulError(f"{path} has {head.classes} outputs, and {task.name} has {len(task.labels)}")
+        raise BrimfulError(
+            f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
+            " check id2label in config.json"
+        )
     return TaskModel(task, encoder, head, text_length(folder, encoder))

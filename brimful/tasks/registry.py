@@ -9,7 +9,7 @@ from brimful.errors import BrimfulError, nearest
 from brimful.tasks.task import Task
 
 DEFAULT = "classification"
-"""The task of a run that names none, as runs of earlier versions do."""
+"""The task of a run whose configuration names no task, such as a run of an earlier version."""
 
 
 @cache

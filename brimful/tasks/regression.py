@@ -50,7 +50,9 @@ class Regression(Task):
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         values = table.numbers()
         if np.ptp(values) == 0:
-            raise BrimfulError(f"{table.path}: all labels are {values[0]:g}; a correlation needs two or more")
+            raise BrimfulError(
+                f"{table.path}: all labels are {values[0]:g}; a correlation needs at least two values"
+            )
         return {"label": values}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:

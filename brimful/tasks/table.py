@@ -48,7 +48,7 @@ class Table:
         """The labels as numbers, float32 (n,).
 
         Raises:
-            BrimfulError: a label is not a number, NaN or infinite; it names the row.
+            BrimfulError: a label is not a finite number; the message names its row.
         """
         assert self.labels is not None
         values = []
@@ -87,7 +87,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
             header = next(reader, [])
             for fields in reader:
                 if not fields and len(header) > 1:
-                    continue  # only in a table of one column is an empty line a row: the empty text
+                    continue  # an empty line is a row (with the empty text) only if the table has one column
                 fields = fields or [""]
                 if len(fields) != len(header):
                     raise BrimfulError(

@@ -40,7 +40,7 @@ def lacks(device: torch.device) -> str | None:
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual
     if shutil.which(compiler.split()[0]) is None:
-        return f"a compiler: there is no {compiler} ({variable} names another one)"
+        return f"a compiler, and {compiler} was not found ({variable} can name another one)"
     if device.type == "cuda" and find_spec("triton") is None:
         return "Triton"
     return None
@@ -59,7 +59,7 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
         if not possible or device.type != "cuda":
             return False
         if missing := lacks(device):
-            warn(f"steps are not compiled, which needs {missing}")
+            warn(f"steps are not compiled: compiling needs {missing}")
         return not missing
     if setting and not possible:
         raise BrimfulError(

@@ -47,8 +47,8 @@ class TrainerConfig:
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
     spike: float = incidental(0.0)
-    """A loss this many standard deviations above the mean of the 64 or so updates before it is a loss spike;
-    0 = only NaN and infinite losses are."""
+    """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
+    losses; 0 = only NaN and infinite losses count."""
     on_spike: Policy = incidental("stop")
     """What to do about a loss spike: stop the run; skip the update, for which every loss is read before the
     step; or roll back to the checkpoint before it, and skip the update when it comes again."""

@@ -47,9 +47,10 @@ class Spike:
     def what(self) -> str:
         """What is wrong, in words."""
         if math.isfinite(self.loss) and math.isfinite(self.norm):
-            usual = f"{self.mean:.4g} with a deviation of {self.deviation:.2g}"
-            return f"the loss is {self.loss:.4g} at step {self.update + 1}, and before it {usual}"
-        return f"the loss is not a finite number at step {self.update + 1}"
+            usual = f"a mean of {self.mean:.4g} and a standard deviation of {self.deviation:.2g}"
+            return f"the loss at step {self.update + 1} is {self.loss:.4g}; the losses before it have {usual}"
+        what = "gradient norm" if math.isfinite(self.loss) else "loss"
+        return f"the {what} is not a finite number at step {self.update + 1}"
 
 
 class Guard:

@@ -4,8 +4,8 @@ A training line has
 
     step                 updates done
     loss.TERM            mean since the line before
-    accuracy             and whatever else the objective watches: the proportion of these updates' labels with
-                         the highest score, with dropout as in training, ties counted as right
+    accuracy             (and what else the objective watches) the proportion of labels in these updates that
+                         got the highest score; dropout is on, and ties count as right
     learning_rate
     gradient_norm        of the last update, before clipping
     tokens               real tokens so far

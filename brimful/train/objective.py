@@ -74,7 +74,7 @@ class Objective(Protocol):
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """Further sums of `loss`, with normalizers as terms have them, that are shown and not trained."""
+        """Other sums that `loss` returns. They have normalizers like the terms, but are only logged."""
 
     @property
     def primary_metric(self) -> PrimaryMetric | None:

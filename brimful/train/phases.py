@@ -95,7 +95,8 @@ def schedule_cycles(phases: Sequence[PhaseConfig], learning_rate: float) -> list
         if phase.learning_rate is not None:
             if not learning_rate:
                 raise BrimfulError(
-                    "optimizer.learning_rate is 0 and phases.learning_rate is not: give the highest to both"
+                    "optimizer.learning_rate is 0, but a phase has a learning rate: set"
+                    " optimizer.learning_rate to the highest rate of the phases"
                 )
             peak = phase.learning_rate / learning_rate
         cycles.append(Cycle(phase.steps, peak, phase.warmup))

@@ -2,8 +2,8 @@
 
 Sizes are tried from small to large, each at least twice the size before, forward and backward on real rows of
 the longest phase. A size is tried only if it is expected to fit, judging by the memory of the size before,
-because on a CPU a process that takes too much is killed. Room for the optimizer's states and a tenth of the
-rest stays free.
+because on a CPU a process that takes too much is killed. Room for the optimizer's states and a tenth of
+the free memory stay unused.
 
 On a GPU the largest size that fits is chosen. On a CPU more rows stop being faster long before memory is
 full, and may even be slower when they exceed the caches. There a larger size must be faster, and the search

@@ -55,7 +55,7 @@ class StepResult:
 
     Attributes:
         stop: a signal has asked some rank to stop after this update.
-        counts: what the update contains, over all ranks, by name.
+        counts: what the update contains, over all ranks, by name; empty if nothing of it was computed.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
         spike: why the update was left out.
@@ -443,8 +443,8 @@ class Trainer:
         if action == "stop":
             often = f", and {before} of the updates before it were left out" if before else ""
             raise BrimfulError(
-                f"{spike.what}{often}; lower optimizer.learning_rate, or use fp32 if this is not"
-                f" ({self.journal.batch_of(spike)})"
+                f"{spike.what}{often}; lower optimizer.learning_rate, or train in fp32 if the run uses"
+                f" another precision ({self.journal.batch_of(spike)})"
             )
         self.guard.left_out.append(spike.update)
 

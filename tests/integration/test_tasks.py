@@ -167,7 +167,7 @@ def test_leaked_test_texts_are_warned_about(pretrained, tables, tmp_path, call: 
     answer = call("finetune", *data, *FIT, "--epochs", 0.1)
     assert answer.value["leaked_test_texts"] == 7
     assert "7 texts" in answer.error
-    assert "too good" in answer.error
+    assert "too optimistic" in answer.error
 
 
 def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path, call: Call):

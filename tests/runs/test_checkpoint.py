@@ -226,7 +226,7 @@ def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):
     tensors, state = checkpoint.load(tmp_path, 4)
     assert torch.equal(tensors["weight"], written["weight"])
     assert state["cursor"]["row"] == 4
-    with pytest.raises(BrimfulError, match=r"no checkpoint .*step-5: there are 4, 8"):
+    with pytest.raises(BrimfulError, match=r"no checkpoint .*step-5: .* 4, 8"):
         checkpoint.load(tmp_path, 5)
     flip_a_byte(tmp_path / "step-4" / "tensors.safetensors")
     with pytest.raises(BrimfulError, match="damaged"):
