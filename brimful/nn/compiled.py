@@ -1,0 +1,86 @@
+"""torch.compile with a way out: what a machine cannot compile runs eagerly.
+
+brimful/compiled.py compiles loops with numba, and has nothing to do with this.
+"""
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from brimful.console import warn
+from brimful.errors import is_out_of_memory
+
+
+class Compiled:
+    """A function that torch compiles on its first call.
+
+    Attributes:
+        failure: why the function runs eagerly; None: it does not.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str, **options: Any) -> None:
+        self.function = function
+        self.what = what
+        self.failure: str | None = None
+        self._graph: Callable[..., Any] = torch.compile(function, **options)
+        self._has_run = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result.
+
+        Raises:
+            Exception: what the function itself raises; or memory ran out.
+        """
+        if self.failure is not None:
+            return self.function(*args, **kwargs)
+        try:
+            result = self._graph(*args, **kwargs)
+        except Exception as error:
+            # torch says of a backend's error only "backend='inductor' raised:".
+            inner = getattr(error, "inner_exception", None) or error
+            if is_out_of_memory(inner):
+                raise inner from None
+            if self._has_run and not _is_of_compiler(error):
+                raise
+            result = self.function(*args, **kwargs)  # an error of its own is raised here
+            self.failure = _reason(inner)
+            warn(f"{self.what} is not compiled: {self.failure}")
+        self._has_run = True
+        return result
+
+
+def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compiled:
+    """`function`, compiled on its first call; where that fails, a warning is printed and it runs eagerly.
+
+    Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
+    many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
+    the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
+    side effects before it fails. A backward pass is compiled when it first runs, outside of this call, unless
+    `torch._functorch.config.force_non_lazy_backward_lowering` is set.
+
+    Args:
+        what: names the function in the warning.
+        options: of torch.compile.
+    """
+    return Compiled(function, what, **options)
+
+
+def _is_of_compiler(error: BaseException) -> bool:
+    """Whether Dynamo, AOTAutograd, Inductor or Triton raised it, or caused it."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if any(kind.__module__.startswith(_COMPILERS) for kind in type(chain).__mro__):
+            return True
+        chain = chain.__cause__
+    return False
+
+
+_COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
+
+
+def _reason(error: BaseException) -> str:
+    """The kind and the first line of an error, on one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
