@@ -38,10 +38,14 @@ class Compiled:
         try:
             result = self._graph(*args, **kwargs)
         except Exception as error:
-            if is_out_of_memory(error) or (self._has_run and not _is_of_compiler(error)):
+            # torch says of a backend's error only "backend='inductor' raised:".
+            inner = getattr(error, "inner_exception", None) or error
+            if is_out_of_memory(inner):
+                raise inner from None
+            if self._has_run and not _is_of_compiler(error):
                 raise
             result = self.function(*args, **kwargs)  # an error of its own is raised here
-            self.failure = _reason(error)
+            self.failure = _reason(inner)
             warn(f"{self.what} is not compiled: {self.failure}")
         self._has_run = True
         return result
@@ -78,7 +82,5 @@ _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton
 
 def _reason(error: BaseException) -> str:
     """The kind and the first line of an error, on one line."""
-    inner = getattr(error, "inner_exception", None) or error  # "backend='inductor' raised:" says nothing
-    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    kind = type(inner).__name__
-    return textwrap.shorten(": ".join([kind, *lines[:1]]), 200, placeholder=" ...")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")

@@ -1,14 +1,24 @@
 """Cross-entropy of a linear layer's scores without the (M, V) matrix of scores.
 
 The gradients are computed in the forward pass, for one group of rows at a time, while the scores of these
-rows are in memory (as in Liger Kernel: Hsu et al. 2024, section 3.2); backward only multiplies them. Within a
-group the vocabulary is cut into tiles that stay in the cache. A first pass computes the softmax over each
-tile. A second pass, once the normalizer of the whole row is known, turns it into the gradient of the scores.
-So exp is computed once, and there are 3 matrix products of 2 * M * V * d flops, the minimum. Computing the
-scores again in backward takes 4 (Wijmans et al. 2024, "Cut Your Losses").
+rows are in memory (as in Liger Kernel: Hsu et al. 2024, section 3.2); backward only multiplies them. So there
+are 3 matrix products of 2 * M * V * d flops, the minimum. Computing the scores again in backward takes 4
+(Wijmans et al. 2024, "Cut Your Losses").
 
-Memory: the scores of one group, in the dtype of `hidden` (GROUP bytes), where the plain form holds all scores
-three or four times in float32; and the gradient of the weight, from the forward pass on.
+On a CPU the vocabulary of a group is cut into tiles that stay in the cache. A first pass computes the softmax
+over each tile. A second pass, once the normalizer of the whole row is known, turns it into the gradient of
+the scores. So exp is computed once. Memory: the scores of one group, in the dtype of `hidden` (GROUP bytes),
+where the plain form holds all scores three or four times in float32; and the gradient of the weight, from the
+forward pass on.
+
+On other devices a group is one piece, and the vocabulary is padded to a multiple of 64 with scores of minus
+infinity, since 16-bit products are slow where a stride is not a multiple of 8. The products of 16-bit numbers
+have float32 results. A compiled function turns the scores of a group into losses and gradients. A group takes
+3 products and 2 kernels, recorded on a device that computes nothing (bench/common/recorder; torch 2.13). By
+Inductor's count the kernels move 8.0 bytes a score at vocabularies of 32,768 and 30,522; where a row of
+scores does not stay in the cache between its two readings, it is 12. Peak memory beyond the inputs is 948 MiB
+for 8,192 and 946 MiB for 19,660 predictions at a hidden size of 768: the scores of a group in float32, their
+gradients in 16 bits, the matrix in 16 bits, and the gradients of the inputs.
 
 bench/linear_cross_entropy.py compares it with the plain form.
 """
@@ -21,17 +31,25 @@ from torch import Tensor
 
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
+from brimful.nn.compiled import compiled
 from brimful.nn.workers import run, workers
 
-GROUP = {"cpu": 64 << 20, "cuda": 512 << 20}
-"""Bytes of scores in memory at a time. (The values for cuda, here and below, have not been measured.)"""
+GROUP = 64 << 20
+"""On a CPU: bytes of scores in memory at a time."""
+
+GROUP_ON_DEVICE = 512 << 20
+"""Elsewhere: bytes of scores in float32 in memory at a time. Their 16-bit gradients take half as many. (Its
+effect on a GPU's speed has not been measured.)"""
 
 SMALL = 32 << 20
 """Below this many bytes of scores in float32 the plain form is used: with two CPU threads it is faster up to
 about 600 x 8,000 scores, and slower at 600 x 30,000."""
 
-TILE = {"cpu": 2 << 20, "cuda": 64 << 20}
-"""Bytes of a tile in float32, small enough for the fast caches."""
+TILE = 2 << 20
+"""On a CPU: bytes of a tile in float32, small enough for the fast caches."""
+
+ALIGNMENT = 64
+"""Not on a CPU: rows of a group and columns of its scores are a multiple of this."""
 
 LEAST = 256
 """The fewest rows of a group and columns of a tile: thinner matrix products are slow."""
@@ -127,14 +145,14 @@ def _sum_and_gradients(
     needs_gradients: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sum, the hits, and the gradients of the sum by hidden, weight and bias, empty if not needed."""
-    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
     used = labels != IGNORED
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     if weights is None:
-        weights = torch.ones_like(labels, dtype=total.dtype)
-    weights = torch.where(used, weights, 0).to(total.dtype)
+        weights = torch.ones_like(labels, dtype=wide)
+    weights = torch.where(used, weights, 0).to(wide)
     if hidden.device.type != "cpu":  # choosing rows would wait for the device; shapes would vary
-        _accumulate(total, found, gradients, hidden, weight, bias, labels, weights)
-        return total, found, *gradients
+        return _by_groups(hidden, weight, bias, labels, weights, needs_gradients)
+    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
     chosen = used.nonzero()[:, 0]
     labels = labels[chosen]
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(weight):
@@ -164,6 +182,125 @@ def _outputs(
     return total, found, (d_hidden, d_weight, d_bias)
 
 
+@torch.no_grad()
+def _by_groups(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+    needs_gradients: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What `_sum_and_gradients` returns, in groups of one shape and without waiting for the device.
+
+    Args:
+        weights: in the dtype of the sum; 0 where there is no label.
+    """
+    rows, (vocabulary, width), wide = len(hidden), weight.shape, weights.dtype
+    columns = _aligned(vocabulary)
+    count = max(1, -(-rows * columns * wide.itemsize // GROUP_ON_DEVICE))
+    each = _aligned(-(-rows // count))
+    matrix = _padded(weight, columns, 0, hidden.dtype)
+    shift = _padded(weight.new_zeros(vocabulary) if bias is None else bias, columns, -torch.inf, wide)
+    groups = zip(
+        _padded(hidden, count * each, 0, hidden.dtype).split(each),
+        _padded(labels, count * each, IGNORED, labels.dtype).split(each),
+        _padded(weights, count * each, 0, wide).split(each),
+        strict=True,
+    )
+    d_hidden, d_weight = (
+        hidden.new_empty((size, width) if needs_gradients else 0, dtype=wide)
+        for size in (count * each, columns)
+    )
+    d_shift = torch.zeros_like(shift) if needs_gradients and bias is not None else None
+    dtype = hidden.dtype if needs_gradients else None
+    losses, rights = [], []
+    with torch.autocast(hidden.device.type, enabled=False):
+        for index, (h, label, scale) in enumerate(groups):
+            scores = _product(h, matrix.t())
+            loss, right, d_scores = _losses(scores, shift, label, scale, dtype, d_shift)
+            del scores  # or two groups of them would be in memory
+            losses.append(loss)
+            rights.append(right)
+            if d_scores is not None:
+                _product(d_scores, matrix, d_hidden[index * each : (index + 1) * each])
+                _product(d_scores.t(), h, d_weight, add=index > 0)
+            del d_scores
+        total, found = torch.cat(losses).sum(), torch.cat(rights).sum()
+    d_bias = shift.new_empty(0) if d_shift is None else d_shift[:vocabulary]
+    if not needs_gradients:
+        return total, found, d_hidden, d_weight, d_bias
+    return total, found, d_hidden[:rows], d_weight[:vocabulary], d_bias
+
+
+def _losses_of_scores(
+    scores: Tensor,
+    shift: Tensor,
+    label: Tensor,
+    scale: Tensor,
+    dtype: torch.dtype | None,
+    d_shift: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of each row the scaled loss, and 1 if its label has the highest score, else 0; and the gradient of the
+    scores in `dtype`, whose sum over rows is added to `d_shift`.
+
+    Args:
+        scores: (rows, columns), in float32 or wider as all but the labels.
+        shift: (columns,), added to the scores; minus infinity in columns beyond the vocabulary.
+        label, scale: (rows,).
+        dtype: None: no gradients.
+        d_shift: (columns,), changed in place; None: not needed.
+    """
+    scores = scores + shift
+    highest = scores.amax(1, keepdim=True)
+    normalizer = highest + (scores - highest).exp().sum(1, keepdim=True).log()
+    inside = (label >= 0) & (label < scores.shape[1])
+    own = torch.where(inside, scores.gather(1, torch.where(inside, label, 0)[:, None])[:, 0], -torch.inf)
+    used = label != IGNORED
+    loss = torch.where(used, normalizer[:, 0] - own, 0)
+    right = torch.where(used & (own >= highest[:, 0]), scale.new_ones(()), 0)
+    if dtype is None:
+        return loss * scale, right, None
+    # p - 1 for the label, rounded last; for the others p
+    columns = torch.arange(scores.shape[1], device=scores.device)
+    is_label = columns == label[:, None]
+    d_scores = torch.where(is_label, torch.expm1(-loss)[:, None], (scores - normalizer).exp())
+    d_scores = (d_scores * scale[:, None]).to(dtype)
+    if d_shift is not None:
+        d_shift += d_scores.sum(0, dtype=d_shift.dtype)
+    return loss * scale, right, d_scores
+
+
+_losses = compiled(_losses_of_scores, "the cross-entropy", fullgraph=True)
+
+
+def _aligned(size: int) -> int:
+    """The next multiple of ALIGNMENT, at least one."""
+    return max(1, -(-size // ALIGNMENT)) * ALIGNMENT
+
+
+def _padded(tensor: Tensor, length: int, fill: float, dtype: torch.dtype) -> Tensor:
+    """The tensor in `dtype` with rows of `fill` at its end; itself if nothing changes."""
+    if len(tensor) == length:
+        return tensor.to(dtype)
+    padded = tensor.new_full((length, *tensor.shape[1:]), fill, dtype=dtype)
+    padded[: len(tensor)] = tensor
+    return padded
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor | None = None, *, add: bool = False) -> Tensor:
+    """a @ b in float32 or wider, written to `out` or added to it."""
+    wide = torch.promote_types(a.dtype, torch.float32)
+    if out is None:
+        out = a.new_empty(a.shape[0], b.shape[1], dtype=wide)
+    if a.dtype != wide and a.is_cuda:  # only there can the result of a product have another dtype
+        if add:
+            return torch.addmm(out, a, b, wide, out=out)
+        return torch.mm(a, b, wide, out=out)
+    a, b = a.to(wide), b.to(wide)
+    return torch.addmm(out, a, b, out=out) if add else torch.mm(a, b, out=out)
+
+
 def _accumulate(
     total: Tensor,
     found: Tensor,
@@ -174,21 +311,21 @@ def _accumulate(
     labels: Tensor,
     weights: Tensor,
 ) -> None:
-    """Add these rows to the sum and the hits, and to the gradients unless these are empty."""
+    """On a CPU, where all labels are in the vocabulary: add these rows to the sum and the hits, and to the
+    gradients unless these are empty."""
     d_hidden, d_weight, d_bias = gradients
     if not len(hidden):
         d_weight.zero_()
-    kind = "cpu" if hidden.device.type == "cpu" else "cuda"
-    threads = workers() if kind == "cpu" else 1
-    for rows in _slices(len(hidden), GROUP[kind] // (len(weight) * hidden.element_size())):
+    threads = workers()
+    for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
         h, label, scale = hidden[rows], labels[rows], weights[rows]
-        tiles = list(_slices(len(weight), TILE[kind] // (len(h) * 4), threads))
+        tiles = list(_slices(len(weight), TILE // (len(h) * 4), threads))
         kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
         normalizers, scores, highest = total.new_empty(3, len(tiles), len(h))
         _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalizers, scores, highest)
         normalizer, score = normalizers.logsumexp(0), scores.amax(0)
         found.add_((score >= highest.amax(0)).sum())
-        loss = torch.where(label == IGNORED, 0, normalizer - score)
+        loss = normalizer - score
         total.add_((loss * scale).sum())
         if not d_hidden.numel():
             continue

@@ -40,7 +40,7 @@ def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of 16 rows and tiles of 16 columns, so that toy sizes have several of both."""
     for name in ("GROUP", "TILE"):
-        monkeypatch.setitem(getattr(module, name), "cpu", 1)
+        monkeypatch.setattr(module, name, 1)
     monkeypatch.setattr(module, "LEAST", 16)
 
 
@@ -247,7 +247,7 @@ def test_the_operator_is_registered_well():
 
 def test_scores_neither_live_all_at_once_nor_stay_for_backward(monkeypatch):
     """M * V scores take 8 MB here, a group 1 MB. The plain form shows that the instruments see them."""
-    monkeypatch.setitem(module.GROUP, "cpu", 1 << 20)
+    monkeypatch.setattr(module, "GROUP", 1 << 20)
     given = case(2048, 1024, 8, torch.float32)
 
     def peak_and_saved(function: Callable[..., Tensor]) -> tuple[int, int]:
@@ -277,12 +277,93 @@ def peak(profiled: profile) -> int:
     return max(accumulate(changes))
 
 
+def by_groups(given: Case) -> list[Tensor]:
+    """The sum, the hits and the gradients, as on a device that is not a CPU."""
+    wide = torch.promote_types(given.hidden.dtype, torch.float32)
+    weights = torch.ones(len(given.labels)) if given.weights is None else given.weights
+    weights = torch.where(given.labels == IGNORED, 0, weights).to(wide)
+    return list(module._by_groups(*given[:4], weights, True))
+
+
+@pytest.fixture(params=["eager", "aot_eager"])
+def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of a few rows; not compiled to machine code, which takes longer than a test may."""
+    monkeypatch.setattr(module, "GROUP_ON_DEVICE", 1 << 17)
+    torch.compiler.reset()
+    function = torch.compile(module._losses_of_scores, backend=request.param, fullgraph=True)
+    monkeypatch.setattr(module, "_losses", function)
+
+
+@pytest.mark.parametrize(("m", "v", "d"), [*SHAPES, (128, 128, 8), (300, 200, 8)])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_form_for_devices_equals_the_plain_form(device_form, m, v, d, bias, weighted):
+    """float64 to 1e-12, also against the form for CPUs."""
+    given = case(m, v, d, bias=bias)
+    if not weighted:
+        given = given._replace(weights=None)
+    if bool((given.labels == IGNORED).all()):
+        given.labels[0] = v - 1
+    found = by_groups(given)
+    total, hits, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*given, True))
+    assert [a.shape for a in found] == [a.shape for a in (total, hits, *gradients)]
+    assert torch.equal(found[1], hits)
+    expected = outcome(plain, given, 1.0)
+    size = max(float(b.norm()) for b in expected)
+    for peer in ([total, *gradients[: len(expected) - 1]], expected):
+        for a, b in zip([found[0], *found[2:]], peer, strict=False):
+            assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+
+
+def test_the_form_for_devices_is_as_exact_in_bfloat16_as_the_one_for_cpus(device_form):
+    """Against float64 on the same (rounded) inputs."""
+    low = case(300, 700, 32, torch.bfloat16)
+    exact = Case(*(t.detach().double().requires_grad_() for t in low[:3]), *low[3:])
+    expected = outcome(plain, exact, 1.0)
+    ours = by_groups(low)
+    total, _, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*low, True))
+    assert {tensor.dtype for tensor in ours} == {torch.float32}
+    found, peer = errors([ours[0], *ours[2:]], expected), errors([total, *gradients], expected)
+    assert all(a < max(1.1 * b, 1e-6) for a, b in zip(found, peer, strict=True))
+
+
+@pytest.mark.parametrize("label", [200, 10**6, -1])
+def test_the_form_for_devices_shows_a_label_outside_of_the_vocabulary(device_form, label):
+    given = case(70, 200, 4)
+    given.labels[2] = label
+    assert by_groups(given._replace(weights=None))[0].isinf()
+
+
+def test_the_form_for_devices_without_gradients_or_predictions(device_form):
+    given = case(300, 200, 4)
+    weights = torch.where(given.labels == IGNORED, 0, torch.rand(300))
+    total, hits, *gradients = module._by_groups(*given[:4], weights.double(), False)
+    expected = module._by_groups(*given[:4], weights.double(), True)
+    assert torch.equal(total, expected[0])
+    assert torch.equal(hits, expected[1])
+    assert not any(gradient.numel() for gradient in gradients)
+    given.labels.fill_(IGNORED)
+    assert not any(tensor.any() for tensor in by_groups(given))
+    none = Case(given.hidden[:0], given.weight, given.bias, given.labels[:0])
+    assert not any(tensor.any() for tensor in by_groups(none))
+
+
+def test_the_form_for_devices_is_compiled_at_most_twice(monkeypatch):
+    """Once for the first number of predictions, and once for all others."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("eager")
+    function = torch.compile(module._losses_of_scores, backend=counter, fullgraph=True)
+    monkeypatch.setattr(module, "_losses", function)
+    for m in (70, 200, 300, 450, 600):
+        by_groups(case(m, 200, 4))
+    assert counter.frame_count <= 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu(monkeypatch):
-    """bf16 on the GPU against float64 on the CPU, in several groups and tiles; a wrong label shows."""
-    for name in ("GROUP", "TILE"):
-        monkeypatch.setitem(getattr(module, name), "cuda", 1)
+    """bf16 on the GPU against float64 on the CPU, in several groups; a wrong label shows."""
+    monkeypatch.setattr(module, "GROUP_ON_DEVICE", 1 << 20)
     given = case(700, 900, 64, torch.bfloat16)
     moved = Case(*(t.detach().cuda().requires_grad_() for t in given[:3]), *(t.cuda() for t in given[3:]))
     exact = Case(*(t.detach().double().requires_grad_() for t in given[:3]), *given[3:])

@@ -25,7 +25,7 @@ def tiles(monkeypatch):
     monkeypatch.setattr(module, "SMALL", 0)
     monkeypatch.setattr(module, "LEAST", 16)
     for name in ("GROUP", "TILE"):
-        monkeypatch.setitem(getattr(module, name), "cpu", 1)
+        monkeypatch.setattr(module, name, 1)
 
 
 def scores_and_labels(rows: int, classes: int, width: int) -> tuple[torch.Tensor, ...]:

@@ -1,0 +1,138 @@
+"""torch.compile with a way out."""
+
+import pytest
+import torch
+import torch._functorch.config
+from torch import Tensor
+
+from brimful.errors import BrimfulError
+from brimful.nn.compiled import compiled
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch.compiler.reset()
+
+
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def no_compiler(graph, inputs):
+    raise FileNotFoundError("g++ is not there\nsecond line")
+
+
+def test_a_function_is_compiled_once(capsys):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    function = compiled(double, "doubling", backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
+    assert function.failure is None
+    assert len(graphs) == 1
+    assert not capsys.readouterr().err
+
+
+def test_a_backend_that_fails_is_told_once_and_the_function_runs(capsys):
+    function = compiled(double, "doubling", backend=no_compiler)
+    for _ in range(3):
+        assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line == "warning: doubling is not compiled: FileNotFoundError: g++ is not there"
+
+
+def test_what_dynamo_does_not_support_runs(capsys):
+    def function(x: Tensor) -> Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+    wrapped = compiled(function, "a branch", fullgraph=True, backend="eager")
+    assert torch.equal(wrapped(torch.ones(4)), torch.full((4,), 2.0))
+    assert wrapped.failure
+    assert capsys.readouterr().err.count("warning") == 1
+
+
+def test_too_many_recompilations_end_in_the_function(capsys):
+    function = compiled(double, "doubling", fullgraph=True, backend="eager", dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for size in range(2, 7):
+            assert torch.equal(function(torch.ones(size)), torch.full((size,), 2.0))
+    assert function.failure
+    assert capsys.readouterr().err.count("warning") == 1
+
+
+def test_a_backward_pass_that_cannot_be_compiled_shows_in_the_first_call():
+    from torch._dynamo.backends.common import aot_autograd
+
+    backend = aot_autograd(fw_compiler=lambda graph, _: graph.forward, bw_compiler=no_compiler)
+    function = compiled(double, "doubling", backend=backend)
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        x = torch.ones(4, requires_grad=True)
+        function(x).sum().backward()
+    assert function.failure
+    assert torch.equal(x.grad, torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")]
+)
+def test_no_memory_is_an_error(error):
+    """Raised by the compiled function, which works the next time."""
+    errors = [error]
+
+    def backend(graph, inputs):
+        def run(*args):
+            if errors:
+                raise errors.pop()
+            return graph.forward(*args)
+
+        return run
+
+    function = compiled(double, "doubling", backend=backend)
+    with pytest.raises(type(error)):
+        function(torch.ones(4))
+    assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
+    assert function.failure is None
+
+
+def test_no_memory_while_compiling_is_an_error():
+    def backend(graph, inputs):
+        raise MemoryError
+
+    function = compiled(double, "doubling", backend=backend)
+    with pytest.raises(MemoryError):
+        function(torch.ones(4))
+    assert function.failure is None
+
+
+def test_errors_of_the_function_itself_are_raised(capsys):
+    def refuse(x: Tensor) -> Tensor:
+        raise BrimfulError("no such thing")
+
+    function = compiled(refuse, "refusing", backend="eager")
+    for _ in range(2):
+        with pytest.raises(BrimfulError, match="no such thing"):
+            function(torch.ones(4))
+    assert not capsys.readouterr().err
+
+
+def test_errors_of_a_compiled_function_that_has_run_are_raised():
+    broken = []
+
+    def backend(graph, inputs):
+        def run(*args):
+            if broken:
+                raise RuntimeError("device-side assert")
+            return graph.forward(*args)
+
+        return run
+
+    function = compiled(double, "doubling", backend=backend)
+    function(torch.ones(4))
+    broken.append(True)
+    with pytest.raises(RuntimeError, match="device-side"):
+        function(torch.ones(4))
+    assert function.failure is None
