@@ -70,9 +70,15 @@ def sample_lengths(histogram: Path | None, count: int, longest: int, seed: int) 
     return cut(quantile_sample(read_histogram(histogram, CAPACITY), count, seed), longest)
 
 
-def packed(sequences: Sequences, max_length: int, slots: int | None = None) -> PackedBatch:
-    """One flat row with its masked positions: of these tokens alone, or of `slots` with filler at the end."""
-    batch = pack(sequences.tokens, max_length=max_length, pad=0, slots=slots)
+def packed(
+    sequences: Sequences, max_length: int, slots: int | None = None, sequence_slots: int | None = None
+) -> PackedBatch:
+    """One flat row with its masked positions: of these tokens alone, or of `slots` with filler at the end.
+
+    Args:
+        sequence_slots: S; by default as many as are needed.
+    """
+    batch = pack(sequences.tokens, max_length=max_length, pad=0, slots=slots, sequence_slots=sequence_slots)
     labels = torch.from_numpy(np.concatenate(sequences.labels))
     positions = (labels != IGNORED).nonzero()[:, 0]
     return replace(batch, mlm_positions=positions, mlm_labels=labels[positions])

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
@@ -20,15 +21,25 @@ from bench.common.peers import masked_lm
 from bench.common.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
+from brimful.data.batch import filler_lengths
+from brimful.data.blocks import PackingConfig
+from brimful.data.rows import Phase, expected_slots
+from brimful.data.slots import SequenceSlots
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
+from brimful.packing.histogram import count_lengths
+from brimful.packing.pack_first import best_fit
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
 FEWEST_REPEATS = 5
 determinism: Any = torch.utils.deterministic
 LEAST_TOKENS = 8192
+ROW, UPDATE = 1024, 2048
+"""Slots of a row and rows of an update: training chooses S for micro-batches of an update's rows."""
+PLANNED = 250_000
+"""Sequences of the plan that S is chosen from, about as many as of a block of training."""
 
 
 def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
@@ -41,6 +52,22 @@ def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
             chosen.append(length)
             room -= length
     return chosen
+
+
+def sequence_slots(histogram: Path | None, tokens: int, longest: int, lengths: list[int]) -> int:
+    """S as training has it for micro-batches of `tokens` slots, at least what these lengths need."""
+    capacity = min(ROW, tokens)
+    packing = PackingConfig(max_length=longest, capacity=capacity)
+    sample = cut(quantile_sample(read_histogram(histogram, CAPACITY), PLANNED, seed=0), longest)
+    plan = best_fit(count_lengths(np.array(sample)), capacity, packing.depth)
+    each = [np.add.reduceat(plan.lengths.astype(np.int64) ** n, plan.offsets[:-1]) for n in range(3)]
+    phase, rows = Phase(1, packing, max(UPDATE, tokens // capacity)), tokens // capacity
+
+    def sampled() -> int:
+        return expected_slots(*each, plan.repeats.astype(np.float64), phase, rows, seed=0)
+
+    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
+    return SequenceSlots(shown=False).choose({"bench": sampled}, needed)
 
 
 class GpuStep:
@@ -63,7 +90,8 @@ class GpuStep:
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]
         if case.side == "brimful":
-            self._packed(encoder.to(device), head.to(device), sequences, tokens)
+            S = sequence_slots(histogram, tokens, case.length, lengths)
+            self._packed(encoder.to(device), head.to(device), sequences, tokens, S)
         else:
             self._padded(encoder, head, sequences)
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-5, fused=True)
@@ -80,9 +108,11 @@ class GpuStep:
         mode = "reduce-overhead" if self.case.mode == "graphs" else None
         return torch.compile(function, mode=mode, fullgraph=fullgraph, dynamic=False)
 
-    def _packed(self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int) -> None:
+    def _packed(
+        self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
+    ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
-        batch = packed(sequences, self.case.length, slots=tokens).to(self.device)
+        batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)
         call = self._compiled(packed_loss(encoder, head), fullgraph=True)

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.rows import Cursor
+from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
@@ -148,7 +149,8 @@ class ExampleStream:
     """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens.
 
     Args:
-        fixed_shapes: fill every micro-batch up to `tokens`, for compilers and CUDA graphs.
+        fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA
+            graphs. S is what the first updates of a run need; see `slots`.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class ExampleStream:
         self.fixed_shapes = fixed_shapes
         self.rank = rank
         self.world = world
+        self._slots = SequenceSlots(shown=rank == 0)
         self._order = lru_cache(maxsize=2)(
             lambda epoch: permutation(len(examples), derive_key(seed, "examples", epoch))
         )
@@ -183,6 +186,15 @@ class ExampleStream:
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
+        packed, following = self._packed(cursor)
+        mine = packed[self.rank :: self.world]
+        if not self.fixed_shapes:
+            return [self.examples.rounded_batch(index) for index in mine], following
+        S = self._slots.choose({"examples": self._sampled}, self._needed(packed))
+        return [self.examples.batch(index, self.tokens, S) for index in mine], following
+
+    def _packed(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
+        """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
         missing = self.sequences
@@ -195,10 +207,19 @@ class ExampleStream:
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
         packed = self.examples.pack(np.concatenate(chosen), self.tokens, key)
-        mine = [index for i, index in enumerate(packed) if i % self.world == self.rank]
-        return [self._batch(index) for index in mine], {"epoch": epoch, "example": start}
+        return packed, {"epoch": epoch, "example": start}
 
-    def _batch(self, index: np.ndarray) -> PackedBatch:
-        if self.fixed_shapes:
-            return self.examples.batch(index, self.tokens, (self.tokens + 1) // 2)
-        return self.examples.rounded_batch(index)
+    def _needed(self, packed: list[np.ndarray]) -> int:
+        """Sequence slots that these micro-batches need."""
+        tokens = np.array([self.examples.lengths[index].sum() for index in packed])
+        sequences = np.array([len(index) for index in packed])
+        return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
+
+    def _sampled(self) -> int:
+        """S for the first updates of a run."""
+        packed, cursor = self._packed(self.start())
+        most = self._needed(packed)
+        for _ in range(sampled_updates(len(packed)) - 1):
+            packed, cursor = self._packed(cursor)
+            most = max(most, self._needed(packed))
+        return most

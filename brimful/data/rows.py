@@ -6,9 +6,9 @@ takes the rest from the next.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -18,12 +18,13 @@ from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Block, PackingConfig
 from brimful.data.masking import prediction_slots
 from brimful.data.reader import BlockSlice, SequenceReader
+from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.data.sources import Rows, Source, mix
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key
+from brimful.randomness import derive_key, uniform
 
 ROWS_PER_GROUP = 4
 """The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""
@@ -80,7 +81,8 @@ class RowStream:
         sources: of the mixture. Where updates are counted in sequences, each row of their blocks holds one.
         phases: in their order; the last phase never ends.
         seed: decides masks, and neighbours where updates are counted in sequences.
-        fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs.
+        fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs. A
+            phase has one S, and another one while it reads blocks of the phase before; see `slots`.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class RowStream:
         self.world = world
         self._ends = list(accumulate(phase.steps for phase in phases))
         self._tokens_per_word = max(source.corpus.tokens_per_word for source in sources)
+        self._slots = SequenceSlots(shown=rank == 0)
 
     def start(self) -> Cursor:
         """The cursor of a new run."""
@@ -116,8 +119,10 @@ class RowStream:
         Raises:
             BrimfulError: the cursor belongs to another plan (the data or the packing changed).
         """
-        mine, following = self.micro_batches(cursor, slice(self.rank, None, self.world))
-        return [self.batch(rows, cursor["update"]) for rows in mine], following
+        rows, groups, sequence_slots, following = self._divided(cursor)
+        phase, update = self.phase(cursor["update"]), cursor["update"]
+        mine = [_rows(rows, group, phase) for group in groups[self.rank :: self.world]]
+        return [self.batch(rows, update, sequence_slots) for rows in mine], following
 
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source has given so far."""
@@ -126,16 +131,8 @@ class RowStream:
     def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
         """The rows of the update's micro-batches (all of them, or `which`), and the cursor of the next
         update."""
-        rows, order, following = self._chosen(cursor)
-        phase, key = self.phase(cursor["update"]), derive_key(self.seed, "update", cursor["update"])
-        if phase.counted == "rows":
-            order = self._dealt(order, np.concatenate([part.costs for part in rows]), key)
-            ends = np.arange(self.rows_per_micro_batch, len(order), self.rows_per_micro_batch)
-        else:
-            order, ends = self._packed(order, np.concatenate([part.tokens for part in rows]), phase, key)
-        return [
-            _rows(rows, group, apart=phase.counted == "rows") for group in np.split(order, ends)[which]
-        ], following
+        rows, groups, _, following = self._divided(cursor)
+        return [_rows(rows, group, self.phase(cursor["update"])) for group in groups[which]], following
 
     def following(self, cursor: Cursor) -> Cursor:
         """The cursor of the next update."""
@@ -149,6 +146,62 @@ class RowStream:
         rows, order, places = mix(self.sources, places, phase.size, phase.packing.max_length)
         return rows, order, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
+    def _divided(self, cursor: Cursor) -> tuple[list[Rows], list[np.ndarray], int | None, Cursor]:
+        """An update's rows by block, its micro-batches as indices into all rows, their S if it is fixed, and
+        the cursor of the next update."""
+        update, each = cursor["update"], self.rows_per_micro_batch
+        phase, key = self.phase(update), derive_key(self.seed, "update", update)
+        at_hand = self._blocks(cursor) if self.fixed_shapes else []
+        rows, order, following = self._chosen(cursor)
+        tokens = np.concatenate([part.tokens for part in rows])
+        costs = np.concatenate([part.costs for part in rows])
+        order, ends = divide(order, tokens, costs, phase, each, key)
+        if not self.fixed_shapes:
+            return rows, np.split(order, ends), None, following
+        sequences = np.concatenate([part.sequences for part in rows])
+        needed = most_slots_needed(order, ends, sequences, tokens, phase, each)
+        lengths = {part.block.max_length for part in rows}
+        at_hand += [(part.source, part.block) for part in rows]
+        kinds: dict[Hashable, Callable[[], int]] = {
+            self._kind(length, phase): partial(
+                self._sampled,
+                {source: block for source, block in at_hand if block.max_length == length},
+                phase,
+                each,
+            )
+            for length in sorted(lengths)
+        }
+        return rows, np.split(order, ends), self._slots.choose(kinds, needed), following
+
+    def _blocks(self, cursor: Cursor) -> list[tuple[int, Block]]:
+        """The block of each source that is read at the cursor."""
+        longest = self.phase(cursor["update"]).packing.max_length
+        return [
+            (source.number, source.upcoming(cursor["sources"][source.name], 1, longest).block)
+            for source in self.sources
+        ]
+
+    def _kind(self, max_length: int, phase: Phase) -> tuple[int, ...]:
+        """What S depends on: rows of blocks of this length, in this phase."""
+        return max_length, phase.packing.max_length, phase.size, self.rows_per_micro_batch
+
+    def _sampled(self, blocks: dict[int, Block], phase: Phase, each: int) -> int:
+        """S for updates of random rows of these blocks, one of each source by its number."""
+        measured = {number: block.measure(np.arange(block.rows)) for number, block in blocks.items()}
+        chances = [
+            np.full(len(tokens), self.sources[number].proportion / max(1, tokens.sum()))
+            for number, (tokens, _) in measured.items()
+        ]
+        return expected_slots(
+            np.concatenate([np.diff(block.row_offsets) for block in blocks.values()]),
+            np.concatenate([tokens for tokens, _ in measured.values()]),
+            np.concatenate([costs for _, costs in measured.values()]),
+            np.concatenate(chances),
+            phase,
+            each,
+            self.seed,
+        )
+
     def close(self) -> None:
         """Stop planning ahead; then the stream cannot be read any more."""
         for source in self.sources:
@@ -158,40 +211,18 @@ class RowStream:
         """The phase that an update, counted from 0, is in."""
         return self.phases[min(bisect_right(self._ends, update), len(self.phases) - 1)]
 
-    def _packed(
-        self, order: np.ndarray, lengths: np.ndarray, phase: Phase, key: np.uint64
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """An update's sequences in an order that fills micro-batches well, and where each micro-batch but the
-        first begins."""
-        packing, lengths = phase.packing, lengths[order]
-        plan = best_fit(count_lengths(lengths), packing.capacity, packing.depth)
-        offsets, packed = assign(plan, lengths, key)
-        return order[packed], offsets[self.rows_per_micro_batch : -1 : self.rows_per_micro_batch]
+    def batch(self, rows: Sequence[Row], update: int, sequence_slots: int | None = None) -> PackedBatch:
+        """The masked micro-batch of these rows at an update.
 
-    def _dealt(self, order: np.ndarray, costs: np.ndarray, key: np.uint64) -> np.ndarray:
-        """An update's rows in an order that balances attention costs among n groups of micro-batches.
-
-        Group i has the micro-batches i, n + i, 2 n + i ... n is a power of two where the numbers of rows and
-        micro-batches allow it.
+        Args:
+            sequence_slots: S; by default what `micro_batches` has chosen for such rows, if shapes are fixed.
         """
-        each, groups = self.rows_per_micro_batch, self._groups(len(order))
-        if groups == 1:
-            return order
-        dealt, _ = deal(costs[order], groups, len(order) // groups, key)
-        return order[dealt[0].reshape(groups, -1, each).swapaxes(0, 1).ravel()]
-
-    def _groups(self, rows: int) -> int:
-        """The number of groups of micro-batches among which rows are dealt; 1: they are not dealt."""
-        micro_batches, left = divmod(rows, self.rows_per_micro_batch)
-        most = 0 if left else min(micro_batches, rows // ROWS_PER_GROUP)
-        divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
-        powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
-        return max([n for n in powers if n > 1] or divisors or [1])
-
-    def batch(self, rows: Sequence[Row], update: int) -> PackedBatch:
-        """The masked micro-batch of these rows at an update."""
-        packing = self.phase(update).packing
+        phase = self.phase(update)
+        packing = phase.packing
         slots = self.rows_per_micro_batch * packing.capacity
+        if self.fixed_shapes and sequence_slots is None:
+            kinds = {self._kind(row.block.max_length, phase) for row in rows}
+            sequence_slots = max(map(self._slots.known, kinds))
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
         slices = []
@@ -205,19 +236,102 @@ class RowStream:
             max_length=longest,
             rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,
-            sequence_slots=self._sequence_slots(packing) if self.fixed_shapes else None,
+            sequence_slots=sequence_slots,
             predictions=prediction_slots(slots, masking.highest_rate, masking.unit, self._tokens_per_word),
         )
 
-    def _sequence_slots(self, packing: PackingConfig) -> int:
-        """S: the most sequences of a micro-batch, and the most filler sequences beside them."""
-        slots = self.rows_per_micro_batch * packing.capacity
-        return self.rows_per_micro_batch * packing.depth + slots // packing.max_length + 1
+
+def divide(
+    order: np.ndarray, tokens: np.ndarray, costs: np.ndarray, phase: Phase, each: int, key: np.uint64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide an update's rows, or sequences, among micro-batches of `each` rows.
+
+    Args:
+        order: int64, the update as indices into `tokens` and `costs`.
+        tokens, costs: int64, as `Block.measure` gives them.
+
+    Returns:
+        The order, and where in it each micro-batch but the first begins.
+    """
+    if phase.counted == "rows":
+        return _dealt(order, costs, each, key), np.arange(each, len(order), each)
+    lengths = tokens[order]
+    plan = best_fit(count_lengths(lengths), phase.packing.capacity, phase.packing.depth)
+    offsets, packed = assign(plan, lengths, key)
+    return order[packed], offsets[each:-1:each]
 
 
-def _rows(parts: list[Rows], chosen: np.ndarray, *, apart: bool) -> list[Row]:
-    """The chosen rows, out of all `parts`. With `apart` each is a Row of its own, in this order; without, the
-    rows of one block, each a single sequence, make one Row."""
+def _dealt(order: np.ndarray, costs: np.ndarray, each: int, key: np.uint64) -> np.ndarray:
+    """An update's rows in an order that balances attention costs among n groups of micro-batches.
+
+    Group i has the micro-batches i, n + i, 2 n + i ... n is a power of two where the numbers of rows and
+    micro-batches allow it.
+    """
+    groups = _groups(len(order), each)
+    if groups == 1:
+        return order
+    dealt, _ = deal(costs[order], groups, len(order) // groups, key)
+    return order[dealt[0].reshape(groups, -1, each).swapaxes(0, 1).ravel()]
+
+
+def _groups(rows: int, each: int) -> int:
+    """The number of groups of micro-batches among which rows are dealt; 1: they are not dealt."""
+    micro_batches, left = divmod(rows, each)
+    most = 0 if left else min(micro_batches, rows // ROWS_PER_GROUP)
+    divisors = [n for n in range(1, most + 1) if micro_batches % n == 0]
+    powers = [n for n in divisors if n & (n - 1) == 0]  # ranks mostly come in powers of two
+    return max([n for n in powers if n > 1] or divisors or [1])
+
+
+def most_slots_needed(
+    order: np.ndarray, ends: np.ndarray, sequences: np.ndarray, tokens: np.ndarray, phase: Phase, each: int
+) -> int:
+    """Sequence slots that the micro-batches of an update need, divided as `divide` says.
+
+    Args:
+        sequences, tokens: int64, of each row.
+    """
+    begins = np.concatenate([[0], ends])
+    held, filled = (np.add.reduceat(values[order], begins) for values in (sequences, tokens))
+    slots = each * phase.packing.capacity
+    return int(slots_needed(held, filled, slots, phase.packing.max_length).max())
+
+
+def expected_slots(
+    sequences: np.ndarray,
+    tokens: np.ndarray,
+    costs: np.ndarray,
+    chances: np.ndarray,
+    phase: Phase,
+    each: int,
+    seed: int,
+) -> int:
+    """Sequence slots that micro-batches of `each` rows need in a phase: the most in a sample.
+
+    Args:
+        sequences, tokens, costs: int64 (n,), of rows, or of rows of one sequence each where updates are
+            counted in sequences.
+        chances: float64 (n,), how often each comes, in any unit.
+        seed: decides the sample.
+    """
+    rows = phase.size
+    if phase.counted == "sequences":
+        rows = -(-int(rows * (chances @ tokens) / chances.sum()) // phase.packing.capacity)
+    updates = sampled_updates(max(1, rows // each))
+    below = np.cumsum(chances)
+    draws = uniform(derive_key(seed, "sequence slots"), np.arange(updates * phase.size)) * below[-1]
+    drawn = np.minimum(np.searchsorted(below, draws, side="right"), len(below) - 1)
+    most = 0
+    for number, update in enumerate(drawn.reshape(updates, phase.size)):
+        order, ends = divide(update, tokens, costs, phase, each, np.uint64(number))
+        most = max(most, most_slots_needed(order, ends, sequences, tokens, phase, each))
+    return most
+
+
+def _rows(parts: list[Rows], chosen: np.ndarray, phase: Phase) -> list[Row]:
+    """The chosen rows, out of all `parts`. Where updates are counted in rows each is a Row of its own, in
+    this order; elsewhere the rows of one block, each a single sequence, make one Row."""
+    apart = phase.counted == "rows"
     if not apart:
         chosen = np.sort(chosen)
     sizes = np.array([len(part.numbers) for part in parts])

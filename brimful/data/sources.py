@@ -34,6 +34,11 @@ class Rows(NamedTuple):
     tokens: np.ndarray
     costs: np.ndarray
 
+    @property
+    def sequences(self) -> np.ndarray:
+        """int64 (n,): the sequences of each row."""
+        return self.block.row_offsets[self.numbers + 1] - self.block.row_offsets[self.numbers]
+
     def first(self, count: int) -> "Rows":
         """The first `count` of them."""
         return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})

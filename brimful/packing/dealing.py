@@ -61,7 +61,7 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
     dealt = np.empty((updates, ranks, rows_per_rank), dtype=np.int64)
     loads = np.zeros((updates, ranks), dtype=np.int64)
     for turn, groups in enumerate(strata):
-        order = permutation(updates, derive_key(int(key), turn))
+        order = permutation(updates, derive_key(int(key), turn)) if updates != 1 else [0]
         cheapest_first = np.argsort(loads, axis=1, kind="stable")
         np.put_along_axis(dealt[:, :, turn], cheapest_first, groups[order], axis=1)
         loads += costs[dealt[:, :, turn]]
