@@ -6,6 +6,8 @@ differentiated, so the sum over ranks is already the mean over the update.
 """
 
 import os
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +15,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from brimful.errors import BrimfulError
+
 BUCKET_BYTES = 32 << 20
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 @dataclass(frozen=True)
@@ -92,17 +97,60 @@ def _sum_bucket(gradients: list[torch.Tensor], factor: float, group: dist.Proces
         gradient.copy_(part.view_as(gradient))
 
 
+def default_device() -> torch.device:
+    """The CUDA device of this process, or the CPU where there is none.
+
+    Raises:
+        BrimfulError: torch's build has no code for the CUDA device. Its wheels for CUDA 13 begin at compute
+            capability 7.5 (T4); those for CUDA 12.6 also serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue
+            172352), and end with torch 2.14 (issue 190385).
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says the same in many lines
+        capability = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and not _has_code(capability, torch.cuda.get_arch_list()):
+        version = torch.__version__.partition("+")[0]
+        other = f"torch=={version} --index-url https://download.pytorch.org/whl/cu126"
+        if capability >= (7, 5):
+            other = "--upgrade torch"
+        raise BrimfulError(
+            f"torch {torch.__version__} has no code for {torch.cuda.get_device_name(device)} (compute"
+            f" capability {capability[0]}.{capability[1]}): pip install {other}; or use the CPU, with"
+            " CUDA_VISIBLE_DEVICES= (empty)"
+        )
+    return device
+
+
+def _has_code(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
+    """Whether a build for these architectures runs on a device: sm_75, sm_90a, sm_120f, compute_90 ...
+
+    Binary code runs on devices of its own major version with at least its minor one, PTX (compute) on all
+    later devices, and code with the suffix a on no other device than its own.
+    """
+    for found in filter(None, map(_ARCHITECTURE.fullmatch, architectures)):
+        kind, suffix, own = found[1], found[4], (int(found[2]), int(found[3]))
+        later = capability >= own if kind == "compute" else capability[0] == own[0] and capability >= own
+        if capability == own or (later and suffix != "a"):
+            return True
+    return False
+
+
 @contextmanager
 def world() -> Iterator[World]:
-    """Join the ranks that torchrun started, or be the only rank. On exit, leave them."""
+    """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
+
+    Raises:
+        BrimfulError: see `default_device`.
+    """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if torch.cuda.is_available():
+    device = default_device()
+    if device.type == "cuda":
         # Torch reads this once, at the first product, and a later verb of this process may be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
     joins = size > 1 and not dist.is_initialized()
     if joins:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")

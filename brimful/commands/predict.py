@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from brimful.config import verb
+from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.data import check_max_length
@@ -41,12 +40,13 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         the number of texts, real tokens per second, and the output's path.
 
     Raises:
-        BrimfulError: the folder holds no task model, the input is not a table of texts, or the output's
-            format is unknown or it cannot be written.
+        BrimfulError: the folder holds no task model, the input is not a table of texts, the output's format
+            is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
     output = Path(config.output)
     if output.suffix not in FORMATS:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(FORMATS)}")
+    device = default_device()
     model = load_task_model(config.model)
     table = read_texts(config.input)
     max_length = model.max_length if config.max_length is None else config.max_length
@@ -55,7 +55,6 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     examples = encode(table, model.encoder.tokenizer, max_length)
     if config.dry_run:
         return {"dry_run": True, "texts": len(table), **model.task.facts}
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)
     started = time.perf_counter()
     outputs = model.outputs(examples, device, resolve(config.precision, device))

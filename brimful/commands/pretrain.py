@@ -118,9 +118,10 @@ class PretrainConfig:
     """Rows in an update, over all ranks."""
     sequences_per_update: int | None = None
     """Sequences in an update, packed into as few rows as possible; in place of rows_per_update."""
-    rows_per_micro_batch: Literal["auto"] | int = incidental(1)
-    """Rows in one forward and backward pass. auto tries at the start: the most that fit in memory, or on a
-    CPU the fastest number. If they don't fit later, the number is halved, once."""
+    rows_per_micro_batch: Literal["auto"] | int | None = incidental(None)
+    """Rows in one forward and backward pass; by default auto on a GPU, and 1 on a CPU. auto tries at the
+    start: the most that fit in memory, or on a CPU the fastest number. If they don't fit later, the number is
+    halved, once."""
     unpacked_batch_size: int | None = None
     """Batch size of a recipe without packing that this run follows; in place of rows_per_update."""
     unpacked_keep: Keep = "sequences"
@@ -153,7 +154,7 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         require_seeds(self.seed)
         require_positive(self, "rows_per_update")
-        if self.rows_per_micro_batch != "auto":
+        if isinstance(self.rows_per_micro_batch, int):
             require_positive(self, "rows_per_micro_batch")
         if self.validation_tokens < 0:
             raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
@@ -216,7 +217,7 @@ class PretrainConfig:
             raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
         if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
             return
-        if self.rows_per_micro_batch == "auto":
+        if not isinstance(self.rows_per_micro_batch, int):
             return
         for rows in (self.rows_per_update, *phases):
             if rows and rows % self.rows_per_micro_batch:
@@ -287,6 +288,8 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     assert config.data is not None
     precision = Runtime.of(ranks, config.precision, config.trainer).precision
     config = replace(config, data=parse_sources(config.data), precision=precision)
+    if config.rows_per_micro_batch is None:
+        config = replace(config, rows_per_micro_batch="auto" if ranks.device.type == "cuda" else 1)
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
     model, architecture = config.model or "mini", config.architecture or "modern"
@@ -332,7 +335,7 @@ def _train(
     objective = _objective(config, initial.head, reader, corpora, directory)
     auto = config.rows_per_micro_batch == "auto"
     if auto:
-        rows = auto_rows(stream, encoder, objective, runtime, config.optimizer)
+        rows = auto_rows(stream, encoder, objective, runtime, config.optimizer, config.trainer)
         config = replace(config, rows_per_micro_batch=rows)
         if ranks.is_main:
             start_run(directory, config)
@@ -450,14 +453,14 @@ def make_stream(
     rank: int = 0,
     world: int = 1,
 ) -> RowStream:
-    """The run's updates. Where `rows_per_micro_batch` is auto and not yet known, it is 1."""
+    """The run's updates. Where `rows_per_micro_batch` is not yet known, it is 1."""
     rows = config.rows_per_micro_batch
     return RowStream(
         reader,
         sources,
         config.run_phases(),
         seed=config.seed,
-        rows_per_micro_batch=1 if rows == "auto" else rows,
+        rows_per_micro_batch=rows if isinstance(rows, int) else 1,
         fixed_shapes=fixed_shapes,
         rank=rank,
         world=world,
@@ -542,7 +545,7 @@ def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainCo
     """The configuration with `unpacked_batch_size`, if given, turned into rows and betas."""
     if config.unpacked_batch_size is None:
         return config
-    optimizer, rows = config.optimizer, config.rows_per_micro_batch
+    optimizer, rows = config.optimizer, config.rows_per_micro_batch or 1
     first = config.run_phases()[0].packing.max_length
     factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
     suggestion = partial(

@@ -5,9 +5,12 @@ the longest phase. A size is tried only if it is expected to fit, judging by the
 because on a CPU a process that takes too much is killed. Room for the optimizer's states and a tenth of
 the free memory stay unused.
 
-On a GPU the largest size that fits is chosen. On a CPU more rows stop being faster long before memory is
-full, and may even be slower when they exceed the caches. There a larger size must be faster, and the search
-ends at the second size that is not.
+On a GPU the largest size that fits is chosen. If training is compiled, the choice is then compiled and run
+with CUDA graphs, as training will, beside memory as large as what else must stay free. If it does not fit,
+the next smaller size is compiled. What was compiled last serves the run.
+
+On a CPU more rows stop being faster long before memory is full, and may even be slower when they exceed the
+caches. There a larger size must be faster, and the search ends at the second size that is not.
 """
 
 import os
@@ -25,9 +28,13 @@ from brimful.data.rows import RowStream
 from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig
+from brimful.train.compilation import lacks, loss_function
+from brimful.train.config import TrainerConfig
+from brimful.train.determinism import deterministic
 from brimful.train.memory import available_memory
 from brimful.train.micro_batch import valid_sizes
 from brimful.train.objective import Objective, Runtime
+from brimful.train.state import narrow_parameters
 
 HEAD_ROOM = 0.1
 """The proportion of free memory that stays free."""
@@ -35,6 +42,8 @@ GAIN = 1.05
 """On a CPU, how much faster a larger size must be, in rows per second, to be chosen."""
 BEYOND_SAVED = 2.5
 """On a CPU, the estimated peak memory of a pass, divided by what it saves for backward (docs/training.md)."""
+PASSES = 3
+"""Passes of a trial. A compiled step is recorded in its second pass, and replayed in the third."""
 
 
 class Trial(NamedTuple):
@@ -81,55 +90,94 @@ def choose_rows(
     return best.rows, "an update has no more for a rank" if best is last else "more are no faster"
 
 
+def confirm_rows(sizes: Sequence[int], rows: int, runs: Callable[[int], bool]) -> int:
+    """The largest of the valid sizes up to `rows` that runs; 0: none."""
+    return next((size for size in reversed(sizes) if size <= rows and runs(size)), 0)
+
+
 def auto_rows(
-    stream: RowStream, encoder: Encoder, objective: Objective, runtime: Runtime, optimizer: OptimizerConfig
+    stream: RowStream,
+    encoder: Encoder,
+    objective: Objective,
+    runtime: Runtime,
+    optimizer: OptimizerConfig,
+    trainer: TrainerConfig,
 ) -> int:
     """Choose the rows of this run's micro-batches, the same on every rank, and print the choice.
 
     Args:
         stream: of the run. Its `rows_per_micro_batch` is set.
-        encoder: moves to its device, as do the objective's modules. Their gradients are dropped.
+        encoder: moves to its device, and its parameters get the run's format, as do the objective's modules.
+            Their gradients are dropped.
 
     Raises:
         BrimfulError: not even the smallest micro-batch fits.
     """
+    device, on_cpu = runtime.device, runtime.device.type == "cpu"
     cursors = _beginnings(stream)
     phases = list(zip(stream.phases, cursors, strict=True))
     _, longest = max(phases, key=lambda phase: phase[0].packing.max_length)
     stream.rows_per_micro_batch = 1
     per_rank = min(len(stream.micro_batches(cursor)[0]) for cursor in cursors) // stream.world
     sizes = valid_sizes(stream.phases, max(1, per_rank))
-    trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device).train()
+    trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(device).train()
+    narrow_parameters(trained, trainer)
     parameters = [p for p in trained.parameters() if p.requires_grad]
 
-    def attempt(rows: int) -> Trial | None:
+    def passes(rows: int, compiled: bool = False) -> Callable[[], None]:
+        """A forward and backward pass of so many rows, as a function."""
         stream.rows_per_micro_batch = rows
         (first, *_), _ = stream.micro_batches(longest, slice(1))
-        batch = stream.batch(first, longest["update"]).to(runtime.device)
+        batch = stream.batch(first, longest["update"]).to(device)
+        loss = loss_function(objective.loss, encoder, device, compiled=compiled)
 
         def run() -> None:
             with runtime.autocast():
-                sums = objective.loss(encoder, batch, encoder.prepare(batch))
+                sums = loss(batch)
             torch.stack([value / batch.real_tokens for value in sums.values()]).sum().backward()
 
-        try:
-            return _measure(rows, run, runtime.device, parameters)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
+        return run
+
+    def attempt(rows: int) -> Trial | None:
+        with _out_of_memory() as failed:
+            return _measure(rows, passes(rows), device, parameters)
+        assert failed
         return None
 
-    on_cpu = runtime.device.type == "cpu"
-    with torch.random.fork_rng(devices=[] if on_cpu else [runtime.device]):
+    def runs_compiled(rows: int) -> bool:
+        torch.cuda.empty_cache()
+        with _out_of_memory() as failed:
+            kept_free = torch.empty(spare, dtype=torch.uint8, device=device)
+            run = passes(rows, compiled=True)
+            for _ in range(PASSES):
+                run()
+            if not on_cpu:
+                torch.cuda.synchronize(device)
+            del kept_free
+        if failed:
+            torch.compiler.reset()  # its graphs hold memory
+        return not failed
+
+    with (
+        torch.random.fork_rng(devices=[] if on_cpu else [device]),
+        deterministic(trainer.deterministic),
+    ):
         fits = attempt(1) is not None  # also allocates the gradients, which stay
-        states = sum(p.numel() for p in parameters) * _state_bytes(optimizer)
-        room = int(_free(runtime.device) * (1 - HEAD_ROOM)) - states
+        states = sum(_state_bytes(p, optimizer, trainer, runtime) for p in parameters)
+        free = _free(device)
+        spare = int(free * HEAD_ROOM) + states
+        room = free - spare
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
+        tried = rows
+        if rows and _will_compile(objective, device, trainer):
+            rows = confirm_rows(sizes, tried, runs_compiled)
+            why = why if rows == tried else f"{tried} do not fit when compiled"
     for parameter in parameters:
         parameter.grad = None
-    if not on_cpu:
-        torch.cuda.empty_cache()
     chosen = runtime.world.least(rows)
+    if chosen != rows:
+        torch.compiler.reset()
+    torch.cuda.empty_cache()
     if not chosen:
         raise BrimfulError(
             "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
@@ -141,6 +189,23 @@ def auto_rows(
     return chosen
 
 
+@contextmanager
+def _out_of_memory() -> Iterator[list[str]]:
+    """A context that ends when memory runs out; then the list holds what was said."""
+    failed: list[str] = []
+    try:
+        yield failed
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        failed.append(str(error))
+
+
+def _will_compile(objective: Objective, device: torch.device, trainer: TrainerConfig) -> bool:
+    """Whether training will be compiled into CUDA graphs."""
+    return bool(trainer.compile) and objective.compiles and device.type == "cuda" and lacks(device) is None
+
+
 def _beginnings(stream: RowStream) -> list[dict]:
     """The cursor of each phase if the data began with it."""
     begins, update = [], 0
@@ -150,9 +215,21 @@ def _beginnings(stream: RowStream) -> list[dict]:
     return begins
 
 
-def _state_bytes(optimizer: OptimizerConfig) -> int:
-    """The most bytes that optimizers keep per parameter: two moments, the average, the starting weight."""
-    return 4 * (2 + bool(optimizer.ema) + bool(optimizer.pull))
+def _state_bytes(
+    parameter: Tensor, optimizer: OptimizerConfig, trainer: TrainerConfig, runtime: Runtime
+) -> int:
+    """The most bytes that training keeps for a parameter beside itself and its gradient.
+
+    Two moments; the starting weight; the average, and the parameter itself while the average is evaluated;
+    what rounding keeps; the running mean of micro-batches' gradients.
+    """
+    own, narrow = parameter.element_size(), trainer.weights != "fp32"
+    each = 4 * (2 + bool(optimizer.pull)) + (4 + own) * bool(optimizer.ema)
+    if narrow:
+        each += {"master": 4, "kahan": 2}.get(trainer.rounding, 0)
+    if narrow or runtime.precision == "fp16":
+        each += own
+    return each * parameter.numel()
 
 
 def _free(device: torch.device) -> int:
@@ -164,9 +241,9 @@ def _free(device: torch.device) -> int:
 
 
 def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: Sequence[Tensor]) -> Trial:
-    """Run three passes; the fastest counts."""
+    """Run some passes; the fastest counts."""
     seconds, taken = [], 0
-    for _ in range(3):
+    for _ in range(PASSES):
         started = time.perf_counter()
         if device.type == "cuda":
             before = torch.cuda.memory_allocated(device)

@@ -37,15 +37,11 @@ class TrainState:
     ) -> None:
         self.device = runtime.device
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
-        narrow = config.weights != "fp32"
-        if narrow:
-            for parameter in self.trained.parameters():  # but not the buffers: RoPE's angles stay float32
-                if parameter.requires_grad:
-                    parameter.data = parameter.data.to(DTYPES[config.weights])
+        narrow_parameters(self.trained, config)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
         fused_blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
         self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype)
-        if narrow:
+        if config.weights != "fp32":
             self.optimizers = [
                 NarrowWeights(each, config.rounding, int(derive_key(seed, "rounding", index)))
                 for index, each in enumerate(self.optimizers)
@@ -102,3 +98,10 @@ class TrainState:
             }
         if self.average:
             self.average.load_state_dict({name: tensors[f"{AVERAGE}{name}"] for name in self.parameters})
+
+
+def narrow_parameters(trained: nn.Module, config: TrainerConfig) -> None:
+    """Give the parameters that are trained the run's format. Buffers, such as RoPE's angles, stay float32."""
+    for parameter in trained.parameters():
+        if parameter.requires_grad and config.weights != "fp32":
+            parameter.data = parameter.data.to(DTYPES[config.weights])

@@ -19,27 +19,32 @@ from brimful.train.utilisation import peak_flops, peak_of
 
 
 @pytest.mark.parametrize(
-    ("name", "bf16", "fp32"),
+    ("name", "bf16", "fp16", "fp32"),
     [
-        ("NVIDIA H100 80GB HBM3", 989e12, 67e12),
-        ("NVIDIA H100 PCIe", 756e12, 51e12),
-        ("NVIDIA H200", 989e12, 67e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12, 19.5e12),
-        ("NVIDIA A100 80GB PCIe", 312e12, 19.5e12),
-        ("NVIDIA A10", 125e12, 31.2e12),
-        ("NVIDIA L4", 121e12, 30.3e12),
-        ("NVIDIA L40S", 362e12, 91.6e12),
-        ("NVIDIA GeForce RTX 4090", 165.2e12, 82.6e12),
-        ("Tesla V100-SXM2-16GB", None, 15.7e12),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
-        ("NVIDIA GeForce RTX 4090 D", None, None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None, None),
-        ("NVIDIA A10G", None, None),
-        ("AMD Instinct MI300X", None, None),
+        ("NVIDIA H100 80GB HBM3", 989e12, 989e12, 67e12),
+        ("NVIDIA H100 PCIe", 756e12, 756e12, 51e12),
+        ("NVIDIA H200", 989e12, 989e12, 67e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 312e12, 19.5e12),
+        ("NVIDIA A100 80GB PCIe", 312e12, 312e12, 19.5e12),
+        ("NVIDIA A10", 125e12, 125e12, 31.2e12),
+        ("NVIDIA L4", 121e12, 121e12, 30.3e12),
+        ("NVIDIA L40S", 362e12, 362e12, 91.6e12),
+        ("NVIDIA GeForce RTX 4090", 165.2e12, 165.2e12, 82.6e12),
+        ("Tesla V100-SXM2-16GB", None, 125e12, 15.7e12),
+        ("Tesla V100-SXM3-32GB", None, 125e12, 15.7e12),
+        ("Tesla V100-PCIE-32GB", None, 112e12, 14e12),
+        ("Tesla V100S-PCIE-32GB", None, 130e12, 16.4e12),
+        ("Tesla V100-FHHL-16GB", None, None, None),
+        ("Tesla T4", None, 65e12, 8.1e12),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None, None),
+        ("NVIDIA GeForce RTX 4090 D", None, None, None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None, None, None),
+        ("NVIDIA A10G", None, None, None),
+        ("AMD Instinct MI300X", None, None, None),
     ],
 )
-def test_peaks_by_the_name_of_the_device(name, bf16, fp32):
-    assert (peak_of(name, "bf16"), peak_of(name, "fp32")) == (bf16, fp32)
+def test_peaks_by_the_name_of_the_device(name, bf16, fp16, fp32):
+    assert [peak_of(name, precision) for precision in ("bf16", "fp16", "fp32")] == [bf16, fp16, fp32]
 
 
 def test_the_peak_of_all_ranks(monkeypatch):
@@ -49,6 +54,7 @@ def test_the_peak_of_all_ranks(monkeypatch):
     assert peak_flops(two, plain) == 2 * 121e12
     assert peak_flops(two, distilled) is None
     assert peak_flops(Runtime(World(0, 1, torch.device("cpu")), "bf16"), plain) is None
+    assert peak_flops(Runtime(two.world, "fp16"), plain) == 2 * 121e12
     fp32 = Runtime(two.world, "fp32")
     assert peak_flops(fp32, plain) == 2 * 30.3e12
     monkeypatch.setattr(utilisation.torch, "get_float32_matmul_precision", lambda: "high")

@@ -280,6 +280,7 @@ def auto(trainer: Trainer) -> int:
         trainer.objective,
         trainer.runtime,
         OptimizerConfig(),
+        trainer.config,
     )
 
 

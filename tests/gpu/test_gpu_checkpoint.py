@@ -1,0 +1,64 @@
+"""Checkpoints that a GPU copies beside its work. Runs from a checkout that has torch, numpy, safetensors and
+pytest:
+
+python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
+"""
+
+import random
+
+import pytest
+import torch
+
+from brimful.runs.checkpoint import Writer, load_latest
+from brimful.runs.host_copies import HostCopies
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def tensors(seed: int) -> dict[str, torch.Tensor]:
+    """Formats and layouts of a checkpoint, 400 MB in all."""
+    torch.manual_seed(seed)
+    large = torch.randn(10_000, 10_000, device="cuda")
+    return {
+        "large": large,
+        "transposed": large[:64, :32].t(),
+        "half": large[0].bfloat16(),
+        "step": torch.tensor(float(seed), device="cuda"),
+        "empty": torch.empty(0, 3, device="cuda"),
+        "on the host": torch.randn(5),
+    }
+
+
+def test_what_is_written_is_what_the_device_held_when_it_was_given(tmp_path):
+    """Though the device changes or frees it as soon as it may."""
+    with Writer(tmp_path, 3) as writer:
+        expected = {}
+        for step in (1, 2):
+            given = tensors(random.SystemRandom().randrange(2**31))
+            expected[step] = {name: tensor.cpu() for name, tensor in given.items()}
+            writer.write(step, given, {})
+            writer.before_change()
+            for tensor in given.values():
+                tensor.zero_()
+            del given, tensor
+            torch.full((10_000, 10_000), 7.0, device="cuda")
+            writer.finish()
+            step_found, found, _ = load_latest(tmp_path)
+            assert step_found == step
+            assert found.keys() == expected[step].keys()
+            assert all(torch.equal(found[name], value) for name, value in expected[step].items())
+
+
+def test_copies_are_pinned_and_use_the_same_memory_again():
+    copies = HostCopies()
+    places = []
+    for seed in (1, 2):
+        found = copies.begin(tensors(seed))
+        copies.wait()
+        assert found["large"].is_pinned()
+        assert all(tensor.is_contiguous() and not tensor.is_cuda for tensor in found.values())
+        places.append({name: t.data_ptr() for name, t in found.items() if name != "on the host"})
+    assert places[0] == places[1]
