@@ -20,6 +20,7 @@ from bench.common.peers import masked_lm
 from bench.common.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
+from brimful.data.batch import PackedBatch
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
@@ -60,6 +61,7 @@ class GpuStep:
         self.real_tokens = sum(lengths)
         # Attention of real pairs alone, nothing computed twice: what the model needs, not what is done.
         self.flops = step_flops(config, packed_shape(lengths, sequences.predictions, STORED))
+        self.batch: PackedBatch | None = None
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]
         if case.side == "brimful":
@@ -83,6 +85,7 @@ class GpuStep:
     def _packed(self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
         batch = packed(sequences, self.case.length, slots=tokens).to(self.device)
+        self.batch = batch
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)
         call = self._compiled(packed_loss(encoder, head), fullgraph=True)
