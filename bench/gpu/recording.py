@@ -1,9 +1,9 @@
 """What a training step asks of a GPU, recorded on the device that computes nothing (bench/common/recorder).
 
-A process on that device makes the step of bench/gpu (bf16, compiled, CUDA graphs), and writes down each kernel
-of one update: matrix products with their shapes, attention with its grid, and for everything else the bytes
-that it must move, by Inductor's own count for the kernels that it generates. Memory is real there, so its peak
-is too; time is not. bench/gpu/predict.py makes milliseconds of it.
+A process on that device makes the step of bench/gpu (16 bits, compiled, CUDA graphs), and writes down each
+kernel of one update: matrix products with their shapes, attention with its grid, and for everything else the
+bytes that it must move, by Inductor's own count for the kernels that it generates. Memory is real there, so
+its peak is too; time is not. bench/gpu/predict.py makes milliseconds of it.
 
     python -m bench.gpu.recording '{"case": {"model": "base", ...}, "histogram": null}' FILE.json
 """
@@ -119,6 +119,11 @@ class Watching(TorchDispatchMode):
             if custom is not None:
                 with self:
                     return custom._init_fn(*args, **kwargs)
+            if not func._schema.name.startswith("prim::"):
+                with self:  # what is made of several operations counts as these
+                    outputs = func.decompose(*args, **kwargs)
+                if outputs is not NotImplemented:
+                    return outputs
             outputs = func(*args, **kwargs)
             what["bytes"] = moved(func, args, kwargs, outputs)
         return outputs
@@ -281,6 +286,7 @@ def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
         "reaches": [
             None if config.is_global(i) else config.local_attention // 2 for i in range(config.layers)
         ],
+        "heads": [config.heads, config.head_dim],
         "peak_bytes": torch.cuda.max_memory_allocated(),
         "kernels": summed(watch.work(since)),
     }

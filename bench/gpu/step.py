@@ -99,8 +99,9 @@ class GpuStep:
         self.loss = lambda: call(**values).loss
 
     def autocast(self) -> torch.autocast:
-        """The context of a forward pass."""
-        return torch.autocast(self.device.type, torch.bfloat16)
+        """The context of a forward pass: bfloat16, or float16 on a GPU that has only that."""
+        emulated = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 0)
+        return torch.autocast(self.device.type, torch.float16 if emulated else torch.bfloat16)
 
     def forward(self) -> Tensor:
         """The loss."""
