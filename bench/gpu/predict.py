@@ -179,13 +179,10 @@ def _attention_work(
     """Flops, whether it is backward, and bytes beside them, of a kernel of fused attention."""
     facts, name = kernel["attention"], kernel["name"]
     lengths = record["lengths"]
-    if facts and "batch" in facts:  # of padded rows
+    if facts and "batch" in facts:  # of padded rows: all pairs, in one kernel forward and one backward
         pairs = facts["batch"] * facts["length"] * facts["key_length"] * ("fmha" in name)
-        return (
-            pairs * facts["heads"] * facts["head_dim"] * (10 if facts["backward"] else 4),
-            facts["backward"],
-            kernel["bytes"],
-        )
+        each = facts["heads"] * facts["head_dim"] * (10 if facts["backward"] else 4)
+        return pairs * each, facts["backward"], 0
     if "flex_attention" in name:
         pairs = sum(visited_flat(lengths, reach) for reach in record["reaches"]) / len(record["reaches"])
         backward = "backward" in name  # which computes scores and their gradients twice
@@ -330,6 +327,7 @@ def run(out: Path, name: str, histogram: Path | None) -> None:
         sys.exit(f"bench: --predict needs {lacking}")
     out.mkdir(parents=True, exist_ok=True)
     print(f"{device.name}: {HEADING}", flush=True)
+    commit = machine_facts()["commit"]
     cases, versions, failed = [], {}, {}
     with tempfile.TemporaryDirectory() as folder:
         built = recorder.build(Path(folder))
@@ -350,7 +348,7 @@ def run(out: Path, name: str, histogram: Path | None) -> None:
         "bench": "gpu",
         "what": HEADING,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": machine_facts()["commit"],
+        "commit": commit,
         "versions": versions,
         "device": asdict(device),
         "assumptions": {key: {"value": v, "meaning": MEANING[key]} for key, v in asdict(ASSUMED).items()},

@@ -2,8 +2,9 @@
 
 A process on that device makes the step of bench/gpu (16 bits, compiled, CUDA graphs), and writes down each
 kernel of one update: matrix products with their shapes, attention with its grid, and for everything else the
-bytes that it must move, by Inductor's own count for the kernels that it generates. Memory is real there, so
-its peak is too; time is not. bench/gpu/predict.py makes milliseconds of it.
+bytes that it must move: Inductor's own count for the kernels that it generates, else what the tensors of the
+operation, or of the Triton kernel, hold. Memory is real there, so its peak is too; time is not.
+bench/gpu/predict.py makes milliseconds of it.
 
     python -m bench.gpu.recording '{"case": {"model": "base", ...}, "histogram": null}' FILE.json
 """
@@ -74,6 +75,8 @@ def moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: obj
         given = [v for key, v in values.items() if key not in ("self", "weight")]
         touched = max((_bytes(v) for v in given), default=0) if name.endswith("_") else _bytes(outputs)
         return 2 * touched + sum(_bytes(v) for v in given if _is_index(v))
+    if name.startswith("new_") or name.endswith("_like"):
+        return _bytes(outputs)
     total = 0
     for argument in func._schema.arguments:
         size = _bytes(values.get(argument.name))
@@ -131,9 +134,11 @@ class Watching(TorchDispatchMode):
 
 def attention_facts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Shapes and window of a fused attention; None for other operations."""
-    if "_attention_" not in func._schema.name:
-        return None
     names = [argument.name for argument in func._schema.arguments]
+    if not func._schema.name.startswith("aten::") or "attention" not in func._schema.name:
+        return None
+    if "query" not in names:
+        return None
     values = dict(zip(names, args, strict=False)) | kwargs
     backward = "backward" in func._schema.name
     query = values["query"]
@@ -163,22 +168,28 @@ class Watch:
     def __call__(self) -> Iterator[None]:
         """The record begins here."""
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+        from triton.runtime.jit import JITFunction
 
-        plain = CachingAutotuner.run
+        plain, plain_of_triton = CachingAutotuner.run, JITFunction.run
 
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            gigabytes = kernel.inductor_meta.get("kernel_num_gb") or 0
-            with _doing(generated=kernel.fn.__name__, bytes=round(1e9 * gigabytes)):
+            gigabytes = kernel.inductor_meta.get("kernel_num_gb")
+            size = _bytes(args) if gigabytes is None else round(1e9 * gigabytes)
+            with _doing(generated=kernel.fn.__name__, bytes=size):
                 return plain(kernel, *args, **kwargs)
+
+        def run_of_triton(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            with _doing(generated=kernel.fn.__name__, bytes=_bytes((args, kwargs))):
+                return plain_of_triton(kernel, *args, **kwargs)
 
         record.reset()
         record._device().recorder_callback(self._callback, (1 << len(record.KINDS)) - 1)
-        CachingAutotuner.run = run
+        CachingAutotuner.run, JITFunction.run = run, run_of_triton
         try:
             with Watching():
                 yield
         finally:
-            CachingAutotuner.run = plain
+            CachingAutotuner.run, JITFunction.run = plain, plain_of_triton
 
     def work(self, since: int) -> list[dict[str, Any]]:
         """Each kernel that the device ran from entry `since` on, graphs unrolled."""

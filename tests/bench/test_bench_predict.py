@@ -170,6 +170,7 @@ def test_an_unknown_device_is_refused_in_one_line(tmp_path, options):
         (lambda x, y, i: torch.softmax(x.detach().bfloat16(), 1, dtype=torch.float32), 6 + 6 + 8),
         (lambda x, y, i: x.add_(y[:1].expand_as(y)), 8 + 4 / 100),
         (lambda x, y, i: x.gather(1, i), (4 + 4 + 8) / 50),
+        (lambda x, y, i: x.new_zeros(50), 4 / 100),
         (lambda x, y, i: x.view(-1), 0),
     ],
 )
