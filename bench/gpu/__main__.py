@@ -14,11 +14,17 @@ Nothing is needed but torch, numpy, safetensors, tokenizers and pyyaml; `transfo
 
     python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?
+
+Without a GPU, `--predict` records the steps that matter most on a device that computes nothing, and predicts
+their time from a GPU's data sheet (bench/gpu/predict.py). It needs gcc and a CUDA build of torch:
+
+    python -m bench.gpu --out DIR --predict [--device h100|a100|l40s|t4] [--python PYTHON]
 """
 
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -29,6 +35,7 @@ from typing import Any
 
 from bench.common.processes import machine_facts
 from bench.common.turns import Worker, WorkerError
+from bench.gpu import predict
 from bench.gpu.cases import CASES, TOY_CASES, Case
 
 TESTS_SHARE = 1 / 3  # of the time, at most
@@ -218,12 +225,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: toy sizes")
+    parser.add_argument("--device", help="cuda, or cpu: toy sizes; with --predict h100, a100, l40s or t4")
+    parser.add_argument("--predict", action="store_true", help="from a data sheet; no GPU is needed")
+    parser.add_argument("--python", help="of --predict: one with a CUDA build of torch")
     parser.add_argument("--threads", type=int, help="of the CPU; torch's default without it")
     parser.add_argument(
         "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
     )
     options = parser.parse_args(arguments)
+    if options.predict:
+        if options.python:
+            os.environ["BRIMFUL_CUDA_PYTHON"] = options.python
+        predict.run(options.out, options.device or "h100", options.histogram)
+        return
+    options.device = options.device or "cuda"
+    if options.device not in ("cuda", "cpu"):
+        sys.exit(
+            f"bench: --device is {options.device!r}: cuda or cpu (or --predict for a GPU that is not here)"
+        )
     session = Session(options)
     try:
         session.start()

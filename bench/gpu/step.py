@@ -21,7 +21,7 @@ from bench.common.peers import masked_lm
 from bench.common.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
-from brimful.data.batch import filler_lengths
+from brimful.data.batch import PackedBatch, filler_lengths
 from brimful.data.blocks import PackingConfig
 from brimful.data.rows import Phase, expected_slots
 from brimful.data.slots import SequenceSlots
@@ -87,6 +87,7 @@ class GpuStep:
         self.real_tokens = sum(lengths)
         # Attention of real pairs alone, nothing computed twice: what the model needs, not what is done.
         self.flops = step_flops(config, packed_shape(lengths, sequences.predictions, STORED))
+        self.batch: PackedBatch | None = None
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]
         if case.side == "brimful":
@@ -113,6 +114,7 @@ class GpuStep:
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
+        self.batch = batch
         with self.autocast():
             layout = encoder.prepare(batch, self.case.backend)
         call = self._compiled(packed_loss(encoder, head), fullgraph=True)
@@ -126,8 +128,9 @@ class GpuStep:
         self.loss = lambda: call(**values).loss
 
     def autocast(self) -> torch.autocast:
-        """The context of a forward pass."""
-        return torch.autocast(self.device.type, torch.bfloat16)
+        """The context of a forward pass: bfloat16, or float16 on a GPU that has only that."""
+        emulated = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 0)
+        return torch.autocast(self.device.type, torch.float16 if emulated else torch.bfloat16)
 
     def forward(self) -> Tensor:
         """The loss."""

@@ -129,7 +129,7 @@ def auto_rows(
         stream.rows_per_micro_batch = rows
         (first, *_), _ = stream.micro_batches(longest, slice(1))
         batch = stream.batch(first, longest["update"]).to(device)
-        loss = loss_function(objective.loss, encoder, device, compiled=compiled)
+        loss = loss_function(objective.loss, encoder, runtime.world, compiled=compiled)
 
         def run() -> None:
             with runtime.autocast():

@@ -189,6 +189,7 @@ class Trainer:
         spike = self.guard.judge_before_step(self.step, self.cursor, loss, norm)
         if spike is None:
             with span("optimizer"):
+                self.checkpoints.before_change()
                 self.state.set_rate(self.schedule.rate(self.step, self.totals.seconds))
                 self.gradients.step(self.state.optimizers)
                 if self.state.average:
