@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from brimful.nn.compiled import compiled
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
 LOWER, UPPER, CLIPPED, NAN = range(4)
@@ -112,6 +111,8 @@ def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
+    from brimful.nn.compiled import compiled  # for GPUs alone
+
     return compiled(saturate, "the count of gradients", dynamic=True)
 
 

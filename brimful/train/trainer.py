@@ -385,6 +385,7 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         average = self.state.average
+        self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
         with average.swapped() if average and self.step else nullcontext(), torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)

@@ -33,7 +33,6 @@ from brimful.precision.policy import autocast
 from brimful.tasks.classification import Classification
 from brimful.train.compilation import lacks, loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
-from brimful.train.gradients import Gradients
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
@@ -41,6 +40,7 @@ from builders.compiled import MAX_LENGTH, encoder_of, row_stream
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
+ALONE = World(0, 1, CPU)
 TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
@@ -112,8 +112,8 @@ def check(
     objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
 ) -> None:
     """Compiled equals eager on every batch."""
-    compiled = loss_function(objective.loss, encoder, CPU, compiled=True)
-    eager = loss_function(objective.loss, encoder, CPU, compiled=False)
+    compiled = loss_function(objective.loss, encoder, ALONE, compiled=True)
+    eager = loss_function(objective.loss, encoder, ALONE, compiled=False)
     for batch in batches:
         with autocast(precision, CPU):
             results = [losses_and_gradients(f, encoder, objective, batch) for f in (compiled, eager)]
@@ -247,7 +247,7 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
     def hidden_sum(encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         return {"sum": encoder(batch, layout).sum()}
 
-    loss = loss_function(hidden_sum, encoder, torch.device("meta"), compiled=True)
+    loss = loss_function(hidden_sum, encoder, World(0, 1, torch.device("meta")), compiled=True)
     for batch in some_rows(3, seed):
         sums = loss(batch.to("meta"))
         gradients = torch.autograd.grad(sums["sum"], list(encoder.parameters()))
@@ -289,23 +289,6 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
         ]
         assert counter.frame_count == compiles
     assert losses[True] == pytest.approx(losses[False], rel=1e-4)
-
-
-def test_gradients_that_stay_are_those_that_come_and_go(seed, tmp_path):
-    """CUDA graphs need the former. Several micro-batches an update, so that they do add up."""
-    plain, keeping = (trainer_of(tmp_path / name, seed, slots=64) for name in ("plain", "keeping"))
-    keeping.gradients = Gradients(list(keeping.state.parameters.values()), keeping.world, keep=True)
-    kept = {name: p.grad for name, p in keeping.state.parameters.items()}
-    cursor, counts = plain.cursor, []
-    for _ in range(plain.config.steps):
-        batches, cursor = plain.stream.take(cursor)
-        counts.append(len(batches))
-    assert max(counts) > 1
-    plain.run("test")
-    keeping.run("test")
-    for name, parameter in keeping.state.parameters.items():
-        assert parameter.grad is kept[name]
-        torch.testing.assert_close(parameter, plain.state.parameters[name], rtol=1e-5, atol=1e-6)
 
 
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):

@@ -1,9 +1,9 @@
 """Training in phases and by the clock: the rates the optimizer gets, what it trains, and when it ends."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -132,19 +132,30 @@ def test_positions_beyond_the_first_phase_are_trained_in_the_second(
 
 
 class Clock:
-    """Seconds that pass at each look: a training update takes two looks, of which the second one counts."""
+    """Seconds that pass in each training update; between updates a million pass."""
 
     def __init__(self, seconds: list[float]) -> None:
-        self.now, self.looks, self.seconds = 0.0, 0, seconds
+        self.now, self.seconds = 0.0, itertools.cycle(seconds)
 
     def perf_counter(self) -> float:
-        self.looks += 1
-        self.now += self.seconds[(self.looks // 2 - 1) % len(self.seconds)] if self.looks % 2 == 0 else 1e6
         return self.now
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> None:
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(perf_counter=Clock(seconds).perf_counter))
+    clock = Clock(seconds)
+    step, between = Trainer.train_step, Trainer._between_updates
+
+    def timed_step(self: Trainer, update: Update) -> StepResult:
+        clock.now += next(clock.seconds)
+        return step(self, update)
+
+    def later(self: Trainer, last: bool, stop: bool) -> None:
+        clock.now += 1e6
+        between(self, last, stop)
+
+    monkeypatch.setattr(trainer_module, "time", clock)
+    monkeypatch.setattr(Trainer, "train_step", timed_step)
+    monkeypatch.setattr(Trainer, "_between_updates", later)
 
 
 LINEAR = ScheduleConfig(warmup=0.2)
@@ -190,8 +201,8 @@ def test_its_rates_go_on_where_it_was_killed(
         if stopped.step == 5:
             raise KilledError
 
-    watch(stopped, kill)
     set_clock(monkeypatch, [7.0])
+    watch(stopped, kill)
     with pytest.raises(KilledError):
         stopped.run("test")
     set_clock(monkeypatch, [7.0])
@@ -212,7 +223,6 @@ RANK = """
 import os, sys, time
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 import torch.distributed as dist
 import test_phases as toy
 from brimful.distributed import world

@@ -1,0 +1,134 @@
+"""Gradients in buckets: the same gradient as without, and what ranks send while backward goes on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from brimful.distributed import World
+from brimful.precision import watching
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.train import gradients as gradients_module
+from brimful.train.buckets import ALIGNMENT, Buckets
+from brimful.train.gradients import Gradients
+from builders.ranks import on_two_ranks
+
+ALONE = World(0, 1, torch.device("cpu"))
+SHAPES = [(7, 3), (5,), (64, 2), (1,), (130,)]
+
+
+def parameters_of(seed: int, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    torch.manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
+
+
+def losses(parameters: list[nn.Parameter], seed: int, count: int) -> list[Tensor]:
+    torch.manual_seed(seed + 1)
+    return [
+        torch.stack([(p.float() * torch.randn(p.shape)).pow(2).sum() for p in parameters]).sum() / count
+        for _ in range(count)
+    ]
+
+
+def gradient(gradients: Gradients, seed: int, count: int) -> list[Tensor]:
+    """Of an update of so many micro-batches."""
+    gradients.begin(count, count)
+    for loss in losses(list(gradients.parameters), seed, count):
+        gradients.backward(loss)
+    gradients.gather()
+    return [p.grad.clone() for p in gradients.parameters if p.grad is not None]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_buckets_hold_the_gradient_bit_for_bit(seed, dtype, mean, scaled, monkeypatch):
+    """Twice, so that nothing of an update is left in the next; with 1 and 4 micro-batches."""
+    found = {}
+    for buckets in (False, True):
+        monkeypatch.setattr(gradients_module, "uses_buckets", lambda _, on=buckets: on)
+        parameters = parameters_of(seed, dtype)
+        scaler = AutomaticLossScaler(2.0**10) if scaled else None
+        if scaled:
+            model = nn.ParameterList(parameters)
+            watching.watch_modules(model, parameters=not buckets)
+        gradients = Gradients(parameters, ALONE, mean=mean, scaler=scaler)
+        assert (gradients.buckets is not None) == buckets
+        found[buckets] = []
+        for count in (4, 1, 3):
+            found[buckets] += gradient(gradients, seed + count, count)
+            if scaler:
+                gradients.clip(0.0)
+                counts = watching.take_counts(torch.device("cpu"))
+                assert counts.sum() == count * sum(p.numel() for p in parameters)
+            gradients.clear()
+        assert all(p.grad is None or not p.grad.any() for p in parameters)
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_views_begin_at_multiples_and_stay_where_they_are(seed, monkeypatch):
+    parameters = parameters_of(seed)
+    buckets = Buckets(parameters, ALONE)
+    addresses = [p.grad.data_ptr() for p in parameters]
+    assert all((p.grad.storage_offset() % ALIGNMENT) == 0 for p in parameters)
+    losses(parameters, seed, 1)[0].backward()
+    assert [p.grad.data_ptr() for p in parameters] == addresses
+    (bucket,) = buckets.buckets
+    assert bucket.padding == bucket.flat.numel() - sum(p.numel() for p in parameters)
+    assert bucket.flat.count_nonzero() <= bucket.flat.numel() - bucket.padding
+    buckets.zero()
+    assert not bucket.flat.any()
+
+
+RANKS = """
+import sys, torch, torch.distributed as dist
+from pathlib import Path
+from torch import nn
+import brimful.train.buckets as module
+from brimful.distributed import world
+from brimful.train.gradients import Gradients
+
+module.BUCKET_BYTES = 4096
+with world() as ranks:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(30, 30) for _ in range(6)]).double()
+    parameters = list(model.parameters())
+    gradients = Gradients(parameters, ranks)
+    order, send = [], dist.all_reduce
+    def sent(*arguments, **named):
+        order.append("send")
+        return send(*arguments, **named)
+    dist.all_reduce = sent
+    model[0].register_full_backward_hook(lambda *_: order.append("first layer"))
+    own = 2 if ranks.rank == 0 else int(sys.argv[2])
+    total = 2 + int(sys.argv[2])
+    xs = torch.randn(4, 5, 30, dtype=torch.float64)
+    gradients.begin(own, total)
+    for index in range(own):
+        x = xs[2 * ranks.rank + index].requires_grad_()
+        gradients.backward(model(x).pow(2).sum())
+    gradients.gather()
+    found = [p.grad.clone() for p in parameters]
+    rows = [*xs[:2], *xs[2:total]]
+    expected = torch.autograd.grad(sum(model(x).pow(2).sum() for x in rows), parameters)
+    for ours, theirs in zip(found, expected):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    if own:
+        last = len(order) - 1 - order[::-1].index("first layer")
+        assert order[:last].count("send") >= 3, order
+        early = order[: order.index("first layer")].count("send")
+        assert early == (0 if own > 1 else order[:last].count("send"))
+    assert len(gradients.buckets.buckets) == order.count("send") > 4
+    gradients.clear()
+Path(sys.argv[1], f"done{ranks.rank}").touch()
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("other", [0, 1, 2])
+def test_ranks_send_buckets_while_backward_goes_on(tmp_path: Path, other: int) -> None:
+    """Also where a rank has fewer micro-batches, or none: it sends zeros. Only in the last micro-batch."""
+    on_two_ranks(RANKS, tmp_path, other)
+    assert {path.name for path in tmp_path.glob("done*")} == {"done0", "done1"}
