@@ -163,13 +163,13 @@ def auto_rows(
         deterministic(trainer.deterministic),
     ):
         fits = attempt(1) is not None  # also allocates the gradients, which stay
-        states = sum(_state_bytes(p, optimizer, trainer, runtime) for p in parameters)
+        states = sum(state_bytes(p, optimizer, trainer, runtime) for p in parameters)
         free = _free(device)
         spare = int(free * HEAD_ROOM) + states
         room = free - spare
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
         tried = rows
-        if rows and _will_compile(objective, device, trainer):
+        if rows and will_compile(objective, device, trainer):
             rows = confirm_rows(sizes, tried, runs_compiled)
             why = why if rows == tried else f"{tried} do not fit when compiled"
     for parameter in parameters:
@@ -201,7 +201,7 @@ def _out_of_memory() -> Iterator[list[str]]:
         failed.append(str(error))
 
 
-def _will_compile(objective: Objective, device: torch.device, trainer: TrainerConfig) -> bool:
+def will_compile(objective: Objective, device: torch.device, trainer: TrainerConfig) -> bool:
     """Whether training will be compiled into CUDA graphs."""
     return bool(trainer.compile) and objective.compiles and device.type == "cuda" and lacks(device) is None
 
@@ -215,7 +215,7 @@ def _beginnings(stream: RowStream) -> list[dict]:
     return begins
 
 
-def _state_bytes(
+def state_bytes(
     parameter: Tensor, optimizer: OptimizerConfig, trainer: TrainerConfig, runtime: Runtime
 ) -> int:
     """The most bytes that training keeps for a parameter beside itself and its gradient.

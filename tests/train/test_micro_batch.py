@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from brimful.commands.pretrain import PretrainConfig, _resolve
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.rows import Phase
@@ -18,13 +19,14 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
+from brimful.precision.policy import DTYPES
 from brimful.runs import checkpoint
 from brimful.train.config import TrainerConfig
 from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import Trial, auto_rows, choose_rows
+from brimful.train.probe import Trial, auto_rows, choose_rows, confirm_rows, state_bytes
 from brimful.train.trainer import Trainer
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
@@ -267,6 +269,18 @@ def test_the_largest_that_fits_and_is_worth_it(settings, gain, expected, why, tr
     assert seen == tried
 
 
+def test_the_next_smaller_size_is_compiled_until_one_runs() -> None:
+    tried: list[int] = []
+
+    def runs(rows: int) -> bool:
+        tried.append(rows)
+        return rows <= 5
+
+    assert confirm_rows([1, 2, 3, 4, 6, 8, 12, 16], 12, runs) == 4
+    assert tried == [12, 8, 6, 4]
+    assert confirm_rows([1, 2, 4], 4, lambda rows: False) == 0
+
+
 def test_no_size_is_tried_that_is_not_expected_to_fit() -> None:
     attempt, tried = machine()
     assert choose_rows([1, 2, 4, 8], attempt, 45, 0.0)[0] == 4
@@ -311,6 +325,68 @@ def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pyt
         with_free(0)
 
 
+@pytest.mark.parametrize(("most", "expected"), [(8, 8), (3, 2), (0, None)])
+def test_what_is_chosen_is_compiled_before_training(
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+    most: int,
+    expected: int | None,
+) -> None:
+    """Beside gradients that exist. The compiled steps of what did not fit are dropped, and no others."""
+    trainer = trainer_of(tmp_path, seed, 1)
+    parameters = list(trainer.state.parameters.values())
+    passes, resets, have_gradients = [], [], set()
+
+    def loss_of(loss, encoder, device, *, compiled):
+        def run(batch):
+            rows = batch.tokens.numel() // PACKING.capacity
+            if compiled:
+                passes.append(rows)
+                have_gradients.add(all(p.grad is not None for p in parameters))
+                if rows > most:
+                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+            return loss(encoder, batch)
+
+        return run
+
+    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
+    monkeypatch.setattr("brimful.train.probe.will_compile", lambda *_: True)
+    monkeypatch.setattr("brimful.train.probe.loss_function", loss_of)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
+    if expected is None:
+        with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
+            auto(trainer)
+    else:
+        assert auto(trainer) == expected
+        assert ("8 do not fit when compiled" in capfd.readouterr().err) == (expected < 8)
+    sizes = [n for n in (8, 4, 2, 1) if n >= (expected or 1)]
+    assert passes == [n for n in sizes for _ in range(3 if n <= most else 1)]
+    assert len(resets) == sum(n > most for n in sizes)
+    assert have_gradients == {True}
+    assert all(p.grad is None for p in parameters)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "config", "precision", "expected"),
+    [
+        ({}, {}, "bf16", 8),
+        ({"ema": 0.9, "pull": 0.1}, {}, "bf16", 20),
+        ({}, {}, "fp16", 12),
+        ({}, {"weights": "bf16"}, "bf16", 10),
+        ({"ema": 0.9}, {"weights": "bf16", "rounding": "master"}, "bf16", 20),
+        ({}, {"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
+    ],
+)
+def test_bytes_that_training_keeps_for_a_parameter(optimizer, config, precision, expected) -> None:
+    """Beside itself and its gradient: moments, start, average, rounding, running mean."""
+    trainer = TrainerConfig(**config)
+    kept = torch.zeros(7, 3, dtype=DTYPES[trainer.weights])
+    runtime = Runtime(World(0, 1, torch.device("cpu")), precision)
+    assert state_bytes(kept, OptimizerConfig(**optimizer), trainer, runtime) == 21 * expected
+
+
 def test_memory_that_is_left(tmp_path: Path) -> None:
     """Of the machine, or of a control group and those around it; page cache counts as left."""
 
@@ -332,3 +408,14 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
     write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "500000\n")
     write("sys/fs/cgroup/memory/slurm/memory.stat", "inactive_file 0\nactive_file 7\n")
     assert available_memory(tmp_path) == 300_007
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "resolved"),
+    [(None, "cpu", 1), (None, "cuda", "auto"), ("auto", "cpu", "auto"), (2, "cuda", 2)],
+)
+def test_the_size_is_found_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, resolved) -> None:
+    config = PretrainConfig(
+        data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
+    )
+    assert _resolve(config, World(0, 1, torch.device(device)))[0].rows_per_micro_batch == resolved
