@@ -216,7 +216,7 @@ class ExampleStream:
         return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
 
     def _sampled(self) -> int:
-        """S for the first updates of a run."""
+        """What the first updates of a run need."""
         packed, cursor = self._packed(self.start())
         most = self._needed(packed)
         for _ in range(sampled_updates(len(packed)) - 1):

@@ -156,22 +156,29 @@ class RowStream:
         tokens = np.concatenate([part.tokens for part in rows])
         costs = np.concatenate([part.costs for part in rows])
         order, ends = divide(order, tokens, costs, phase, each, key)
-        if not self.fixed_shapes:
-            return rows, np.split(order, ends), None, following
+        S = self._sequence_slots(at_hand, rows, order, ends, phase) if self.fixed_shapes else None
+        return rows, np.split(order, ends), S, following
+
+    def _sequence_slots(
+        self,
+        at_hand: list[tuple[int, Block]],
+        rows: list[Rows],
+        order: np.ndarray,
+        ends: np.ndarray,
+        phase: Phase,
+    ) -> int:
+        """S of an update's micro-batches, on every rank the same: by the plans of its blocks and of those
+        `at_hand`, each with the number of its source."""
+        each = self.rows_per_micro_batch
         sequences = np.concatenate([part.sequences for part in rows])
+        tokens = np.concatenate([part.tokens for part in rows])
         needed = most_slots_needed(order, ends, sequences, tokens, phase, each)
-        lengths = {part.block.max_length for part in rows}
-        at_hand += [(part.source, part.block) for part in rows]
-        kinds: dict[Hashable, Callable[[], int]] = {
-            self._kind(length, phase): partial(
-                self._sampled,
-                {source: block for source, block in at_hand if block.max_length == length},
-                phase,
-                each,
-            )
-            for length in sorted(lengths)
-        }
-        return rows, np.split(order, ends), self._slots.choose(kinds, needed), following
+        at_hand = at_hand + [(part.source, part.block) for part in rows]
+        kinds: dict[Hashable, Callable[[], int]] = {}
+        for length in sorted({part.block.max_length for part in rows}):
+            blocks = {source: block for source, block in at_hand if block.max_length == length}
+            kinds[self._kind(length, phase)] = partial(self._sampled, blocks, phase, each)
+        return self._slots.choose(kinds, needed)
 
     def _blocks(self, cursor: Cursor) -> list[tuple[int, Block]]:
         """The block of each source that is read at the cursor."""
@@ -186,7 +193,7 @@ class RowStream:
         return max_length, phase.packing.max_length, phase.size, self.rows_per_micro_batch
 
     def _sampled(self, blocks: dict[int, Block], phase: Phase, each: int) -> int:
-        """S for updates of random rows of these blocks, one of each source by its number."""
+        """What updates of random rows of these blocks need, one of each source by its number."""
         measured = {number: block.measure(np.arange(block.rows)) for number, block in blocks.items()}
         chances = [
             np.full(len(tokens), self.sources[number].proportion / max(1, tokens.sum()))
@@ -222,7 +229,7 @@ class RowStream:
         slots = self.rows_per_micro_batch * packing.capacity
         if self.fixed_shapes and sequence_slots is None:
             kinds = {self._kind(row.block.max_length, phase) for row in rows}
-            sequence_slots = max(map(self._slots.known, kinds))
+            sequence_slots = max(map(self._slots.known, kinds)) or None
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
         slices = []

@@ -2,7 +2,9 @@
 
 Kernels of attention visit every slot, so empty ones cost time, and each new S costs a compilation. S is the
 most that a sample of micro-batches needs. It grows when a micro-batch needs more: no sequence is dropped.
-Empty sequences add nothing to any loss. A resume may choose another S.
+Empty sequences add nothing to any loss. A resume samples again and may find another S: the loss of masked
+language modelling is the same to the last bit, sums over sequences are to rounding. T is the capacity of the
+rows, and `prediction_slots` gives M: both are a few percent above what is used, with no need of a sample.
 """
 
 from collections.abc import Callable, Hashable, Mapping

@@ -324,7 +324,9 @@ def test_ranks_have_the_same_attention_cost(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_sound(corpus: Corpus, tmp_path: Path, seed: int, kind: Any) -> None:
+def test_batches_are_sound(
+    corpus: Corpus, tmp_path: Path, seed: int, kind: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     for fixed_shapes in (False, True):
         stream = toy_stream(
             {"toy": (corpus, 1.0)},
@@ -355,8 +357,9 @@ def test_batches_are_sound(corpus: Corpus, tmp_path: Path, seed: int, kind: Any)
                 shapes[update // 9].add(
                     (batch.tokens.numel(), batch.offsets.numel(), batch.mlm_labels.numel())
                 )
-        if fixed_shapes:  # in a phase, even while it still reads a block of the one before
-            assert all(len(found) == 1 for found in shapes.values())
+        if fixed_shapes:  # one in a phase, one while it still reads a block of the one before; each may grow
+            grown = capsys.readouterr().err.count("sequence slots")
+            assert sum(map(len, shapes.values())) <= len(shapes) + 2 + grown
         assert dropped <= 1e-3 * predictions
 
 

@@ -1,0 +1,273 @@
+"""S: enough for every micro-batch, little above what is needed, and it changes nothing but shapes."""
+
+import json
+from contextlib import ExitStack, closing
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brimful import storage
+from brimful.data import blocks as blocks_module
+from brimful.data import examples as examples_module
+from brimful.data import rows as rows_module
+from brimful.data.batch import PackedBatch
+from brimful.data.blocks import PackingConfig
+from brimful.data.examples import Examples, ExampleStream
+from brimful.data.loader import prefetch
+from brimful.data.masking import prediction_slots
+from brimful.data.rows import Phase, RowStream, divide, expected_slots, most_slots_needed
+from brimful.data.slots import STEP, SequenceSlots
+from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.objectives.masked_lm import MaskedLM
+from brimful.packing.histogram import PUBLISHED, count_lengths
+from brimful.packing.pack_first import best_fit
+from brimful.randomness import derive_key
+from builders.compiled import encoder_of, row_stream
+from builders.streams import of_rank, toy_corpus, toy_stream
+
+SHORT = PackingConfig(max_length=24, capacity=96)
+LONG = PackingConfig(max_length=64, capacity=96)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 6)
+    monkeypatch.setattr(storage, "_sync", lambda path: None)
+
+
+def slots_of(batch: PackedBatch) -> int:
+    return len(batch.offsets) - 1
+
+
+def same_but_for_slots(one: PackedBatch, other: PackedBatch) -> bool:
+    names = ("tokens", "positions", "segments", "mlm_positions", "mlm_labels")
+    return one.lengths == other.lengths and all(
+        torch.equal(getattr(one, name), getattr(other, name)) for name in names
+    )
+
+
+def wikipedia(longest: int) -> np.ndarray:
+    """Lengths as in a block of the corpus of the published histogram, cut at `longest`."""
+    counts = np.array([0, *json.loads(PUBLISHED["wikipedia-512"].read_text())["counts"]])
+    lengths = np.random.default_rng(0).choice(len(counts), 250_000, p=counts / counts.sum())
+    whole = np.repeat(longest, (lengths // longest).sum())
+    return np.concatenate([whole, lengths[lengths % longest > 0] % longest])
+
+
+@pytest.mark.parametrize("longest", [512, 128])
+@pytest.mark.parametrize("micro_batches", [8, 32])
+def test_wikipedia_at_65536_tokens(longest: int, micro_batches: int) -> None:
+    """On average at most 1.2 times what is needed, where updates are large; and seldom too few."""
+    packing, each = PackingConfig(max_length=longest, capacity=1024), 64
+    phase = Phase(1, packing, micro_batches * each)
+    lengths = wikipedia(longest).astype(np.int64)
+    plan = best_fit(count_lengths(lengths), packing.capacity, packing.depth)
+    # Lengths to the powers 0, 1, 2: the sequences, tokens and costs of each pattern.
+    parts = [np.add.reduceat(plan.lengths.astype(np.int64) ** n, plan.offsets[:-1]) for n in range(3)]
+    slots = expected_slots(*parts, plan.repeats.astype(float), phase, each, seed=1)
+    sequences, tokens, costs = (np.repeat(values, plan.repeats) for values in parts)
+    needed, most = [], []
+    visited = np.random.default_rng(2).permutation(len(tokens))[: 24 * 32 * each].reshape(-1, phase.size)
+    for update, rows in enumerate(visited):
+        order, ends = divide(rows, tokens, costs, phase, each, derive_key("update", update))
+        held = np.add.reduceat(sequences[order], np.concatenate([[0], ends]))
+        needed += held.tolist()
+        most.append(most_slots_needed(order, ends, sequences, tokens, phase, each))
+    assert slots <= 1.2 * np.mean(needed) + STEP
+    assert np.mean(np.array(most) > slots) <= 0.1
+    assert slots < each * packing.depth / 8
+
+
+def test_predictions_are_a_few_percent_above_the_expected() -> None:
+    """And T is what rows hold: neither needs a sample."""
+    assert prediction_slots(65536, 0.15) <= 1.06 * 0.15 * 65536
+
+
+def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
+    for shown in (True, False):
+        slots = SequenceSlots(shown=shown)
+        assert slots.choose({"a": lambda: 33}, 20) == 40
+        assert slots.choose({"b": lambda: 10}, 60) == 64  # the first micro-batch needs more than the sample
+        assert capsys.readouterr().err == ""
+        assert slots.choose({"a": lambda: 33}, 40) == 40
+        assert slots.choose({"a": lambda: 33}, 41) == 48
+        assert capsys.readouterr().err.count("\n") == shown
+        assert slots.choose({"a": lambda: 90}, 49) == 96  # what is planned by now needs more
+        assert slots.choose({"a": lambda: 0, "b": lambda: 0}, 70) == 96
+        assert (slots.known("a"), slots.known("b"), slots.known("c")) == (96, 64, 0)
+        assert capsys.readouterr().err.count("\n") == shown
+
+
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 2**31),
+    micro=st.integers(1, 3),
+    counted=st.sampled_from(["rows", "sequences"]),
+    sampled=st.booleans(),
+)
+def test_slots_change_nothing_but_shapes(seed: int, micro: int, counted: str, sampled: bool) -> None:
+    """Across phases, sources and ranks, with a sample or without; every sequence is there."""
+    draw = np.random.default_rng(seed)
+    with TemporaryDirectory() as folder, ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
+        if not sampled:
+            patch.setattr(rows_module, "expected_slots", lambda *_: 1)
+        lines: list[str] = []
+        patch.setattr("brimful.data.slots.say", lines.append)
+        corpora = {
+            "long": (toy_corpus(Path(folder, "long"), draw.integers(60, 120, 20).tolist(), seed), 2.0),
+            "short": (toy_corpus(Path(folder, "s"), draw.integers(1, 9, 60).tolist(), seed, first=4000), 1.0),
+        }
+        size = 4 if counted == "rows" else 20
+        phases = [
+            Phase(4, SHORT, size, counted),
+            Phase(6, LONG, size, counted),
+            Phase(4, SHORT, size, counted),
+        ]
+
+        def stream(name: str, **settings: Any) -> RowStream:
+            made = toy_stream(corpora, phases, Path(folder, name), seed, micro=micro, **settings)
+            opened.callback(made.close)
+            return made
+
+        plain, fixed = stream("plain"), stream("fixed", fixed_shapes=True)
+        ranks = [of_rank(fixed, rank, 2) for rank in range(2)]
+        cursor, seen = plain.start(), []
+        for _ in range(24):
+            batches, following = plain.take(cursor)
+            alone, after = fixed.take(cursor)
+            shares = [rank.take(cursor) for rank in ranks]
+            assert after == following == shares[0][1] == shares[1][1]
+            assert all(map(same_but_for_slots, batches, alone))
+            for index, batch in enumerate(alone):
+                assert len(batch.lengths) <= slots_of(batch)
+                assert slots_of(shares[index % 2][0][index // 2]) == slots_of(batch)
+            (of_update,) = {slots_of(batch) for batch in alone}
+            seen.append(of_update)
+            cursor = following
+        changes = sum(a != b for a, b in pairwise(seen))
+        kinds = 5  # each phase, and the phases after the first while they read old blocks
+        assert len(lines) >= (changes - kinds) * 2  # of the stream, and of the first of its ranks
+        assert len(lines) % 2 == 0
+
+
+def test_a_phase_after_one_of_short_sequences_has_fewer_slots(tmp_path: Path, seed: int) -> None:
+    corpus = toy_corpus(tmp_path / "data", [120] * 60, seed)
+    short, long = (PackingConfig(max_length=length, capacity=128) for length in (8, 128))
+    stream = toy_stream(
+        {"toy": (corpus, 1.0)}, [Phase(3, short, 2), Phase(30, long, 2)], tmp_path, seed, fixed_shapes=True
+    )
+    with closing(stream):
+        cursor, seen = stream.start(), []
+        for _ in range(33):
+            (batch, *_), cursor = stream.take(cursor)
+            seen.append(slots_of(batch))
+    assert seen[0] >= 16  # sequences of 8 tokens in a row of 128
+    assert seen[-1] == 8
+
+
+def test_a_smaller_micro_batch_has_fewer_slots(tmp_path: Path, seed: int) -> None:
+    """And the probe's way of making a batch gives it the same S."""
+    corpus = toy_corpus(tmp_path / "data", [9] * 200, seed)
+    stream = toy_stream(
+        {"toy": (corpus, 1.0)}, [Phase(9, SHORT, 8)], tmp_path, seed, micro=4, fixed_shapes=True
+    )
+    with closing(stream):
+        (large, _), _ = stream.take(stream.start())
+        stream.rows_per_micro_batch = 2
+        (small, *_), _ = stream.take(stream.start())
+        (first, *_), _ = stream.micro_batches(stream.start(), slice(1))
+        assert slots_of(stream.batch(first, 0)) == slots_of(small) < slots_of(large)
+
+
+def test_a_resume_and_a_thread_give_the_same_batches(tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    corpus = toy_corpus(tmp_path / "data", draw.integers(1, 120, 60).tolist(), seed)
+
+    def stream(name: str) -> RowStream:
+        phases = [Phase(9, SHORT, 4), Phase(9, LONG, 4)]
+        return toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / name, seed, micro=2, fixed_shapes=True)
+
+    with (
+        closing(stream("one")) as whole,
+        closing(stream("two")) as resumed,
+        closing(stream("three")) as ahead,
+    ):
+        updates, cursor = [], whole.start()
+        for _ in range(18):
+            taken, cursor = whole.take(cursor)
+            updates.append((taken, cursor))
+        made = prefetch(
+            ahead, ahead.start(), 18, normalizers=lambda batch: {}, device=torch.device("cpu"), depth=2
+        )
+        for update, (batches, following) in zip(made, updates, strict=True):
+            assert update.cursor == following
+            assert list(map(slots_of, update.batches)) == list(map(slots_of, batches))
+        for (_, at), (batches, _) in pairwise(updates[10:]):
+            assert all(map(same_but_for_slots, resumed.take(at)[0], batches))
+
+
+@pytest.mark.parametrize("objective", ["words", "pairs"])
+def test_the_loss_does_not_depend_on_the_slots(
+    objective: str, corpus_dir: Path, tmp_path: Path, seed: int
+) -> None:
+    """Of masked language modelling not in a bit; a sum over sequences only by rounding (float64, 1e-12)."""
+    torch.manual_seed(seed)
+    encoder = encoder_of("modern").double()
+    masked, head = MaskedLMHead(encoder).double(), SequenceHead(encoder, 2).double()
+    with closing(row_stream(corpus_dir, tmp_path, seed)) as stream:
+        (rows, *_), _ = stream.micro_batches(stream.start())
+        found = []
+        for slots in (None, 8, 16, 64, 200):
+            batch = stream.batch(rows, 0, slots)
+            if objective == "words":
+                loss = sum(MaskedLM(masked, {}).loss(encoder, batch, encoder.prepare(batch)).values())
+                weights = [*encoder.parameters(), *masked.parameters()]
+            else:
+                scores = head(encoder(batch), batch)
+                labels = torch.full((slots_of(batch),), -100)
+                labels[: batch.real_sequences] = torch.arange(batch.real_sequences) % 2
+                loss = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+                weights = [*encoder.parameters(), *head.parameters()]
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+            found.append([loss.detach(), *(gradient for gradient in gradients if gradient is not None)])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            if objective == "words":
+                assert torch.equal(a, b)
+            else:
+                torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_examples_have_the_slots_that_their_first_updates_need(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(seed)
+    tokens = [np.full(length, 1, dtype=np.int32) for length in draw.integers(3, 64, 400)]
+    examples = Examples(tokens, [ids.astype(np.uint8) for ids in tokens], {}, 64, 0)
+
+    def run(updates: int) -> list[tuple[int, int]]:
+        stream = ExampleStream(examples, sequences=32, tokens=512, seed=seed, fixed_shapes=True)
+        cursor, found = stream.start(), []
+        for _ in range(updates):
+            batches, cursor = stream.take(cursor)
+            found.append((max(len(batch.lengths) for batch in batches), slots_of(batches[0])))
+            assert sum(batch.real_sequences for batch in batches) == 32
+        return found
+
+    lines: list[str] = []
+    monkeypatch.setattr("brimful.data.slots.say", lines.append)
+    found = run(60)
+    assert len({slots for _, slots in found}) == 1
+    assert max(needed for needed, _ in found) <= found[0][1] < 512 // 2 / 4
+    assert not lines
+    monkeypatch.setattr(examples_module, "sampled_updates", lambda micro_batches: 1)
+    found = run(60)
+    assert all(needed <= slots for needed, slots in found)
+    assert len(lines) == len({slots for _, slots in found}) - 1
