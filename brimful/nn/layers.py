@@ -293,9 +293,24 @@ def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = Fa
     return checkpoint(function, x, use_reentrant=False, preserve_rng_state=draws)
 
 
-def norm(config: EncoderConfig) -> nn.LayerNorm:
+class Norm(nn.LayerNorm):
+    """LayerNorm, which computes in float32 under autocast.
+
+    Attributes:
+        dtype: of the output; None: what LayerNorm gives, which under autocast is float32.
+    """
+
+    dtype: torch.dtype | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> (N, hidden)."""
+        out = super().forward(x)
+        return out if self.dtype is None else out.to(self.dtype)
+
+
+def norm(config: EncoderConfig) -> Norm:
     """The LayerNorm of the architecture."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+    return Norm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 def dropout(rate: float) -> nn.Module:
