@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
-from brimful.nn.layers import Architecture, EncoderConfig, Layer, Rotary, dropout, initialize, norm
+from brimful.nn.layers import Architecture, EncoderConfig, Layer, Norm, Rotary, dropout, initialize, norm
 
 SHAPES = {
     "tiny": (2, 128, 2),
@@ -126,6 +126,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer: Tokenizer | None = None
+        self._residual: torch.dtype | None = None
         padded = -(-config.vocabulary_size // 64) * 64
         self.embedding = nn.Embedding(padded, config.hidden_size)
         self.position: nn.Embedding | None = None
@@ -169,6 +170,20 @@ class Encoder(nn.Module):
             for index in range(self.config.layers)
             for name in ("qkv", "attention_out", "up", "down")
         }
+
+    def set_residual(self, dtype: torch.dtype | None) -> None:
+        """Set the dtype of the residual stream: of embeddings, residual sums, and hidden states.
+
+        Norms compute in float32 all the same, and their weights keep their dtype.
+
+        Args:
+            dtype: that of autocast, under which `forward` must then run. None: what the operators give,
+                which under autocast is float32.
+        """
+        self._residual = dtype
+        for module in self.modules():
+            if isinstance(module, Norm):
+                module.dtype = dtype
 
     def prepare(self, batch: PackedBatch, backend: str = "auto") -> Layout:
         """The layout of a batch on the encoder's device, for `forward` under the current autocast.
@@ -214,7 +229,8 @@ class Encoder(nn.Module):
             reads = self.config.reads_segments  # with one type, ids of the tokenizer do not matter
             types = self.segment(batch.segments.int()) if reads else self.segment.weight
             x = x + types + self.position(batch.positions + self.config.position_offset)
-        x = self.dropout(self.embedding_norm(x))
+        x = self.embedding_norm(x)
+        x = self.dropout(x if self._residual is None else x.to(self._residual))
         everywhere = self.rotary(batch.positions) if self.rotary is not None else None
         nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
         keep: CaptureFunction | None = None

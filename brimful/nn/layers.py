@@ -150,21 +150,53 @@ class Rotary(nn.Module):
         self.register_buffer("sine", angle.sin(), persistent=False)
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int32 (T,) -> cosines and sines (T, 1, 1, head_dim / 2)."""
+        """positions int32 (T,) -> cosines and sines (T, 1, head_dim / 2)."""
         cosine, sine = F.embedding(positions, self.cosine), F.embedding(positions, self.sine)
-        return cosine[:, None, None], sine[:, None, None]
+        return cosine[:, None], sine[:, None]
 
 
-def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its position's angle.
+def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, with each pair (x[i], x[i + head_dim / 2]) of queries and keys rotated by its
+    position's angle.
 
-    (T, 3, heads, head_dim) -> the same shape. The values are copied: a view would keep all of `qkv` in
-    memory.
+    qkv (T, 3, heads, head_dim) -> three of (T, heads, head_dim). Compiled, forward and backward are one
+    kernel each. The values are copied: a view would keep all of `qkv` in memory.
     """
-    cosine, sine = rotation
-    a, b = qkv[:, :2].chunk(2, dim=-1)
-    turned = torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1)
-    return torch.cat((turned.to(qkv.dtype), qkv[:, 2:]), dim=1)
+    return _Rotate.apply(qkv, *rotation)
+
+
+class _Rotate(torch.autograd.Function):
+    """`rotate`. Its backward pass rotates by the negative angle."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cosine, sine)
+        q, k, v = qkv.unbind(1)
+        return _rotated(q, k, v, cosine, sine).unbind(1)
+
+    @staticmethod
+    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
+        cosine, sine = ctx.saved_tensors
+        if not torch.compiler.is_compiling():
+            return _rotated(d_q, d_k, d_v, cosine, -sine), None, None
+        # Inductor makes two kernels of that one, and one of this; eagerly this one takes four times as long.
+        x = torch.stack((d_q, d_k, d_v), 1).unflatten(-1, (2, -1))
+        cosine, sine = cosine[:, None, :, None], sine[:, None, :, None]
+        is_first = torch.arange(2, device=x.device)[:, None] == 0
+        turns = torch.arange(3, device=x.device)[:, None, None, None] < 2
+        other = x.flip(-2)
+        turned = x * cosine + torch.where(is_first, other, -other) * sine
+        return torch.where(turns, turned, x).to(d_q.dtype).flatten(-2), None, None
+
+
+def _rotated(q: Tensor, k: Tensor, v: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """q and k rotated, and v: each (T, heads, head_dim) -> (T, 3, heads, head_dim)."""
+
+    def turned(x: Tensor) -> Tensor:
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
+
+    return torch.stack((turned(q), turned(k), v), dim=1)
 
 
 class Layer(nn.Module):
@@ -226,9 +258,7 @@ class Layer(nn.Module):
         """(T, 3 * hidden) -> (T, hidden)."""
         T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
         qkv = qkv.view(T, 3, self.heads, -1)
-        if rotation is not None:
-            qkv = rotate(qkv, rotation)
-        q, k, v = qkv.unbind(1)
+        q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)
         rate = self.attention_dropout if self.training and layout.drops else 0.0
         out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
         return self.attention_out_dropout(self.attention_out(out.reshape(T, -1)))
@@ -263,9 +293,24 @@ def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = Fa
     return checkpoint(function, x, use_reentrant=False, preserve_rng_state=draws)
 
 
-def norm(config: EncoderConfig) -> nn.LayerNorm:
+class Norm(nn.LayerNorm):
+    """LayerNorm, which computes in float32 under autocast.
+
+    Attributes:
+        dtype: of the output; None: what LayerNorm gives, which under autocast is float32.
+    """
+
+    dtype: torch.dtype | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> (N, hidden)."""
+        out = super().forward(x)
+        return out if self.dtype is None else out.to(self.dtype)
+
+
+def norm(config: EncoderConfig) -> Norm:
     """The LayerNorm of the architecture."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+    return Norm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 def dropout(rate: float) -> nn.Module:

@@ -31,6 +31,9 @@ class TrainerConfig:
     """How 16-bit parameters are rounded, so that updates below their spacing are not lost: stochastic; kahan,
     which keeps the rounding error (2 bytes each); master, with a float32 copy after all (4 bytes each); or
     nearest, which loses them."""
+    residual: Literal["fp32", "bf16"] = "fp32"
+    """Format of the residual stream in training. bf16, with precision bf16 alone, halves its memory and
+    traffic, and rounds each residual sum to 8 bits; norms still compute in float32."""
     loss_scale: float = 1024.0
     """Only with precision fp16: the first factor on the loss. It doubles and halves to keep gradients within
     float16's range."""
@@ -101,15 +104,20 @@ class TrainerConfig:
             )
 
 
-def check_loss_scaling(config: TrainerConfig, precision: Precision) -> None:
-    """Refuse settings of loss scaling that would do nothing.
+def check_precision(config: TrainerConfig, precision: Precision) -> None:
+    """Refuse settings that do not go with the precision of a run.
 
     Args:
         precision: resolved, never "auto".
 
     Raises:
-        BrimfulError: one is given, and the precision is not fp16.
+        BrimfulError: a setting of loss scaling is given, and the precision is not fp16; or the residual
+            stream is bf16, and the precision is not.
     """
+    if config.residual not in ("fp32", precision):
+        raise BrimfulError(
+            f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
+        )
     names = ("loss_scale", "loss_scale_period", "loss_scale_edge", "loss_scale_threshold")
     for name in names:
         if precision != "fp16" and getattr(config, name) != getattr(TrainerConfig, name):

@@ -18,7 +18,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.precision.policy import DTYPES, Precision, autocast, resolve
-from brimful.train.config import TrainerConfig, check_loss_scaling
+from brimful.train.config import TrainerConfig, check_precision
 
 PrimaryMetric = tuple[str, Literal["highest", "lowest"]]
 
@@ -38,8 +38,8 @@ class Runtime:
             precision: "auto" is the format of 16-bit parameters, or else the device's fastest format.
 
         Raises:
-            BrimfulError: the device does not have the precision, the parameters have another 16-bit format,
-                or a setting of loss scaling is given without fp16.
+            BrimfulError: the device does not have the precision, the parameters or the residual stream have
+                another 16-bit format, or a setting of loss scaling is given without fp16.
         """
         weights = config.weights
         if precision == "auto" and weights != "fp32":
@@ -47,7 +47,7 @@ class Runtime:
         found = resolve(precision, world.device)
         if weights not in ("fp32", found):
             raise BrimfulError(f"trainer.weights is {weights}, which needs precision {weights}, not {found}")
-        check_loss_scaling(config, found)
+        check_precision(config, found)
         return cls(world, found)
 
     @property

@@ -36,6 +36,8 @@ class TrainState:
         seed: int,
     ) -> None:
         self.device = runtime.device
+        self.encoder = encoder
+        encoder.set_residual(None if config.residual == "fp32" else DTYPES[config.residual])
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         narrow_parameters(self.trained, config)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
@@ -60,7 +62,9 @@ class TrainState:
         return self.optimizers[0].param_groups[0]["lr"]
 
     def finish(self) -> None:
-        """After the last update: widen 16-bit parameters to float32, and apply the average."""
+        """After the last update: widen 16-bit parameters and the residual stream to float32, and apply the
+        average."""
+        self.encoder.set_residual(None)
         for optimizer in self.optimizers:
             if isinstance(optimizer, NarrowWeights):
                 optimizer.widen()
