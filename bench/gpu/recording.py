@@ -43,6 +43,7 @@ SPARSE = ("gather", "index_select", "index", "embedding", "scatter_", "scatter",
 """Operations that touch as many entries of their first argument as they have indices."""
 
 _CROSS_ENTROPY = re.compile("log_softmax|nll_loss|logsumexp")
+_FLEX = re.compile("triton_tem_.*flex_attention")
 _FLASH = re.compile(r"flash_(fwd|bwd)\w*?_kernel")
 _TILE = re.compile(r"_kernel_traitsILi(\d+)ELi(\d+)ELi(\d+)E")
 _here = threading.local()
@@ -220,7 +221,7 @@ def _kernel(entry: record.Entry, asked: tuple[dict[str, Any], ...], counted: set
         return found | {"part": "gemm"} | dict(sizes)
     if entry.kind in ("copy", "memset"):
         found |= {"bytes": entry.values[0] * (2 if entry.kind == "copy" else 1)}
-    if attention or (generated and "flex_attention" in generated):
+    if attention or _FLEX.match(generated or ""):
         shape = {"attention": attention, "grid": list(entry.values[:3])}
         tile = _TILE.search(entry.name)
         if tile:
