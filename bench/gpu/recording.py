@@ -17,7 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import bench.gpu.step
 from bench.common.recorder import record
-from bench.common.workload import Sequences, model_config, packed
+from bench.common.workload import model_config
 from bench.gpu.cases import Case
 from bench.gpu.step import LEAST_TOKENS, GpuStep
-from brimful.data.batch import PackedBatch
 
 SETTLED = 4
 """Updates before the recorded one: compilation, capture of both graphs, and one that only replays."""
@@ -45,6 +43,7 @@ SPARSE = ("gather", "index_select", "index", "embedding", "scatter_", "scatter",
 """Operations that touch as many entries of their first argument as they have indices."""
 
 _CROSS_ENTROPY = re.compile("log_softmax|nll_loss|logsumexp")
+_FLEX = re.compile("triton_tem_.*flex_attention")
 _FLASH = re.compile(r"flash_(fwd|bwd)\w*?_kernel")
 _TILE = re.compile(r"_kernel_traitsILi(\d+)ELi(\d+)ELi(\d+)E")
 _here = threading.local()
@@ -222,7 +221,7 @@ def _kernel(entry: record.Entry, asked: tuple[dict[str, Any], ...], counted: set
         return found | {"part": "gemm"} | dict(sizes)
     if entry.kind in ("copy", "memset"):
         found |= {"bytes": entry.values[0] * (2 if entry.kind == "copy" else 1)}
-    if attention or (generated and "flex_attention" in generated):
+    if attention or _FLEX.match(generated or ""):
         shape = {"attention": attention, "grid": list(entry.values[:3])}
         tile = _TILE.search(entry.name)
         if tile:
@@ -264,17 +263,8 @@ def record_case(case: Case, histogram: Path | None) -> dict[str, Any]:
             tokens //= 2
 
 
-def _as_training(sequences: Sequences, longest: int, slots: int) -> PackedBatch:
-    """The batch with as many sequence slots as training makes: an eighth of the row, and filler."""
-    batch = packed(sequences, longest, slots)
-    offsets = torch.full((slots // 8 + slots // longest + 2,), slots, dtype=torch.int32)
-    offsets[: len(batch.offsets)] = batch.offsets
-    return replace(batch, offsets=offsets)
-
-
 def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
     device = torch.device("cuda")
-    bench.gpu.step.packed = _as_training  # type: ignore[assignment]
     step = GpuStep(case, tokens, device, histogram)
     for name in ("step", "zero_grad"):
         setattr(step.optimizer, name, _inside("optimizer", getattr(step.optimizer, name)))
