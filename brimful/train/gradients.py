@@ -142,7 +142,8 @@ class Gradients:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not gradients:
             return torch.zeros(())
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float32)))
+        upto32 = [gradient.float() if gradient.itemsize > 4 else gradient for gradient in gradients]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(upto32, 2, dtype=torch.float32)))
         if max_norm:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
         return norm
