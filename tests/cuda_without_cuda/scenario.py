@@ -10,6 +10,7 @@ the trainer's step is watched.
 import json
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from torch._dynamo.utils import counters
 
 from bench.common.recorder import record
 from brimful.commands import pretrain as verb
-from brimful.nn import attention
 from brimful.nn.encoder import Encoder
+from brimful.train import buckets, compilation
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 
@@ -38,8 +39,11 @@ class Options:
         mode: how a step runs: graphs is what training does on CUDA; compiled is without CUDA graphs.
         sabotage: "item" reads a value of the device in each step; "recompile" lets each batch have a shape of
             its own; "operator" puts an operator into the step that Inductor cannot compile.
-        dies: the number of the update at whose beginning rank 1 exits.
+        dies: the number of the update at whose beginning a process exits with 9.
+        kills: the rank of that process.
+        taken_after: after so many updates, something else takes nearly all free memory; 0: never.
         resume: continue the run in `out`.
+        bucket_bytes: of the buckets of gradients; 0: the usual size.
     """
 
     data: str
@@ -49,7 +53,10 @@ class Options:
     mode: str = "graphs"
     sabotage: str = ""
     dies: int = 0
+    kills: int = 1
+    taken_after: int = 0
     resume: bool = False
+    bucket_bytes: int = 0
 
 
 class _Watch:
@@ -59,7 +66,6 @@ class _Watch:
         self.updates: list[dict[str, Any]] = []
         self.stacks: Counter[str] = record.watch()
         self.captured: list[record.Entry] = []
-        self.started = time.perf_counter()
 
     def begin(self, step: int) -> None:
         """An update begins: the entries so far belong to the one before it, or to the start."""
@@ -69,14 +75,21 @@ class _Watch:
         done = record.replayed(found, self.captured)
         now = time.perf_counter()
         if self.updates:
+            main = threading.get_native_id()
+            # Other threads wait and allocate for themselves: those that write checkpoints and prepare batches.
+            own = ("sync", "allocate", "free")
+            counted = [entry for entry in found if entry.kind not in own or entry.thread == main]
             self.updates[-1] |= {
-                "counts": dict(Counter(entry.kind for entry in found)),
+                "counts": dict(Counter(entry.kind for entry in counted)),
+                "beside": dict(Counter(entry.kind for entry in found if entry.thread != main)),
                 "device": dict(Counter(entry.kind for entry in done)),
                 "copies": [
                     {"to": e.name, "bytes": e.values[0], "pageable": e.values[2], "stream": e.stream}
                     for e in found
                     if e.kind == "copy" and not e.graph
                 ],
+                "strides": sorted({s for e in done if e.kind == "product" for s in e.values[5:] if s % 8}),
+                "grids": [e.values[:3] for e in done if e.kind == "launch" and "flash" in e.name],
                 "syncs": dict(self.stacks),
                 "violations": [e.name for e in found if e.kind == "violation"],
                 "order": [
@@ -85,13 +98,12 @@ class _Watch:
                     if e.kind in ("collective", "product")
                 ],
                 "graphs_compiled": counters["stats"]["unique_graphs"],
-                "seconds": now - self.started,
+                "ended": now,
             }
-        self.started = now
         self.stacks.clear()
-        self.updates.append({"step": step})
+        self.updates.append({"step": step, "began": now})
 
-    def end(self, trainer: Trainer) -> None:
+    def end(self) -> None:
         self.begin(-1)
         self.updates.pop()
 
@@ -111,21 +123,28 @@ def _values(options: Options) -> dict[str, Any]:
 
 
 def _patch(options: Options, watch: _Watch) -> None:
+    taken: list[torch.Tensor] = []
     step, run, prepare = Trainer.train_step, Trainer.run, Encoder.prepare
 
     def train_step(self: Trainer, update: Any) -> Any:
         watch.begin(self.step)
-        if options.dies and self.step + 1 == options.dies and self.world.rank == 1:
+        if options.dies and self.step + 1 == options.dies and self.world.rank == options.kills:
+            self.checkpoints.finish()
             os._exit(9)
+        if options.taken_after and self.step == options.taken_after and not taken:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.compiler.reset()  # the graphs of the step are captured again, in less memory
+            free, _ = torch.cuda.mem_get_info()
+            taken.append(torch.empty(int(free * 0.75), dtype=torch.uint8, device="cuda"))
         result = step(self, update)
         if options.sabotage == "item" and result.loss is not None:
             result.loss.item()
         return result
 
     def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:
-        watch.trainer = self  # type: ignore[attr-defined]
         metrics = run(self, *arguments, **named)
-        watch.end(self)
+        watch.end()
         return metrics
 
     def prepare_with(self: Encoder, batch: Any, backend: str = "auto") -> Any:
@@ -133,6 +152,9 @@ def _patch(options: Options, watch: _Watch) -> None:
 
     Trainer.train_step, Trainer.run = train_step, run_to_the_end  # type: ignore[method-assign]
     Encoder.prepare = prepare_with  # type: ignore[method-assign]
+    if options.bucket_bytes:
+        for module in (buckets, compilation):
+            module.BUCKET_BYTES = options.bucket_bytes  # type: ignore[attr-defined]
     if options.sabotage == "recompile":
         from brimful.data.rows import RowStream
 
@@ -168,8 +190,6 @@ def main() -> None:
     if options.sabotage == "operator":
         _operator()
     if options.mode == "compiled":
-        torch._inductor.config.triton.cudagraphs = False
-        os.environ["BRIMFUL_TEST_MODE"] = "compiled"
         compile_ = torch.compile
 
         def without_graphs(*arguments: Any, **named: Any) -> Any:
@@ -179,7 +199,6 @@ def main() -> None:
     watch = _Watch()
     _patch(options, watch)
     summary = verb.pretrain(**_values(options))
-    trainer = watch.trainer  # type: ignore[attr-defined]
     rank = os.environ.get("RANK", "")
     answer = {
         "updates": watch.updates,
@@ -190,8 +209,6 @@ def main() -> None:
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "memory": torch.cuda.max_memory_allocated(),
-        "backend": type(trainer.encoder.prepare).__name__ and options.backend,
-        "known": sorted(attention.BACKENDS),
     }
     path.with_suffix(f".out{rank}.json").write_text(json.dumps(answer, default=str))
     sys.stdout.flush()

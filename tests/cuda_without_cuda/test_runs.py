@@ -1,0 +1,148 @@
+"""Whole runs on a CUDA device that records: the clock, memory, checkpoints, ranks, and failing compilers."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cuda_without_cuda.conftest import Run
+from cuda_without_cuda.test_steps import assert_steady
+
+from bench.common.recorder import device
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graphs"])
+def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
+    """A kernel takes 1 ms: the host is far ahead. The wall clock is the recorder's, between updates' begins."""
+    config = {"trainer.steps": 24, "trainer.compile": mode == "graphs", "validation_tokens": 0}
+    answer = train(config, mode=mode, settings={"kernel_ns": 1_000_000})
+    lines = {line["step"]: line for line in answer.values["metrics"] if "seconds" in line}
+    assert set(lines) == {4, 8, 12, 16, 20, 24}
+    ends = {u["step"] + 1: u["ended"] for u in answer.updates}
+    for step in (8, 12, 16, 20):
+        wall = ends[step] - ends[step - 4]
+        seconds = lines[step]["seconds"] - lines[step - 4]["seconds"]
+        assert seconds == pytest.approx(wall, rel=0.05), step
+        assert wall > 0.1
+        speed = lines[step]["tokens"] / lines[step]["seconds"]
+        assert lines[step]["tokens_per_second"] == pytest.approx(speed, rel=1e-6)
+
+
+def test_hours_end_a_run_by_the_wall(train: Run) -> None:
+    """Eager, a kernel takes 1 ms: the launches of the updates alone take a small part of the time."""
+    hours = 40 / 3600
+    config = {"trainer.steps": 100_000, "trainer.hours": hours, "trainer.compile": False}
+    answer = train(config | {"validation_tokens": 0}, mode="eager", settings={"kernel_ns": 1_000_000})
+    assert answer.status == 0, answer.said
+    first, last = answer.updates[0], answer.updates[-1]
+    wall = last["ended"] - first["began"]
+    assert wall == pytest.approx(40, rel=0.15)
+    assert answer.values["summary"]["seconds"] == pytest.approx(wall, rel=0.05)
+
+
+def test_without_memory_micro_batches_are_halved(train: Run) -> None:
+    """2 GiB: what the probe finds to fit does not fit any more once something else has taken memory."""
+    config = {
+        "rows_per_update": 64,
+        "rows_per_micro_batch": "auto",
+        "packing.capacity": 4096,
+        "trainer.steps": 6,
+    }
+    answer = train(config, settings={"gib": 2}, taken_after=2)
+    assert answer.status == 0, answer.said
+    assert "out of memory with rows_per_micro_batch" in answer.said
+    assert len([u for u in answer.updates if u["step"] == 5]) == 1
+    assert answer.values["summary"]["steps"] == 6
+
+
+def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train: Run) -> None:
+    config = {
+        "rows_per_update": 64,
+        "rows_per_micro_batch": 64,
+        "packing.capacity": 16384,
+        "trainer.compile": False,
+    }
+    answer = train(config, mode="eager", settings={"gib": 1})
+    assert answer.status != 0
+    assert re.search(r"BrimfulError: out of memory at step 1 .*: set it to 32", answer.said)
+
+
+def test_a_run_resumes_on_the_device(train: Run) -> None:
+    """Killed after a checkpoint; the checkpoint is copied beside the step, through pinned memory."""
+    config = {"trainer.checkpoint_every": 6, "validation_tokens": 0}
+    killed = train(config, dies=9, kills=0)
+    assert killed.status == 9
+    again = train(resume=True)
+    assert again.status == 0, again.said
+    assert "resuming at step 6" in again.said
+    assert [update["step"] for update in again.updates] == list(range(6, 12))
+
+
+def test_a_checkpoint_is_copied_beside_the_step(train: Run) -> None:
+    config = {"trainer.checkpoint_every": 5, "trainer.steps": 20, "trainer.log_every": 1000}
+    answer = train(config | {"validation_tokens": 0})
+    assert_steady(answer, log_every=5)
+    for update in answer.updates:
+        if update["step"] + 1 in (10, 15):
+            copies = [copy for copy in update["copies"] if copy["to"] == "d2h" and copy["bytes"] > 64]
+            assert copies
+            assert not any(copy["pageable"] or copy["stream"] == "(nil)" for copy in copies)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graphs"])
+def test_ranks_send_gradients_while_backward_goes_on(train: Run, mode: str) -> None:
+    """Most collectives come before the last matrix product of an update."""
+    config = {"rows_per_update": 16, "trainer.compile": mode == "graphs", "shape.layers": 6}
+    answer = train(config, ranks=2, mode=mode, bucket_bytes=300_000)
+    assert_steady(answer)
+    for update in answer.steady():
+        order = "".join(update["order"])
+        assert order.count("c") >= 5, order
+        before = order[: order.rindex("p")].count("c")
+        assert before >= order.count("c") / 2, order
+
+
+def test_where_one_rank_dies_the_other_ends(train: Run) -> None:
+    answer = train({"rows_per_update": 16}, ranks=2, dies=5)
+    assert answer.status != 0
+    assert not answer.values
+
+
+def test_without_a_c_compiler_training_goes_on_eagerly(train: Run, tmp_path: Path) -> None:
+    """There is a program of that name, but it fails."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("gcc", "cc", "g++", "c++", "clang"):
+        (broken / name).write_text("#!/bin/sh\nexit 1\n")
+        (broken / name).chmod(0o755)
+    variables = {
+        "PATH": f"{broken}:/usr/bin:/bin",
+        "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }
+    answer = train(variables=variables)
+    assert answer.status == 0, answer.said
+    (line,) = [line for line in answer.said.splitlines() if "a step is not compiled" in line]
+    assert "Traceback" not in answer.said
+    assert len(line) < 320
+
+
+def test_an_operator_that_cannot_be_compiled_leaves_the_step_eager(train: Run) -> None:
+    answer = train(sabotage="operator")
+    assert answer.status == 0, answer.said
+    assert "a step is not compiled" in answer.said
+    assert "Traceback" not in answer.said
+
+
+def test_four_devices_and_one_process_use_the_first(train: Run) -> None:
+    answer = train({"trainer.compile": False, "trainer.steps": 6}, mode="eager", settings={"gib": 4})
+    assert answer.status == 0, answer.said
+
+
+def test_the_device_is_documented_by_its_settings() -> None:
+    """Each setting of `environment` is one that recorder.c reads."""
+    source = device.SOURCE.read_text()
+    for name in ("RECORDER_GIB", "RECORDER_DEVICES", "RECORDER_CAPABILITY", "RECORDER_NS"):
+        assert source.count(f'"{name}"') == 1, json.dumps(name)
