@@ -76,7 +76,7 @@ class _Watch:
         now = time.perf_counter()
         if self.updates:
             main = threading.get_native_id()
-            # Other threads wait and allocate for themselves: those that write checkpoints and prepare batches.
+            # Threads that write checkpoints and prepare batches wait and allocate for themselves.
             own = ("sync", "allocate", "free")
             counted = [entry for entry in found if entry.kind not in own or entry.thread == main]
             self.updates[-1] |= {

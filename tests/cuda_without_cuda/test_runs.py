@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
-    """A kernel takes 1 ms: the host is far ahead. The wall clock is the recorder's, between updates' begins."""
+    """A kernel takes 1 ms, so the host is far ahead. Wall time passes between the beginnings of updates."""
     config = {"trainer.steps": 24, "trainer.compile": mode == "graphs", "validation_tokens": 0}
     answer = train(config, mode=mode, settings={"kernel_ns": 1_000_000})
     lines = {line["step"]: line for line in answer.values["metrics"] if "seconds" in line}
