@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CUDA_VENV := .venv-cuda
 
-.PHONY: install demo test test-slow lint clean
+.PHONY: install demo test test-slow test-cuda lint clean
 
 install: $(STAMP)
 
@@ -27,10 +28,25 @@ test: install lint
 test-slow: install
 	$(BIN)/python -m pytest -m slow
 
+# The CUDA path on a device that only records (bench/common/recorder): no GPU is needed, but gcc, and a second
+# environment with the CUDA build of torch (2.5 GB to fetch, 5 GB on disk).
+test-cuda: install $(CUDA_VENV)/.installed
+	$(BIN)/python -m pytest -m slow -p no:xdist tests/cuda_without_cuda
+
+# Three = signs: a local CPU build of the same version does not match.
+$(CUDA_VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(CUDA_VENV)
+	grep -v '^torch==' constraints.txt > $(CUDA_VENV)/constraints.txt
+	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"torch===$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(CUDA_VENV)/constraints.txt -e '.[hf]'
+	@touch $@
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CUDA_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -288,6 +288,8 @@ def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
             None if config.is_global(i) else config.local_attention // 2 for i in range(config.layers)
         ],
         "heads": [config.heads, config.head_dim],
+        "vocabulary": config.vocabulary_size,
+        "prediction_slots": None if batch is None or batch.mlm_labels is None else len(batch.mlm_labels),
         "peak_bytes": torch.cuda.max_memory_allocated(),
         "kernels": summed(watch.work(since)),
     }
