@@ -5,6 +5,7 @@ what to set. An update holds the same sequences whatever the size of its micro-b
 over all of them, so an update can be made again with smaller ones. Only dropout differs.
 """
 
+import gc
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -72,7 +73,8 @@ class MicroBatches:
         assert self.fell_to is not None
         self.stream.rows_per_micro_batch = self.fell_to
         if self.world.device.type == "cuda":
-            torch.compiler.reset()  # graphs of the larger shape hold memory
+            torch.compiler.reset()  # graphs of the larger shape hold memory, in reference cycles
+            gc.collect()
             torch.cuda.empty_cache()
         if self.world.is_main:
             warn(

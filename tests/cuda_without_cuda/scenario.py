@@ -7,6 +7,7 @@ The options are those of `Options`. The answer, OPTIONS.json with the suffix .ou
 the trainer's step is watched.
 """
 
+import gc
 import json
 import os
 import sys
@@ -41,7 +42,7 @@ class Options:
             its own; "operator" puts an operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning a process exits with 9.
         kills: the rank of that process.
-        taken_after: after so many updates, something else takes nearly all free memory; 0: never.
+        taken_after: after so many updates, something else takes the memory of a quarter of a step; 0: never.
         resume: continue the run in `out`.
         bucket_bytes: of the buckets of gradients; 0: the usual size.
     """
@@ -132,11 +133,12 @@ def _patch(options: Options, watch: _Watch) -> None:
             self.checkpoints.finish()
             os._exit(9)
         if options.taken_after and self.step == options.taken_after and not taken:
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
             torch.compiler.reset()  # the graphs of the step are captured again, in less memory
+            gc.collect()
+            torch.cuda.empty_cache()
             free, _ = torch.cuda.mem_get_info()
-            taken.append(torch.empty(int(free * 0.75), dtype=torch.uint8, device="cuda"))
+            step_takes = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+            taken.append(torch.empty(free - int(0.75 * step_takes), dtype=torch.uint8, device="cuda"))
         result = step(self, update)
         if options.sabotage == "item" and result.loss is not None:
             result.loss.item()
@@ -177,11 +179,12 @@ def _patch(options: Options, watch: _Watch) -> None:
 
 def _operator() -> None:
     """An operator without a rule for compilers."""
-    library = torch.library.Library("brimful_test", "DEF")
-    library.define("none(Tensor x) -> Tensor")
-    library.impl("none", lambda x: x.clone(), "CUDA")
-    library.impl("none", lambda x: x.clone(), "AutogradCUDA")
-    globals()["_library"] = library
+
+    @torch.library.custom_op("brimful_test::none", mutates_args=())
+    def none(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    none.register_autograd(lambda ctx, gradient: gradient)
 
 
 def main() -> None:
