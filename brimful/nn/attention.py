@@ -23,6 +23,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.blockwise import blockwise_attention
 from brimful.nn.compiled import compiled
+from brimful.nn.compiled import lacks as compiler_lacks
 
 HALF = (torch.float16, torch.bfloat16)
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
@@ -174,20 +175,23 @@ class FlexLayout(Layout):
     Attributes:
         offsets: int32 (S + 1,) on the device.
         sequence: int32 (T,), the sequence of each token.
+        options: of the kernels.
         masks: the block masks so far, by window.
     """
 
     offsets: Tensor
     sequence: Tensor
+    options: dict[str, Any] | None = None
     masks: dict[int | None, Any] = field(default_factory=dict)
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        return None if device.type == "cuda" else "a CUDA device"
+        # Where it is not compiled, it computes the scores of all pairs of tokens in the row.
+        return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        layout = cls(batch.offsets, batch.sequence_of_token.int())
+        layout = cls(batch.offsets, batch.sequence_of_token.int(), _flex_options(batch.offsets.device))
         for window in windows:
             layout._mask(window)
         return layout
@@ -225,7 +229,8 @@ class FlexLayout(Layout):
         # In a compiled step it is part of the step's graph. On the CPU, for tests alone, it has no backward.
         alone = q.is_cuda and not torch.compiler.is_compiling()
         attention: Any = _compiled_flex_attention() if alone else flex_attention
-        return attention(q, k, v, block_mask=self._mask(window))[0].transpose(0, 1)
+        mask = self._mask(window)
+        return attention(q, k, v, block_mask=mask, kernel_options=self.options)[0].transpose(0, 1)
 
 
 @cache
@@ -233,6 +238,13 @@ def _compiled_flex_attention() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return compiled(flex_attention, "FlexAttention")
+
+
+def _flex_options(device: torch.device) -> dict[str, Any] | None:
+    """Smaller tiles for devices with little shared memory, such as a T4; the usual ones do not fit there."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
+        return None
+    return {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "fwd_num_stages": 1}
 
 
 BLOCK = 128

@@ -3,8 +3,11 @@
 brimful/compiled.py compiles loops with numba, and has nothing to do with this.
 """
 
+import os
+import shutil
 import textwrap
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -84,3 +87,14 @@ def _reason(error: BaseException) -> str:
     """The kind and the first line of an error, on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
+
+
+def lacks(device: torch.device) -> str | None:
+    """What this machine lacks to compile for `device`; None if it lacks nothing."""
+    variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
+    compiler = os.environ.get(variable) or usual
+    if shutil.which(compiler.split()[0]) is None:
+        return f"a compiler, and {compiler} was not found ({variable} can name another one)"
+    if device.type == "cuda" and find_spec("triton") is None:
+        return "Triton"
+    return None

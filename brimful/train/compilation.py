@@ -10,11 +10,8 @@ Otherwise autograd would adopt the gradients of the first micro-batch where they
 micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
-import os
-import shutil
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -27,23 +24,13 @@ from brimful.distributed import BUCKET_BYTES, World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.compiled import compiled as compiled_or_eager
+from brimful.nn.compiled import lacks
 from brimful.nn.encoder import Encoder
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
-
-
-def lacks(device: torch.device) -> str | None:
-    """What this machine lacks to compile for `device`; None if it lacks nothing."""
-    variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
-    compiler = os.environ.get(variable) or usual
-    if shutil.which(compiler.split()[0]) is None:
-        return f"a compiler, and {compiler} was not found ({variable} can name another one)"
-    if device.type == "cuda" and find_spec("triton") is None:
-        return "Triton"
-    return None
 
 
 def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = True) -> bool:
