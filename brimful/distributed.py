@@ -101,9 +101,8 @@ def default_device() -> torch.device:
     """The CUDA device of this process, or the CPU where there is none.
 
     Raises:
-        BrimfulError: there are fewer CUDA devices than processes on this machine; or torch's build has no code
-            for the device. Its wheels for CUDA 13 begin at compute
-            capability 7.5 (T4); those for CUDA 12.6 also serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue
+        BrimfulError: this machine has fewer CUDA devices than processes; or torch's build has no code for the
+            device. Its wheels for CUDA 13 begin at compute capability 7.5 (T4); those for CUDA 12.6 also serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue
             172352), and end with torch 2.14 (issue 190385).
     """
     if not torch.cuda.is_available():
@@ -111,8 +110,8 @@ def default_device() -> torch.device:
     index, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
     if index >= count:
         raise BrimfulError(
-            f"local rank {index} has no GPU, since this machine shows {count}: start at most {count} processes"
-            " (torchrun --nproc-per-node)"
+            f"local rank {index} has no GPU, since this machine shows {count}: start at most {count}"
+            " processes (torchrun --nproc-per-node)"
         )
     device = torch.device("cuda", index)
     with warnings.catch_warnings():
