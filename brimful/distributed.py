@@ -102,8 +102,9 @@ def default_device() -> torch.device:
 
     Raises:
         BrimfulError: this machine has fewer CUDA devices than processes; or torch's build has no code for the
-            device. Its wheels for CUDA 13 begin at compute capability 7.5 (T4); those for CUDA 12.6 also serve
-            5.0 to 7.0 (github.com/pytorch/pytorch, issue 172352), and end with torch 2.14 (issue 190385).
+            device. The wheels for CUDA 13 begin at compute capability 7.5 (T4). Those for CUDA 12.6 also
+            serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue 172352); 2.14 is the last torch that has them
+            (issue 190385).
     """
     if not torch.cuda.is_available():
         return torch.device("cpu")
