@@ -334,11 +334,6 @@ def _train(
     )
     objective = _objective(config, initial.head, reader, corpora, directory)
     auto = config.rows_per_micro_batch == "auto"
-    if auto:
-        rows = auto_rows(stream, encoder, objective, runtime, config.optimizer, config.trainer)
-        config = replace(config, rows_per_micro_batch=rows)
-        if ranks.is_main:
-            start_run(directory, config)
     trainer = Trainer(
         encoder,
         objective,
@@ -360,6 +355,12 @@ def _train(
         about={"config": to_dict(config)},
         shows=f"brimful inspect {shlex.quote(str(directory))} --update",
     )
+    if auto:
+        rows = auto_rows(trainer, stream, config.optimizer)
+        config = replace(config, rows_per_micro_batch=rows)
+        trainer.about["config"] = to_dict(config)
+        if ranks.is_main:
+            start_run(directory, config)
     if resuming and not trainer.resume() and ranks.is_main:
         say("no usable checkpoint: starting over")
     with closing(stream):

@@ -7,10 +7,12 @@ import os
 import shutil
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from brimful.console import warn
 from brimful.errors import is_out_of_memory
@@ -26,8 +28,9 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], what: str, **options: Any) -> None:
         self.function = function
         self.what = what
+        self.options = options
         self.failure: str | None = None
-        self._graph: Callable[..., Any] = torch.compile(function, **options)
+        self._graph: Callable[..., Any] | None = None
         self._has_run = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -38,6 +41,8 @@ class Compiled:
         """
         if self.failure is not None:
             return self.function(*args, **kwargs)
+        if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
+            self._graph = torch.compile(self.function, **self.options)
         try:
             result = self._graph(*args, **kwargs)
         except Exception as error:
@@ -49,13 +54,13 @@ class Compiled:
                 raise
             result = self.function(*args, **kwargs)  # an error of its own is raised here
             self.failure = _reason(inner)
-            warn(f"{self.what} is not compiled: {self.failure}")
+            _warn_once(f"{self.what} is not compiled: {self.failure}")
         self._has_run = True
         return result
 
 
 def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compiled:
-    """`function`, compiled on its first call; where that fails, a warning is printed and it runs eagerly.
+    """`function`, compiled on its first call; where that fails, the main rank warns and it runs eagerly.
 
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
@@ -68,6 +73,13 @@ def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compile
         options: of torch.compile.
     """
     return Compiled(function, what, **options)
+
+
+@cache
+def _warn_once(line: str) -> None:
+    """Warn on the main rank. The next training of this process does not say the same again."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
+        warn(line)
 
 
 def _is_of_compiler(error: BaseException) -> bool:

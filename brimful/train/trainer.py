@@ -118,8 +118,8 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
-        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=compiled)
+        self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=self.compiled)
         self.gradients = self._gradients()
         if runtime.device.type == "cpu":
             keep_freed_memory()
