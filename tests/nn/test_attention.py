@@ -1,5 +1,7 @@
 """attend(): against the formula in float64, packed against alone, and what backends hand to their kernels."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
@@ -223,13 +226,69 @@ def test_varlen_hands_over_offsets_scale_window_and_padded_heads(monkeypatch, wi
     torch.testing.assert_close(out, naive(qkv, batch, window))
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("window", [None, 8])
-def test_flex_masks_sequences(window):
-    batch = row([5, 40, 1], slots=64)
-    qkv = torch.randn(64, 3, 2, 16)
+@pytest.mark.filterwarnings(
+    "ignore:flex_attention called without torch.compile", "ignore:The .grad attribute"
+)
+@pytest.mark.parametrize("window", [None, 8, 128])
+def test_flex_has_the_outputs_and_gradients_of_the_formula(window, monkeypatch):
+    """Uncompiled, which a CPU can differentiate too if it is let: the masks of pairs, not those of blocks."""
+    module = import_module("torch.nn.attention.flex_attention")
+    monkeypatch.setattr(module, "_validate_device", lambda *tensors: None)
+    batch = row([5, 140, 1, 60], slots=220, sequence_slots=8)
+    qkv = torch.randn(220, 3, 2, 16, dtype=torch.float64, requires_grad=True)
     out = attend(*qkv.unbind(1), FlexLayout.prepare(batch), window=window)
-    torch.testing.assert_close(out, naive(qkv, batch, window), atol=1e-5, rtol=1e-5)
+    upstream = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, qkv, upstream)
+
+    reference = naive(qkv, batch, window)
+    (expected,) = torch.autograd.grad(reference, qkv, upstream)
+    torch.testing.assert_close(out, reference, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(gradient, expected, atol=1e-10, rtol=1e-10)
+
+
+def marked(number: Tensor, indices: Tensor) -> Tensor:
+    """Block masks as bool (blocks, blocks), from how many blocks each sees and which."""
+    count = indices.shape[-1]
+    dense = torch.zeros(count, count, dtype=torch.bool)
+    for block, seen in enumerate(number[0, 0].tolist()):
+        dense[block, indices[0, 0, block, :seen].long()] = True
+    assert torch.equal(dense.sum(1), number[0, 0])  # each once
+    return dense
+
+
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("window", [None, 0, 7, 128, 254, 256, 300])
+def test_flex_visits_the_blocks_that_torch_finds_by_trying_all_pairs(window, seed):
+    random = np.random.default_rng(seed)
+    for longest in (20, 130, 600, 1400):
+        T, lengths = int(random.integers(longest, 1500)), [int(random.integers(1, longest + 1))]
+        while sum(lengths) + longest <= T:
+            lengths.append(int(random.integers(1, longest + 1)))
+        sequences = [np.ones(length) for length in lengths]
+        free = len(lengths) + T // longest + 5
+        batch = pack(sequences, max_length=longest, pad=0, slots=T, sequence_slots=free)
+        ours = FlexLayout.prepare(batch, [window]).masks[window]
+        theirs = create_block_mask(ours.mask_mod, None, None, T, T, device="cpu")
+        for side in ("kv", "full_kv", "q", "full_q"):
+            names = f"{side}_num_blocks", f"{side}_indices"
+            found, expected = (marked(*(getattr(mask, name) for name in names)) for mask in (ours, theirs))
+            assert torch.equal(found, expected), (side, T, lengths)
+
+
+def test_flex_masks_move_to_earlier_addresses():
+    """So that a graph which keeps the earlier addresses sees the later batch; not if shapes differ."""
+    first, later = (
+        FlexLayout.prepare(row(lengths, slots=640, sequence_slots=8), [None, 64])
+        for lengths in ([300, 5, 200], [10, 620])
+    )
+    addresses = [tensor.data_ptr() for tensor in first._tensors()]
+    expected = [tensor.clone() for tensor in later._tensors()]
+    moved = later.moved_to(first)
+    assert [tensor.data_ptr() for tensor in moved._tensors()] == addresses
+    assert all(torch.equal(a, b) for a, b in zip(moved._tensors(), expected, strict=True))
+    other = FlexLayout.prepare(row([300], slots=512), [None, 64])
+    assert other.moved_to(first) is other
+    assert other.moved_to(None) is other
 
 
 @pytest.mark.parametrize("window", [None, 8])
