@@ -499,8 +499,8 @@ def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -
         pieces = counted(initial.new_pieces, "new piece")
         model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
     say(
-        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents, betas"
-        f" {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
+        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
+        f" with {config.optimizer.summary}"
     )
     advice = shape_advice(initial.encoder.config) if config.start_from is None else []
     for warning in (*initial.warnings, *advice):
