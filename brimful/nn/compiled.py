@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._functorch import config as functorch_config
 
 from brimful.console import warn
 from brimful.errors import is_out_of_memory
@@ -44,7 +45,9 @@ class Compiled:
         if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
             self._graph = torch.compile(self.function, **self.options)
         try:
-            result = self._graph(*args, **kwargs)
+            # A backward pass that cannot be compiled fails here too, and not when it runs.
+            with functorch_config.patch(force_non_lazy_backward_lowering=True):
+                result = self._graph(*args, **kwargs)
         except Exception as error:
             # torch says of a backend's error only "backend='inductor' raised:".
             inner = getattr(error, "inner_exception", None) or error
@@ -65,8 +68,7 @@ def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compile
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
     the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
-    side effects before it fails. A backward pass is compiled when it first runs, outside of this call, unless
-    `torch._functorch.config.force_non_lazy_backward_lowering` is set.
+    side effects before it fails. Its backward pass is compiled with it.
 
     Args:
         what: names the function in the warning.

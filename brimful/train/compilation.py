@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._functorch import config as functorch_config
 
 from brimful.console import warn
 from brimful.data.batch import PackedBatch
@@ -70,8 +69,6 @@ def loss_function(
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
-    # A backward pass that cannot be compiled fails in the first forward pass too, and not after it.
-    functorch_config.force_non_lazy_backward_lowering = True
     on_cuda = world.device.type == "cuda"
     options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
     if world.size > 1:
