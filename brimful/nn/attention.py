@@ -4,7 +4,7 @@ A layout says which tokens of a flat row see each other. A backend makes it once
 code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
 `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
-    sdpa    anywhere: exact, sequence by sequence (blockwise.py); alone in supporting float32 and float64
+    sdpa    anywhere: exact, sequence by sequence (blockwise.py), in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
     flex    compiled FlexAttention with a mask of sequences: other CUDA devices
 """
@@ -38,7 +38,7 @@ class Layout(ABC):
     @staticmethod
     @abstractmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        """What this backend lacks on `device` with `dtype`; None if it runs there."""
+        """What this backend lacks on `device` with `dtype`; None if it runs there with any batch."""
 
     @classmethod
     @abstractmethod
@@ -335,7 +335,8 @@ class DenseLayout(Layout):
 
 
 BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout, "sdpa": SequenceLayout}
-"""In the order of preference."""
+"""In the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere, so one after it would
+be chosen by name alone."""
 
 
 def choose_backend(
