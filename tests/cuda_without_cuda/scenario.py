@@ -38,9 +38,9 @@ class Options:
         config: further fields of PretrainConfig, with dots: {"trainer.steps": 12}.
         backend: of attention.
         mode: how a step runs: graphs is what training does on CUDA; compiled is without CUDA graphs.
-        sabotage: "item" reads a value of the device after each step, "item in backward" in the backward pass of
-            each; "recompile" lets batches have another shape from the fifth update on; "operator" puts an operator into
-            the step that Inductor cannot compile.
+        sabotage: "item" reads a value of the device after each step, "item in backward" in its backward
+            pass; "recompile" lets batches have another shape from the fifth update on; "operator" puts an
+            operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning a process exits with 9.
         kills: the rank of that process.
         taken_after: after so many updates, something else takes the memory of a quarter of a step; 0: never.
@@ -70,7 +70,7 @@ BESIDE = ("prefetch", "checkpoint")
 class _Watch:
     """Records what each update does on the device, from its beginning to the next one's.
 
-    What the threads of `BESIDE` do is recorded apart. All others belong to the update: autograd, above all, has
+    What the threads of `BESIDE` do is recorded apart. All others belong to the update: above all autograd has
     a thread of its own for the backward pass.
     """
 
