@@ -81,7 +81,8 @@ def config_hash(config: Any) -> str:
 def incidental(default: Any) -> Any:
     """The default of a configuration field that does not decide a run's result.
 
-    All other fields count in `identity`, so a new field counts unless it is marked.
+    All other fields count in `identity`, so a new field counts unless it is marked, and a run that was
+    interrupted before the field existed does not resume.
     """
     return dataclasses.field(default=default, metadata={"decides": False})
 

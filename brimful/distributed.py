@@ -101,13 +101,20 @@ def default_device() -> torch.device:
     """The CUDA device of this process, or the CPU where there is none.
 
     Raises:
-        BrimfulError: torch's build has no code for the CUDA device. Its wheels for CUDA 13 begin at compute
-            capability 7.5 (T4); those for CUDA 12.6 also serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue
-            172352), and end with torch 2.14 (issue 190385).
+        BrimfulError: this machine has fewer CUDA devices than processes; or torch's build has no code for the
+            device. The wheels for CUDA 13 begin at compute capability 7.5 (T4). Those for CUDA 12.6 also
+            serve 5.0 to 7.0 (github.com/pytorch/pytorch, issue 172352); 2.14 is the last torch that has them
+            (issue 190385).
     """
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    index, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    if index >= count:
+        raise BrimfulError(
+            f"local rank {index} has no GPU, since this machine shows {count}: start at most {count}"
+            " processes (torchrun --nproc-per-node)"
+        )
+    device = torch.device("cuda", index)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says the same in many lines
         capability = torch.cuda.get_device_capability(device)
@@ -154,6 +161,8 @@ def world() -> Iterator[World]:
     joins = size > 1 and not dist.is_initialized()
     if joins:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    if joins and device.type == "cuda":
+        dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory before others take the rest
     try:
         yield World(rank, size, device)
     finally:

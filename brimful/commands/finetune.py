@@ -87,7 +87,7 @@ class FinetuneConfig:
     dropout: float = 0.1
     """Dropout of hidden states and before the last layer of the head."""
     attention_dropout: float | None = None
-    """Dropout of attention probabilities, only with the attention backend sdpa; by default the
+    """Dropout of attention probabilities, on CPUs only (attention backend sdpa); by default the
     encoder's own."""
     micro_batch_tokens: int = 4096
     """The most tokens of one forward and backward pass."""

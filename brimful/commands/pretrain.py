@@ -334,11 +334,6 @@ def _train(
     )
     objective = _objective(config, initial.head, reader, corpora, directory)
     auto = config.rows_per_micro_batch == "auto"
-    if auto:
-        rows = auto_rows(stream, encoder, objective, runtime, config.optimizer, config.trainer)
-        config = replace(config, rows_per_micro_batch=rows)
-        if ranks.is_main:
-            start_run(directory, config)
     trainer = Trainer(
         encoder,
         objective,
@@ -360,6 +355,12 @@ def _train(
         about={"config": to_dict(config)},
         shows=f"brimful inspect {shlex.quote(str(directory))} --update",
     )
+    if auto:
+        rows = auto_rows(trainer, stream, config.optimizer)
+        config = replace(config, rows_per_micro_batch=rows)
+        trainer.about["config"] = to_dict(config)
+        if ranks.is_main:
+            start_run(directory, config)
     if resuming and not trainer.resume() and ranks.is_main:
         say("no usable checkpoint: starting over")
     with closing(stream):
@@ -498,8 +499,8 @@ def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -
         pieces = counted(initial.new_pieces, "new piece")
         model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
     say(
-        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents, betas"
-        f" {config.optimizer.beta1:g} and {config.optimizer.beta2:g}"
+        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
+        f" with {config.optimizer.summary}"
     )
     advice = shape_advice(initial.encoder.config) if config.start_from is None else []
     for warning in (*initial.warnings, *advice):

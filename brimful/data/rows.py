@@ -269,7 +269,7 @@ def divide(
 
 
 def _dealt(order: np.ndarray, costs: np.ndarray, each: int, key: np.uint64) -> np.ndarray:
-    """An update's rows in an order that balances attention costs among n groups of micro-batches.
+    """An update's rows in an order that balances `costs` among n groups of micro-batches.
 
     Group i has the micro-batches i, n + i, 2 n + i ... n is a power of two where the numbers of rows and
     micro-batches allow it.

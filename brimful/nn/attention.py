@@ -4,7 +4,7 @@ A layout says which tokens of a flat row see each other. A backend makes it once
 code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
 `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
-    sdpa    anywhere: exact, sequence by sequence (blockwise.py); alone in supporting float32 and float64
+    sdpa    anywhere: exact, sequence by sequence (blockwise.py), in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
     flex    compiled FlexAttention with a mask of sequences: other CUDA devices
 """
@@ -23,6 +23,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.blockwise import blockwise_attention
 from brimful.nn.compiled import compiled
+from brimful.nn.compiled import lacks as compiler_lacks
 
 HALF = (torch.float16, torch.bfloat16)
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
@@ -37,7 +38,7 @@ class Layout(ABC):
     @staticmethod
     @abstractmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        """What this backend lacks on `device` with `dtype`; None if it runs there."""
+        """What this backend lacks on `device` with `dtype`; None if it runs there with any batch."""
 
     @classmethod
     @abstractmethod
@@ -174,20 +175,23 @@ class FlexLayout(Layout):
     Attributes:
         offsets: int32 (S + 1,) on the device.
         sequence: int32 (T,), the sequence of each token.
+        options: of the kernels.
         masks: the block masks so far, by window.
     """
 
     offsets: Tensor
     sequence: Tensor
+    options: dict[str, Any] | None = None
     masks: dict[int | None, Any] = field(default_factory=dict)
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        return None if device.type == "cuda" else "a CUDA device"
+        # Where it is not compiled, it computes the scores of all pairs of tokens in the row.
+        return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        layout = cls(batch.offsets, batch.sequence_of_token.int())
+        layout = cls(batch.offsets, batch.sequence_of_token.int(), _flex_options(batch.offsets.device))
         for window in windows:
             layout._mask(window)
         return layout
@@ -225,7 +229,8 @@ class FlexLayout(Layout):
         # In a compiled step it is part of the step's graph. On the CPU, for tests alone, it has no backward.
         alone = q.is_cuda and not torch.compiler.is_compiling()
         attention: Any = _compiled_flex_attention() if alone else flex_attention
-        return attention(q, k, v, block_mask=self._mask(window))[0].transpose(0, 1)
+        mask = self._mask(window)
+        return attention(q, k, v, block_mask=mask, kernel_options=self.options)[0].transpose(0, 1)
 
 
 @cache
@@ -233,6 +238,13 @@ def _compiled_flex_attention() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return compiled(flex_attention, "FlexAttention")
+
+
+def _flex_options(device: torch.device) -> dict[str, Any] | None:
+    """Smaller tiles for devices with little shared memory, such as a T4; the usual ones do not fit there."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
+        return None
+    return {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "fwd_num_stages": 1}
 
 
 BLOCK = 128
@@ -323,7 +335,8 @@ class DenseLayout(Layout):
 
 
 BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout, "sdpa": SequenceLayout}
-"""In the order of preference."""
+"""In the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere, so one after it would
+be chosen by name alone."""
 
 
 def choose_backend(

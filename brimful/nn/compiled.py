@@ -3,11 +3,17 @@
 brimful/compiled.py compiles loops with numba, and has nothing to do with this.
 """
 
+import os
+import shutil
 import textwrap
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch._functorch import config as functorch_config
 
 from brimful.console import warn
 from brimful.errors import is_out_of_memory
@@ -23,8 +29,9 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], what: str, **options: Any) -> None:
         self.function = function
         self.what = what
+        self.options = options
         self.failure: str | None = None
-        self._graph: Callable[..., Any] = torch.compile(function, **options)
+        self._graph: Callable[..., Any] | None = None
         self._has_run = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -35,8 +42,12 @@ class Compiled:
         """
         if self.failure is not None:
             return self.function(*args, **kwargs)
+        if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
+            self._graph = torch.compile(self.function, **self.options)
         try:
-            result = self._graph(*args, **kwargs)
+            # A backward pass that cannot be compiled fails here too, and not when it runs.
+            with functorch_config.patch(force_non_lazy_backward_lowering=True):
+                result = self._graph(*args, **kwargs)
         except Exception as error:
             # torch says of a backend's error only "backend='inductor' raised:".
             inner = getattr(error, "inner_exception", None) or error
@@ -46,25 +57,31 @@ class Compiled:
                 raise
             result = self.function(*args, **kwargs)  # an error of its own is raised here
             self.failure = _reason(inner)
-            warn(f"{self.what} is not compiled: {self.failure}")
+            _warn_once(f"{self.what} is not compiled: {self.failure}")
         self._has_run = True
         return result
 
 
 def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compiled:
-    """`function`, compiled on its first call; where that fails, a warning is printed and it runs eagerly.
+    """`function`, compiled on its first call; where that fails, the main rank warns and it runs eagerly.
 
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
     the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
-    side effects before it fails. A backward pass is compiled when it first runs, outside of this call, unless
-    `torch._functorch.config.force_non_lazy_backward_lowering` is set.
+    side effects before it fails. Its backward pass is compiled with it.
 
     Args:
         what: names the function in the warning.
         options: of torch.compile.
     """
     return Compiled(function, what, **options)
+
+
+@cache
+def _warn_once(line: str) -> None:
+    """Warn on the main rank. The next training of this process does not say the same again."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
+        warn(line)
 
 
 def _is_of_compiler(error: BaseException) -> bool:
@@ -84,3 +101,14 @@ def _reason(error: BaseException) -> str:
     """The kind and the first line of an error, on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
+
+
+def lacks(device: torch.device) -> str | None:
+    """What this machine lacks to compile for `device`; None if it lacks nothing."""
+    variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
+    compiler = os.environ.get(variable) or usual
+    if shutil.which(compiler.split()[0]) is None:
+        return f"a compiler, and {compiler} was not found ({variable} can name another one)"
+    if device.type == "cuda" and find_spec("triton") is None:
+        return "Triton"
+    return None

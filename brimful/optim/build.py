@@ -22,17 +22,17 @@ class OptimizerConfig:
     name: Literal["adamw", "lamb", "muon"] = "adamw"
     """AdamW or LAMB for everything, or Muon for the matrices inside the layers and AdamW for the rest."""
     learning_rate: float = 1e-3
-    """Peak rate of AdamW or LAMB."""
+    """Peak rate, except of Muon."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon."""
     weight_decay: float = 0.01
     """Decoupled weight decay of matrices. Vectors (biases, norms) do not decay."""
     beta1: float = 0.9
-    """Decay of AdamW's or LAMB's first moment."""
+    """Decay of the first moment, except of Muon's."""
     beta2: float = 0.98
-    """Decay of AdamW's or LAMB's second moment; 0.999 in NVIDIA's LAMB recipe."""
+    """Decay of the second moment, which Muon lacks; 0.999 in NVIDIA's LAMB recipe."""
     epsilon: float = 1e-8
-    """AdamW's or LAMB's term against division by zero; 1e-6 in NVIDIA's LAMB recipe."""
+    """Term against division by zero, except in Muon; 1e-6 in NVIDIA's LAMB recipe."""
     ema: float = 0.0
     """Decay of an exponential moving average of the weights. The average is evaluated and exported. 0 = no
     average."""
@@ -53,6 +53,12 @@ class OptimizerConfig:
                 raise BrimfulError(
                     f"optimizer.{name} is {getattr(self, name)}: it must be at least 0 and below 1"
                 )
+
+    @property
+    def summary(self) -> str:
+        """Its name and the constants that it reads, for the first line of a run."""
+        titles = {"adamw": "AdamW", "lamb": "LAMB", "muon": "Muon and AdamW"}
+        return f"{titles[self.name]} (betas {self.beta1:g} and {self.beta2:g})"
 
 
 def build_optimizers(

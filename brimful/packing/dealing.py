@@ -1,8 +1,8 @@
-"""Which rows an update takes, and which rank gets which: equal tokens and equal attention cost on every rank.
+"""Deals rows into updates, and an update's rows to ranks or micro-batches, so that each costs about the same.
 
-Packed rows hold the same number of tokens, but attention costs the sum of squared lengths: a row with one
-sequence of 512 tokens costs eight times a row with eight sequences of 64. The update waits for the rank
-whose rows cost most.
+`pretrain` uses the second half alone (`divide` in data/rows.py). Packed rows hold the same number of tokens,
+but attention costs the sum of squared lengths: a row with one sequence of 512 tokens costs eight times a row
+with eight sequences of 64. The update waits for the rank whose rows cost most.
 """
 
 import numpy as np
@@ -35,8 +35,8 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
     cost varies less than with rows drawn at random.
 
     Args:
-        costs: int (rows,), what each row costs, as `row_costs` gives it.
-        ranks: among how many an update's rows are dealt: ranks, or micro-batches.
+        costs: int (rows,), what each row costs, as `row_costs` gives it, or whatever else is to be balanced.
+        ranks: among how many an update's rows are dealt: ranks, or groups of micro-batches.
         rows_per_rank: how many rows of an update each gets.
         key: an unsigned integer that decides everything that costs leave open.
 

@@ -7,7 +7,7 @@ and micro-batches, a compiled step keeps them, and nothing waits for the host. T
 `.half()`, optimizers, checkpoints, DDP and FSDP2 do not see it. A process has one set of counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -200,6 +200,12 @@ def is_watched(parameter: Tensor) -> bool:
 def is_counted_elsewhere(parameter: Tensor) -> bool:
     """Whether the caller of `watch_modules` counts and saturates a parameter's gradients."""
     return getattr(parameter, "_is_counted_elsewhere", False)
+
+
+def count_again(parameters: Iterable[Tensor]) -> None:
+    """Undo `watch_modules(parameters=False)` for these parameters."""
+    for parameter in parameters:
+        parameter._is_counted_elsewhere = False  # type: ignore[attr-defined]
 
 
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

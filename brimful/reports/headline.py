@@ -26,7 +26,8 @@ from brimful.reports.prepared import prepared_headline
 if TYPE_CHECKING:
     from brimful.tasks.task import Metric, Task
 
-MOST_CARDS = 6
+MOST_UNKNOWN_CARDS = 6
+"""Cards of a run whose verb is not known here."""
 
 Summary = Mapping[str, Any]
 
@@ -132,8 +133,12 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
     small, large = metric(summary, "student.parameters"), metric(summary, "teacher.parameters")
     n = metric(summary, "test.n")
     sentence = ""
-    if student is not None and teacher is not None and teacher > 0 and primary.best == "highest":
-        sentence = f"The student keeps {percent(student / teacher)} of its teacher’s {primary.title}"
+    if student is not None and teacher is not None:
+        if primary.best == "highest" and teacher > 0:
+            sentence = f"The student keeps {percent(student / teacher)} of its teacher’s {primary.title}"
+        else:  # a ratio of errors, or with a negative correlation, would say nothing
+            ours, theirs = map(_shown(primary), (student, teacher))
+            sentence = f"The student’s {primary.title} is {ours} against its teacher’s {theirs}"
         sentence += f" with {percent(small / large)} of its parameters." if small and large else "."
     return [sentence], [
         card(f"Student {primary.title}", student, _shown(primary), f"on {n:,.0f} test texts" if n else ""),
@@ -146,7 +151,7 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
 def _anything(summary: Summary) -> Parts:
     """The first few numbers at the top level of a summary."""
     keys = [key for key in summary if number(summary[key]) is not None and key != "seconds"]
-    cards = [card(title(key).capitalize(), summary[key], plain) for key in keys[: MOST_CARDS - 1]]
+    cards = [card(title(key).capitalize(), summary[key], plain) for key in keys[: MOST_UNKNOWN_CARDS - 1]]
     return [], [*cards, time_card(summary)]
 
 

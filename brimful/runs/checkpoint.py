@@ -225,7 +225,10 @@ def load_for_resume(
     if found is None:
         return None
     if found[2]["identity"] != identity:
-        raise BrimfulError(f"{directory} was made with another configuration or data; start a new run")
+        raise BrimfulError(
+            f"{directory} was made with another configuration or data, or by a version with other options;"
+            " start a new run"
+        )
     if world.is_main:
         say(f"resuming at step {step}")
         warn_of_versions(found[2]["versions"])

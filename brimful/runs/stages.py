@@ -160,7 +160,10 @@ class Stages:
             return None
         check_format(folder, record)
         if record["identity"] != self.identity:
-            raise BrimfulError(f"{folder} was made with another configuration or data; start a new run")
+            raise BrimfulError(
+                f"{folder} was made with another configuration or data, or by a version with other options;"
+                " start a new run"
+            )
         return Result(directory, self.identity, record["figures"], record["seconds"])
 
     def _stopped(self, number: int, title: str) -> StoppedError:

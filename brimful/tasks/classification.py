@@ -71,7 +71,7 @@ class Classification(Task):
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels = batch.targets["label"]
-        return {"classification": cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The soft cross-entropy with the teacher's probabilities."""

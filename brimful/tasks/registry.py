@@ -14,10 +14,21 @@ DEFAULT = "classification"
 
 @cache
 def tasks() -> dict[str, type[Task]]:
-    """All tasks by name."""
+    """All tasks by name.
+
+    Raises:
+        BrimfulError: two tasks have the same name or problem_type, so that one would be taken for the other.
+    """
     names = [module.name for module in pkgutil.iter_modules(brimful.tasks.__path__, "brimful.tasks.")]
-    found = [getattr(import_module(name), "TASK", None) for name in names]
-    return {task.name: task for task in found if task is not None}
+    modules = {name: getattr(import_module(name), "TASK", None) for name in names}
+    found = {name: task for name, task in modules.items() if task is not None}
+    for member in ("name", "problem_type"):
+        owners: dict[str, str] = {}
+        for module, task in found.items():
+            value = getattr(task, member)
+            if (other := owners.setdefault(value, module)) != module:
+                raise BrimfulError(f"{other} and {module} have the same {member}, {value!r}: change one")
+    return {task.name: task for task in found.values()}
 
 
 def find_task(name: str) -> type[Task]:

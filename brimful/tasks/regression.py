@@ -56,7 +56,7 @@ class Regression(Task):
         return {"label": values}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        return {"regression": squared_error_sum(outputs[:, 0], batch.targets["label"])}
+        return {self.name: squared_error_sum(outputs[:, 0], batch.targets["label"])}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         if temperature != 1:

@@ -51,7 +51,8 @@ class Task(Protocol):
     name: ClassVar[str]
     """What `--task` calls it. It is also the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
-    """What config.json calls it, as in `transformers`. A model folder names its task by it."""
+    """What config.json calls it. A model folder names its task by it, so no two tasks have the same.
+    `transformers` takes its own three as the names of losses; another one has no loss there."""
     metrics: ClassVar[tuple[Metric, ...]]
     """What `measure` returns at least. The first is the primary metric: learning rates, checkpoints and
     students are compared by it."""
@@ -61,7 +62,8 @@ class Task(Protocol):
     """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
 
     labels: list[str]
-    """Names of the head's outputs, as config.json stores them."""
+    """Names of the head's outputs, as config.json stores them: all that a trained task knows, since
+    `from_labels` makes it again from them. A property or a class attribute will do."""
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -105,7 +107,8 @@ class Task(Protocol):
         """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
 
         Args:
-            outputs: (S, outputs) of the head. Outputs of filler and empty sequences are ignored.
+            outputs: (S, outputs) of the head, before what `measure` and `rows` do to them. Outputs of filler
+                and empty sequences are ignored.
         """
 
     def count(self, batch: PackedBatch) -> float:
@@ -113,17 +116,17 @@ class Task(Protocol):
         return float(batch.real_sequences)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The loss of a student's outputs (N, outputs) against its teacher's, summed to ().
+        """The loss of the outputs of a student's head (N, outputs) against its teacher's, summed to ().
 
         Raises:
             BrimfulError: this task has no use for such a temperature.
         """
 
     def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
-        """The metrics of outputs, float32 (n, outputs), and `n`."""
+        """The metrics of the head's outputs, float32 (n, outputs), and `n`."""
 
     def rows(self, outputs: np.ndarray) -> list[Row]:
-        """What `brimful predict` writes for each text."""
+        """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
 
     def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
         """What predictions.jsonl says of each test text: its target beside the prediction."""

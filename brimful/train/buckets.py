@@ -8,6 +8,9 @@ Buckets follow the order in which backward finishes, from the last parameter to 
 micro-batch of an update, a bucket is sent as soon as its last gradient is there, and the layers below are
 still differentiated meanwhile (Li et al. 2020, "PyTorch Distributed", section 3.2). All ranks send the
 buckets in the same order.
+
+A parameter that no loss reaches has a gradient of zeros here, where a single CPU process leaves it None: an
+optimizer with weight decay shrinks it.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,10 +69,12 @@ class Buckets:
         self._ready = 0  # buckets before this one have been given to `each`
         self._sums: list[Any] = []
         self._last = False
-        if world.size > 1:
-            for index, bucket in enumerate(self.buckets):
-                for parameter in bucket.parameters:
-                    parameter.register_post_accumulate_grad_hook(self._hook(index))
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(index))
+            for index, bucket in enumerate(self.buckets)
+            for parameter in bucket.parameters
+            if world.size > 1
+        ]
 
     def begin(self, *, last: bool) -> None:
         """A backward pass begins.
@@ -103,6 +108,12 @@ class Buckets:
     def zero(self) -> None:
         """Zero all gradients."""
         torch._foreach_zero_([bucket.flat for bucket in self.buckets])
+
+    def close(self) -> None:
+        """Drop the buckets; backward passes do not know them any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self.buckets = []
 
     def _hook(self, index: int) -> Callable[[Tensor], None]:
         def arrived(_: Tensor) -> None:

@@ -10,16 +10,12 @@ Otherwise autograd would adopt the gradients of the first micro-batch where they
 micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
-import os
-import shutil
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._functorch import config as functorch_config
 
 from brimful.console import warn
 from brimful.data.batch import PackedBatch
@@ -27,23 +23,13 @@ from brimful.distributed import BUCKET_BYTES, World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.compiled import compiled as compiled_or_eager
+from brimful.nn.compiled import lacks
 from brimful.nn.encoder import Encoder
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
-
-
-def lacks(device: torch.device) -> str | None:
-    """What this machine lacks to compile for `device`; None if it lacks nothing."""
-    variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
-    compiler = os.environ.get(variable) or usual
-    if shutil.which(compiler.split()[0]) is None:
-        return f"a compiler, and {compiler} was not found ({variable} can name another one)"
-    if device.type == "cuda" and find_spec("triton") is None:
-        return "Triton"
-    return None
 
 
 def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = True) -> bool:
@@ -83,8 +69,6 @@ def loss_function(
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
-    # A backward pass that cannot be compiled fails in the first forward pass too, and not after it.
-    functorch_config.force_non_lazy_backward_lowering = True
     on_cuda = world.device.type == "cuda"
     options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
     if world.size > 1:

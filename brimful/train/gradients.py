@@ -124,12 +124,6 @@ class Gradients:
             self.running.finish()
         if self.buckets:
             self.buckets.gather()
-        if self.buckets and self.scaler:
-            from brimful.precision.watching import mend
-
-            for bucket in self.buckets.buckets:
-                if self.world.size > 1 or bucket.flat.dtype == torch.float16:  # the sum may have overflowed
-                    _replace(bucket.flat, mend(bucket.flat))
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.
@@ -137,6 +131,13 @@ class Gradients:
         Returns:
             the norm before clipping, without the loss scale: a scalar on the device.
         """
+        if self.buckets and self.scaler:
+            from brimful.precision.watching import mend
+
+            for bucket in self.buckets.buckets:
+                if self.world.size > 1 or bucket.flat.dtype == torch.float16:  # the sum may have overflowed
+                    with torch.no_grad():
+                        _replace(bucket.flat, mend(bucket.flat))
         if self.scaler:
             return self.scaler.clip_grad_norm_(self.parameters, max_norm or math.inf)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -169,6 +170,18 @@ class Gradients:
                 parameter.grad = None
         if self.scaler:
             self.scaler.forget()
+
+    def close(self) -> None:
+        """Drop the gradients and their memory. The parameters are as before this object was made."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        self._means.clear()
+        if self.buckets:
+            self.buckets.close()
+        if self.buckets and self.scaler:
+            from brimful.precision.watching import count_again
+
+            count_again(self.parameters)
 
     def metrics(self) -> dict[str, float]:
         """The metrics of loss scaling since the last call. All ranks call it."""

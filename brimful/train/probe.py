@@ -5,9 +5,11 @@ the longest phase. A size is tried only if it is expected to fit, judging by the
 because on a CPU a process that takes too much is killed. Room for the optimizer's states and a tenth of
 the free memory stay unused.
 
+What is tried is the trainer's own step: its modules with their hooks and formats, and its gradients.
+
 On a GPU the largest size that fits is chosen. If training is compiled, the choice is then compiled and run
-with CUDA graphs, as training will, beside memory as large as what else must stay free. If it does not fit,
-the next smaller size is compiled. What was compiled last serves the run.
+with CUDA graphs by the trainer's loss, beside memory as large as what else must stay free. If it does not
+fit, the next smaller size is compiled. So the run finds its step compiled and recorded.
 
 On a CPU more rows stop being faster long before memory is full, and may even be slower when they exceed the
 caches. There a larger size must be faster, and the search ends at the second size that is not.
@@ -20,21 +22,21 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from brimful.console import say
+from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
 from brimful.errors import BrimfulError, is_out_of_memory
-from brimful.nn.encoder import Encoder
 from brimful.optim.build import OptimizerConfig
-from brimful.train.compilation import lacks, loss_function
+from brimful.train.compilation import loss_function
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
 from brimful.train.memory import available_memory
 from brimful.train.micro_batch import valid_sizes
-from brimful.train.objective import Objective, Runtime
-from brimful.train.state import narrow_parameters
+from brimful.train.objective import Runtime
+from brimful.train.trainer import Trainer
 
 HEAD_ROOM = 0.1
 """The proportion of free memory that stays free."""
@@ -95,24 +97,20 @@ def confirm_rows(sizes: Sequence[int], rows: int, runs: Callable[[int], bool]) -
     return next((size for size in reversed(sizes) if size <= rows and runs(size)), 0)
 
 
-def auto_rows(
-    stream: RowStream,
-    encoder: Encoder,
-    objective: Objective,
-    runtime: Runtime,
-    optimizer: OptimizerConfig,
-    trainer: TrainerConfig,
-) -> int:
-    """Choose the rows of this run's micro-batches, the same on every rank, and print the choice.
+def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -> int:
+    """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
+
+    Parameters, random numbers and the state of loss scaling stay as they are, and the gradients are cleared.
 
     Args:
-        stream: of the run. Its `rows_per_micro_batch` is set.
-        encoder: moves to its device, and its parameters get the run's format, as do the objective's modules.
-            Their gradients are dropped.
+        trainer: of the run, before its first update.
+        stream: the trainer's. Its `rows_per_micro_batch` is set.
+        optimizer: the trainer's.
 
     Raises:
         BrimfulError: not even the smallest micro-batch fits.
     """
+    runtime, objective = trainer.runtime, trainer.objective
     device, on_cpu = runtime.device, runtime.device.type == "cpu"
     cursors = _beginnings(stream)
     phases = list(zip(stream.phases, cursors, strict=True))
@@ -120,27 +118,28 @@ def auto_rows(
     stream.rows_per_micro_batch = 1
     per_rank = min(len(stream.micro_batches(cursor)[0]) for cursor in cursors) // stream.world
     sizes = valid_sizes(stream.phases, max(1, per_rank))
-    trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(device).train()
-    narrow_parameters(trained, trainer)
-    parameters = [p for p in trained.parameters() if p.requires_grad]
+    parameters = list(trainer.state.parameters.values())
+    trainer.state.trained.train()
+    eager = loss_function(objective.loss, trainer.encoder, runtime.world, compiled=False)
 
-    def passes(rows: int, compiled: bool = False) -> Callable[[], None]:
+    def passes(rows: int, loss: Callable[[PackedBatch], dict[str, Tensor]]) -> Callable[[], None]:
         """A forward and backward pass of so many rows, as a function."""
         stream.rows_per_micro_batch = rows
         (first, *_), _ = stream.micro_batches(longest, slice(1))
         batch = stream.batch(first, longest["update"]).to(device)
-        loss = loss_function(objective.loss, encoder, runtime.world, compiled=compiled)
 
         def run() -> None:
             with runtime.autocast():
                 sums = loss(batch)
-            torch.stack([value / batch.real_tokens for value in sums.values()]).sum().backward()
+            terms = [c * sums[term] / batch.real_tokens for term, c in objective.coefficients.items()]
+            # Not by `trainer.gradients`, which sends them: ranks may try different sizes.
+            torch.stack(terms).sum().backward()
 
         return run
 
     def attempt(rows: int) -> Trial | None:
         with _out_of_memory() as failed:
-            return _measure(rows, passes(rows), device, parameters)
+            return _measure(rows, passes(rows, eager), device, parameters)
         assert failed
         return None
 
@@ -148,7 +147,7 @@ def auto_rows(
         torch.cuda.empty_cache()
         with _out_of_memory() as failed:
             kept_free = torch.empty(spare, dtype=torch.uint8, device=device)
-            run = passes(rows, compiled=True)
+            run = passes(rows, trainer.loss)
             for _ in range(PASSES):
                 run()
             if not on_cpu:
@@ -160,20 +159,19 @@ def auto_rows(
 
     with (
         torch.random.fork_rng(devices=[] if on_cpu else [device]),
-        deterministic(trainer.deterministic),
+        deterministic(trainer.config.deterministic),
     ):
-        fits = attempt(1) is not None  # also allocates the gradients, which stay
-        states = sum(state_bytes(p, optimizer, trainer, runtime) for p in parameters)
+        fits = attempt(1) is not None  # on a CPU this allocates the gradients, which stay
+        states = sum(state_bytes(p, optimizer, trainer.config, runtime) for p in parameters)
         free = _free(device)
         spare = int(free * HEAD_ROOM) + states
         room = free - spare
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
         tried = rows
-        if rows and will_compile(objective, device, trainer):
+        if rows and will_compile(trainer):
             rows = confirm_rows(sizes, tried, runs_compiled)
             why = why if rows == tried else f"{tried} do not fit when compiled"
-    for parameter in parameters:
-        parameter.grad = None
+    trainer.gradients.clear()
     chosen = runtime.world.least(rows)
     if chosen != rows:
         torch.compiler.reset()
@@ -201,9 +199,9 @@ def _out_of_memory() -> Iterator[list[str]]:
         failed.append(str(error))
 
 
-def will_compile(objective: Objective, device: torch.device, trainer: TrainerConfig) -> bool:
+def will_compile(trainer: Trainer) -> bool:
     """Whether training will be compiled into CUDA graphs."""
-    return bool(trainer.compile) and objective.compiles and device.type == "cuda" and lacks(device) is None
+    return trainer.compiled and trainer.runtime.device.type == "cuda"
 
 
 def _beginnings(stream: RowStream) -> list[dict]:
@@ -218,13 +216,13 @@ def _beginnings(stream: RowStream) -> list[dict]:
 def state_bytes(
     parameter: Tensor, optimizer: OptimizerConfig, trainer: TrainerConfig, runtime: Runtime
 ) -> int:
-    """The most bytes that training keeps for a parameter beside itself and its gradient.
+    """The most bytes that a run will yet allocate for a parameter; it, its gradient and its average exist.
 
-    Two moments; the starting weight; the average, and the parameter itself while the average is evaluated;
-    what rounding keeps; the running mean of micro-batches' gradients.
+    Two moments; the starting weight; a copy of the parameter while the average is evaluated; what rounding
+    keeps; the running mean of micro-batches' gradients.
     """
     own, narrow = parameter.element_size(), trainer.weights != "fp32"
-    each = 4 * (2 + bool(optimizer.pull)) + (4 + own) * bool(optimizer.ema)
+    each = 4 * (2 + bool(optimizer.pull)) + own * bool(optimizer.ema)
     if narrow:
         each += {"master": 4, "kahan": 2}.get(trainer.rounding, 0)
     if narrow or runtime.precision == "fp16":

@@ -118,8 +118,8 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
-        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=compiled)
+        self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=self.compiled)
         self.gradients = self._gradients()
         if runtime.device.type == "cpu":
             keep_freed_memory()
@@ -163,6 +163,8 @@ class Trainer:
         normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
         if self.step in self.guard.left_out:
             return StepResult(Outcome.LEFT_OUT, stop)
+        sums: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
         out_of_memory = False
         self.state.trained.train()
@@ -179,6 +181,8 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             self.micro_batches.check(error, self.step)  # raises what smaller micro-batches do not cure
             out_of_memory = True
+            sums = terms = {}  # they keep what the forward pass saved
+            self._free_cache()
         with span("communication"):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.micro_batches.any_rank(out_of_memory):
@@ -220,6 +224,11 @@ class Trainer:
         """The loss: the terms, each times its coefficient."""
         return torch.stack([c * terms[term] for term, c in self.objective.coefficients.items()]).sum()
 
+    def _free_cache(self) -> None:
+        """Give the allocator's cache back to the device, where communication may need memory."""
+        if self.runtime.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def _seed_dropout(self, micro_batch: int) -> None:
         seed = int(derive_key(self.seed, "dropout", self.step, micro_batch, self.world.rank) >> 1)
         # torch.manual_seed makes a stack trace for each kind of device that is absent.
@@ -246,6 +255,7 @@ class Trainer:
                 self.metrics = self._evaluate()
             else:
                 self._train(title, evaluate_first)
+        self.gradients.close()
         self.state.finish()
         return self.metrics
 
@@ -264,12 +274,12 @@ class Trainer:
             last = False
             started = time.perf_counter()
             while not last:
+                out_of_memory = False
                 with closing(self._updates()) as updates:
                     for update in waiting("data wait", updates):
                         result = self.train_step(update)
                         self.window.waited += update.waited
-                        if result.outcome is Outcome.OUT_OF_MEMORY:
-                            self.micro_batches.halve()
+                        if out_of_memory := result.outcome is Outcome.OUT_OF_MEMORY:
                             break  # reads the same update again, in smaller micro-batches
                         if result.spike:
                             self._leave_out(result.spike)
@@ -288,6 +298,8 @@ class Trainer:
                         started = time.perf_counter()
                         if last:
                             break
+                if out_of_memory:
+                    self.micro_batches.halve()  # the thread that prepares batches has ended
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""
@@ -303,8 +315,8 @@ class Trainer:
     def _count(self, update: Update, result: StepResult, started: float) -> tuple[bool, Spike | None]:
         """Count an update that was made or left out, and go to the next.
 
-        On a GPU an update has been launched, not computed. So wherever something is written, the guard reads
-        the losses, which waits for the device, before the clock is read. In between the clock lags.
+        On a GPU an update has been launched, not computed. So where something is written, the clock waits for
+        the device. In between it lags.
 
         Args:
             started: the clock when the update began.
@@ -318,14 +330,20 @@ class Trainer:
             self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
         self.step += 1
         self.cursor = update.cursor
-        spike = self.guard.judge(self.window) if any(self._due(False, result.stop)) else None
-        self._add(result.counts, time.perf_counter() - started)
+        due = any(self._due(False, result.stop))
+        now = self._clock(waits=due)
+        self._add(result.counts, now - started)
         last = self._is_last()
-        if last and spike is None:
-            judging = time.perf_counter()
-            spike = self.guard.judge(self.window)
-            self._add({}, time.perf_counter() - judging)
-        return last, spike
+        if last and not due:  # the hours are over between two lines
+            self._add({}, self._clock(waits=True) - now)
+            last = self._is_last()
+        return last, self.guard.judge(self.window) if due or last else None
+
+    def _clock(self, *, waits: bool) -> float:
+        """The time in seconds, after what was launched if `waits`."""
+        if waits and self.runtime.device.type == "cuda":
+            torch.cuda.synchronize(self.runtime.device)
+        return time.perf_counter()
 
     def _add(self, counts: Mapping[str, float], seconds: float) -> None:
         self.totals = self.totals.plus(counts, seconds)
@@ -466,7 +484,8 @@ class Trainer:
         self.world.barrier()
         if not self.resume():
             raise BrimfulError(f"{spike.what}, and there is no checkpoint yet to roll back to")
-        if self.config.hours:  # the time is spent all the same
+        if self.config.hours:  # the time is spent all the same; the main rank's clock counts
+            (seconds,) = self.world.sum([seconds if self.world.is_main else 0.0])
             self.totals = replace(self.totals, seconds=seconds)
         self.journal.begin(self.step)
         self.window = Window()

@@ -263,7 +263,7 @@ def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
     verb, out, _ = stopped
     config = (out / "config.yaml").read_text()
     (out / "config.yaml").write_text(config.replace("clip: 1.0", "clip: 0.5"))
-    assert "another configuration or data; start a new run" in call(verb, "--resume", out).message
+    assert "another configuration or data, or by a version" in call(verb, "--resume", out).message
     (out / "config.yaml").write_text(config)
     assert "no other options" in call(verb, "--resume", out, "--batch", 3).error
     other = "finetune" if verb == "distil" else "distil"

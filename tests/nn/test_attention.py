@@ -310,6 +310,9 @@ def test_backends_are_chosen_by_capability(monkeypatch):
         choose_backend("cpu", torch.bfloat16, "flexx")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     assert choose_backend("cuda", torch.bfloat16) is VarlenLayout
+    monkeypatch.setattr(attention, "compiler_lacks", lambda device: "a compiler")
+    assert choose_backend("cuda", torch.float32) is SequenceLayout
+    monkeypatch.setattr(attention, "compiler_lacks", lambda device: None)
     assert choose_backend("cuda", torch.float32) is FlexLayout
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert choose_backend("cuda", torch.float16) is FlexLayout

@@ -6,12 +6,13 @@ import torch._functorch.config
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.nn.compiled import compiled
+from brimful.nn.compiled import _warn_once, compiled
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     torch.compiler.reset()
+    _warn_once.cache_clear()
 
 
 def double(x: Tensor) -> Tensor:
@@ -43,6 +44,22 @@ def test_a_backend_that_fails_is_told_once_and_the_function_runs(capsys):
         assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == "warning: doubling is not compiled: FileNotFoundError: g++ is not there"
+
+
+def test_what_was_told_is_not_told_again(capsys):
+    """By the next function of the same name, as the next training of a process has one."""
+    for _ in range(2):
+        compiled(double, "doubling", backend=no_compiler)(torch.ones(4))
+    assert capsys.readouterr().err.count("warning") == 1
+
+
+def test_only_the_main_rank_tells(capsys, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    function = compiled(double, "doubling", backend=no_compiler)
+    assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
+    assert function.failure
+    assert not capsys.readouterr().err
 
 
 def test_what_dynamo_does_not_support_runs(capsys):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon, orthogonalise
+
+NAMES = get_args(get_type_hints(OptimizerConfig)["name"])
 
 
 @pytest.fixture
@@ -120,7 +123,7 @@ def random_gradients(parameters: dict[str, nn.Parameter]) -> None:
         parameter.grad = torch.randn_like(parameter)
 
 
-@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("name", NAMES)
 def test_pull_equals_its_formula_after_the_optimizers_step(seed, name):
     parameters, blocks = some_parameters(torch.float64)
     twins = {key: nn.Parameter(p.detach().clone()) for key, p in parameters.items()}
@@ -163,7 +166,7 @@ def test_pull_leaves_what_never_had_a_gradient_alone(seed):
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])
-@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("name", NAMES)
 def test_tensors_by_parameter_are_all_that_a_resumed_run_needs(seed, name, pull):
     """As a checkpoint holds them: what is resumed started from other weights, and has the same bits."""
     config = OptimizerConfig(name=name, learning_rate=0.05, pull=pull)
@@ -237,7 +240,7 @@ def test_the_average_is_used_in_place_and_the_weights_come_back(seed):
 
 
 @pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
-@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, name):
     shape = {"vocabulary_size": 50, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 24}
     encoder = Encoder(EncoderConfig(architecture=architecture, **shape))
@@ -299,3 +302,11 @@ def test_the_bench_of_optimizers_runs(tmp_path):
     assert bytes_of == {"adamw": 8, "lamb": 8, "adamw, pull": 12, "average": 4}
     assert 4 < rows["muon"]["state_bytes_per_parameter"] < 8
     assert all(row["over_adamw"] > 0 and len(row["milliseconds"]) == 2 for row in rows.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_summary_names_the_optimizer_and_its_betas(name: str) -> None:
+    config = OptimizerConfig(name=name, beta1=0.8, beta2=0.75)
+    (groups,) = [o.param_groups for o in build_optimizers(config, {"bias": nn.Parameter(torch.zeros(2))}, {})]
+    assert name in config.summary.lower()
+    assert ("betas 0.8 and 0.75" in config.summary) == (groups[0].get("betas") == (0.8, 0.75))

@@ -18,6 +18,8 @@ from brimful.commands.report import report
 from brimful.errors import BrimfulError, UsageError
 from brimful.reports.content import duration, facts, percent, plain, plus_minus, points, short, tick
 from brimful.reports.load import load_run
+from brimful.tasks.regression import Regression
+from brimful.tasks.task import Metric
 
 HOSTILE = "<script>alert(1)</script>"
 VOID = {"meta", "path", "use", "br", "link"}
@@ -243,6 +245,34 @@ def test_demo_compares_the_models_and_shows_its_runs(tmp_path: Path, demo_run: P
     assert any(chart.startswith("layers: losses over updates: hidden from 5 to") for chart in page.charts)
     names = [run.name for run in load_run(demo_run).children]
     assert names == ["data", "pretrain", "distil", "export"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "sentence"),
+    [
+        (Metric("r", "correlation"), (0.4, 0.8), "keeps 50.0\u202f% of its teacher’s correlation with"),
+        (Metric("r", "correlation"), (0.1, -0.2), "’s correlation is 0.1 against its teacher’s -0.2 with"),
+        (
+            Metric("mse", "error", best="lowest"),
+            (0.5, 0.25),
+            "’s error is 0.5 against its teacher’s 0.25 with",
+        ),
+    ],
+)
+def test_a_student_is_compared_with_its_teacher(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    metric: Metric,
+    values: tuple[float, float],
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(Regression, "metrics", (metric,))
+    models = zip(("student", "teacher"), values, (3_000_000, 5_000_000), strict=True)
+    summary = {model: {metric.name: value, "parameters": size} for model, value, size in models}
+    run = write_run(tmp_path / "run", summary | {"kind": "distil", "task": "regression"})
+    page = _Page(page_of(tmp_path, run))
+    assert f"{sentence} 60.0\u202f% of its parameters." in page.text
+    assert f"Student {metric.title}" in page.text
 
 
 def test_every_text_from_outside_is_escaped(

@@ -288,14 +288,7 @@ def test_no_size_is_tried_that_is_not_expected_to_fit() -> None:
 
 
 def auto(trainer: Trainer) -> int:
-    return auto_rows(
-        trainer.stream,  # type: ignore[arg-type]
-        trainer.encoder,
-        trainer.objective,
-        trainer.runtime,
-        OptimizerConfig(),
-        trainer.config,
-    )
+    return auto_rows(trainer, trainer.stream, OptimizerConfig())  # type: ignore[arg-type]
 
 
 def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
@@ -339,21 +332,17 @@ def test_what_is_chosen_is_compiled_before_training(
     parameters = list(trainer.state.parameters.values())
     passes, resets, have_gradients = [], [], set()
 
-    def loss_of(loss, encoder, device, *, compiled):
-        def run(batch):
-            rows = batch.tokens.numel() // PACKING.capacity
-            if compiled:
-                passes.append(rows)
-                have_gradients.add(all(p.grad is not None for p in parameters))
-                if rows > most:
-                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-            return loss(encoder, batch)
-
-        return run
+    def compiled(batch):
+        rows = batch.tokens.numel() // PACKING.capacity
+        passes.append(rows)
+        have_gradients.add(all(p.grad is not None for p in parameters))
+        if rows > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return trainer.objective.loss(trainer.encoder, batch)
 
     monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
     monkeypatch.setattr("brimful.train.probe.will_compile", lambda *_: True)
-    monkeypatch.setattr("brimful.train.probe.loss_function", loss_of)
+    monkeypatch.setattr(trainer, "loss", compiled)
     monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
     if expected is None:
         with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
@@ -372,15 +361,15 @@ def test_what_is_chosen_is_compiled_before_training(
     ("optimizer", "config", "precision", "expected"),
     [
         ({}, {}, "bf16", 8),
-        ({"ema": 0.9, "pull": 0.1}, {}, "bf16", 20),
+        ({"ema": 0.9, "pull": 0.1}, {}, "bf16", 16),
         ({}, {}, "fp16", 12),
         ({}, {"weights": "bf16"}, "bf16", 10),
-        ({"ema": 0.9}, {"weights": "bf16", "rounding": "master"}, "bf16", 20),
+        ({"ema": 0.9}, {"weights": "bf16", "rounding": "master"}, "bf16", 16),
         ({}, {"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
     ],
 )
-def test_bytes_that_training_keeps_for_a_parameter(optimizer, config, precision, expected) -> None:
-    """Beside itself and its gradient: moments, start, average, rounding, running mean."""
+def test_bytes_that_a_run_will_allocate_for_a_parameter(optimizer, config, precision, expected) -> None:
+    """Beside itself, its gradient and its average: moments, start, swap, rounding, running mean."""
     trainer = TrainerConfig(**config)
     kept = torch.zeros(7, 3, dtype=DTYPES[trainer.weights])
     runtime = Runtime(World(0, 1, torch.device("cpu")), precision)

@@ -1,21 +1,21 @@
 """Raw text -> clean documents. The rules run in this order. Each can be turned off and counts what it did:
 
-1. undecodable: a document is dropped if too much of it could not be decoded.
-2. html: markup becomes text; scripts, styles, comments, navigation and hidden parts go.
-3. entities: `&amp;` and the like in what is not HTML become the characters they name.
-4. characters: control, private-use and replacement characters, lone surrogates and noncharacters become
-   spaces.
-5. invisible: soft hyphens, zero-width spaces and direction marks go.
-6. nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
-7. simplified (off): traditional Chinese characters become simplified ones.
-8. css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
-   Chinese is never touched.
-9. drop_patterns, max_foreign_run (off): the user's own rules.
-10. join_lines: lines that were wrapped at a fixed width are joined. Lines of HTML never were.
-11. blanks: a run of whitespace becomes one space, or one line break if it has one.
-12. quality: a document is dropped if it is too short, mostly symbols or in another language.
-13. long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
-    Tokenizers need more than linear time for one long text.
+- undecodable: a document is dropped if too much of it could not be decoded.
+- html: markup becomes text; scripts, styles, comments, navigation and hidden parts go.
+- entities: `&amp;` and the like in what is not HTML become the characters they name.
+- characters: control, private-use and replacement characters, lone surrogates and noncharacters become
+  spaces.
+- invisible: soft hyphens, zero-width spaces and direction marks go.
+- nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
+- simplified (off): traditional Chinese characters become simplified ones.
+- css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
+  Chinese is never touched.
+- drop_patterns, max_foreign_run (off): the user's own rules.
+- join_lines: lines that were wrapped at a fixed width are joined. Lines of HTML never were.
+- blanks: a run of whitespace becomes one space, or one line break if it has one.
+- quality: a document is dropped if it is too short, mostly symbols or in another language.
+- long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
+  Tokenizers need more than linear time for one long text.
 
 Every rule takes time linear in the size of a document, except a user's pattern, which the watchdog bounds.
 """
@@ -139,7 +139,8 @@ class _Rule:
     """A rule between markup and judgement: text -> (text, number of changes).
 
     Attributes:
-        needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs.
+        needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs, which is
+            right unless its own search is slow.
         settles: its result needs no new survey, since it contains nothing new for later rules.
         for_pages: whether it runs on the text of HTML pages.
     """

@@ -1,6 +1,6 @@
 """Drops what nobody wrote for readers: hashes, base64, style sheets.
 
-All rules look at ASCII only, so Chinese text is never taken for a long token.
+These rules look at ASCII only, so Chinese text is never taken for a long token.
 """
 
 import re

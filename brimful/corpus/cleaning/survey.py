@@ -28,7 +28,7 @@ CLASSES = {
     LINE_BREAK: "\r\x0b\f\x85\u2028\u2029",
     OTHER_BLANK: r"^\S\n ",
     _BLANK: r"\s",
-    # Punctuation and symbols; not marks, which many scripts need within words.
+    # Punctuation, symbols and emoji; not marks, which many scripts need within words.
     _SYMBOL: "!-/:-@\\[-`{-~"
     "\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7\u2010-\u2027"
     "\u2030-\u205e\u20a0-\u20cf\u2100-\u2bff\u3001-\u3004\u3008-\u3020\u3030\ufe10-\ufe1f\ufe30-\ufe6f"
