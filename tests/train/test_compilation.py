@@ -260,7 +260,7 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 @pytest.mark.parametrize("backend", [SequenceLayout, FlexLayout, VarlenLayout])
 def test_twenty_batches_are_one_graph(backend, precision, seed, monkeypatch):
     """As Dynamo sees them; fp16 watches its activations. `varlen` is on the meta device."""
