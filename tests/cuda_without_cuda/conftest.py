@@ -32,12 +32,17 @@ class Answer:
     Attributes:
         status: of the process; with torchrun, of torchrun.
         said: what was printed.
-        values: what the scenario wrote, of rank 0; empty if it failed.
+        ranks: what the scenario wrote on each rank; nothing of ranks that failed.
     """
 
     status: int
     said: str
-    values: dict[str, Any] = field(default_factory=dict)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What rank 0 wrote; empty if it failed."""
+        return self.ranks[0] if self.ranks else {}
 
     @property
     def updates(self) -> list[dict[str, Any]]:
@@ -91,7 +96,7 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
         command = [str(device.python())]
         if ranks:
             command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        environment = device.environment(recorder, devices=max(1, ranks), **(settings or {}))
+        environment = device.environment(recorder, **{"devices": max(1, ranks)} | (settings or {}))
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             environment.pop(name, None)
         done = subprocess.run(
@@ -103,10 +108,10 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
             timeout=seconds,
         )
         said = done.stdout + done.stderr
-        answers = [path.with_suffix(suffix) for suffix in (".out.json", ".out0.json")]
-        found = next((json.loads(answer.read_text()) for answer in answers if answer.exists()), {})
+        answers = sorted(tmp_path.glob("options.out*.json"))
+        found = [json.loads(answer.read_text()) for answer in answers]
         for answer in answers:
-            answer.unlink(missing_ok=True)
+            answer.unlink()
         return Answer(done.returncode, said, found)
 
     return run

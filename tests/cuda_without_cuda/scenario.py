@@ -38,11 +38,13 @@ class Options:
         config: further fields of PretrainConfig, with dots: {"trainer.steps": 12}.
         backend: of attention.
         mode: how a step runs: graphs is what training does on CUDA; compiled is without CUDA graphs.
-        sabotage: "item" reads a value of the device in each step; "recompile" lets each batch have a shape of
-            its own; "operator" puts an operator into the step that Inductor cannot compile.
+        sabotage: "item" reads a value of the device after each step, "item in backward" in its backward
+            pass; "recompile" lets batches have another shape from the fifth update on; "operator" puts an
+            operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning a process exits with 9.
         kills: the rank of that process.
         taken_after: after so many updates, something else takes the memory of a quarter of a step; 0: never.
+        taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
         bucket_bytes: of the buckets of gradients; 0: the usual size.
     """
@@ -56,14 +58,24 @@ class Options:
     dies: int = 0
     kills: int = 1
     taken_after: int = 0
+    taken_on: int = -1
     resume: bool = False
     bucket_bytes: int = 0
 
 
+BESIDE = ("prefetch", "checkpoint")
+"""How the names of the threads begin that prepare batches and write checkpoints: they wait for themselves."""
+
+
 class _Watch:
-    """Records what each update does on the device, from its beginning to the next one's."""
+    """Records what each update does on the device, from its beginning to the next one's.
+
+    What the threads of `BESIDE` do is recorded apart. All others belong to the update: above all autograd has
+    a thread of its own for the backward pass.
+    """
 
     def __init__(self) -> None:
+        self.beside: dict[int, str] = {}
         self.updates: list[dict[str, Any]] = []
         self.stacks: Counter[str] = record.watch()
         self.captured: list[record.Entry] = []
@@ -76,13 +88,17 @@ class _Watch:
         done = record.replayed(found, self.captured)
         now = time.perf_counter()
         if self.updates:
-            main = threading.get_native_id()
-            # Threads that write checkpoints and prepare batches wait and allocate for themselves.
+            beside: dict[str, Counter[str]] = {name: Counter() for name in BESIDE}
+            for entry in found:
+                if entry.thread in self.beside:
+                    beside[self.beside[entry.thread]][entry.kind] += 1
+            # The batches that are copied beside an update are copied for it.
             own = ("sync", "allocate", "free")
-            counted = [entry for entry in found if entry.kind not in own or entry.thread == main]
+            counted = [e for e in found if e.kind not in own or e.thread not in self.beside]
             self.updates[-1] |= {
                 "counts": dict(Counter(entry.kind for entry in counted)),
-                "beside": dict(Counter(entry.kind for entry in found if entry.thread != main)),
+                "beside": beside,
+                "devices": sorted({entry.device for entry in found}),
                 "device": dict(Counter(entry.kind for entry in done)),
                 "copies": [
                     {"to": e.name, "bytes": e.values[0], "pageable": e.values[2], "stream": e.stream}
@@ -90,7 +106,6 @@ class _Watch:
                     if e.kind == "copy" and not e.graph
                 ],
                 "strides": sorted({s for e in done if e.kind == "product" for s in e.values[5:] if s % 8}),
-                "grids": [e.values[:3] for e in done if e.kind == "launch" and "flash" in e.name],
                 "syncs": dict(self.stacks),
                 "violations": [e.name for e in found if e.kind == "violation"],
                 "order": [
@@ -107,6 +122,20 @@ class _Watch:
     def end(self) -> None:
         self.begin(-1)
         self.updates.pop()
+
+    def name_threads(self) -> None:
+        """Note which threads are those of `BESIDE`, from now on."""
+        run = threading.Thread.run
+
+        def noted(thread: threading.Thread) -> None:
+            native = threading.get_native_id()
+            self.beside.pop(native, None)  # a number may come again
+            for name in BESIDE:
+                if thread.name.startswith(name):
+                    self.beside[native] = name
+            run(thread)
+
+        threading.Thread.run = noted  # type: ignore[method-assign]
 
 
 def _values(options: Options) -> dict[str, Any]:
@@ -132,16 +161,20 @@ def _patch(options: Options, watch: _Watch) -> None:
         if options.dies and self.step + 1 == options.dies and self.world.rank == options.kills:
             self.checkpoints.finish()
             os._exit(9)
-        if options.taken_after and self.step == options.taken_after and not taken:
+        here = options.taken_on in (-1, self.world.rank)
+        if options.taken_after and self.step == options.taken_after and here and not taken:
             torch.compiler.reset()  # the graphs of the step are captured again, in less memory
             gc.collect()
             torch.cuda.empty_cache()
             free, _ = torch.cuda.mem_get_info()
             step_takes = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
             taken.append(torch.empty(free - int(0.75 * step_takes), dtype=torch.uint8, device="cuda"))
+        if options.sabotage == "item in backward" and not self.step:
+            next(self.encoder.parameters()).register_hook(_read)
         result = step(self, update)
         if options.sabotage == "item" and result.loss is not None:
             result.loss.item()
+        watch.updates[-1]["flops"] = result.counts.get("flops")
         return result
 
     def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:
@@ -162,11 +195,11 @@ def _patch(options: Options, watch: _Watch) -> None:
 
         batch = RowStream.batch
 
-        def changing(self: RowStream, rows: Any, update: int) -> Any:
+        def changing(self: RowStream, rows: Any, update: int, *arguments: Any, **named: Any) -> Any:
             from dataclasses import replace
 
-            made = batch(self, rows, update)
-            cut = made.mlm_positions.numel() - update % 5
+            made = batch(self, rows, update, *arguments, **named)
+            cut = made.mlm_positions.numel() - (update >= 4)
             return replace(made, mlm_positions=made.mlm_positions[:cut], mlm_labels=made.mlm_labels[:cut])
 
         RowStream.batch = changing  # type: ignore[method-assign]
@@ -175,6 +208,10 @@ def _patch(options: Options, watch: _Watch) -> None:
 
         down = Layer._down
         Layer._down = lambda self, up: torch.ops.brimful_test.none(down(self, up))  # type: ignore[method-assign]
+
+
+def _read(gradient: torch.Tensor) -> None:
+    gradient.sum().item()
 
 
 def _operator() -> None:
@@ -200,6 +237,7 @@ def main() -> None:
 
         torch.compile = without_graphs  # type: ignore[assignment]
     watch = _Watch()
+    watch.name_threads()
     _patch(options, watch)
     summary = verb.pretrain(**_values(options))
     rank = os.environ.get("RANK", "")

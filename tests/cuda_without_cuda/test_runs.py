@@ -12,10 +12,14 @@ from bench.common.recorder import device
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PEAK = 989e12
+"""Flops per second of an H100 in bf16, dense, from its data sheet."""
+
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
-    """A kernel takes 1 ms, so the host is far ahead. Wall time passes between the beginnings of updates."""
+    """And so are tokens per second, and the utilisation. A kernel takes 1 ms, so the host is far ahead. Wall
+    time passes between the beginnings of updates."""
     config = {"trainer.steps": 24, "trainer.compile": mode == "graphs", "validation_tokens": 0}
     answer = train(config, mode=mode, settings={"kernel_ns": 1_000_000})
     lines = {line["step"]: line for line in answer.values["metrics"] if "seconds" in line}
@@ -26,8 +30,12 @@ def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
         seconds = lines[step]["seconds"] - lines[step - 4]["seconds"]
         assert seconds == pytest.approx(wall, rel=0.05), step
         assert wall > 0.1
-        speed = lines[step]["tokens"] / lines[step]["seconds"]
-        assert lines[step]["tokens_per_second"] == pytest.approx(speed, rel=1e-6)
+        since_start = ends[step] - answer.updates[0]["began"]
+        assert lines[step]["tokens_per_second"] == pytest.approx(
+            lines[step]["tokens"] / since_start, rel=0.05
+        )
+        flops = sum(update["flops"] for update in answer.updates[step - 4 : step])
+        assert lines[step]["mfu"] == pytest.approx(flops / wall / PEAK, rel=0.05)
 
 
 def test_hours_end_a_run_by_the_wall(train: Run) -> None:
@@ -55,6 +63,28 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
     assert "out of memory with rows_per_micro_batch" in answer.said
     assert len([u for u in answer.updates if u["step"] == 5]) == 1
     assert answer.values["summary"]["steps"] == 6
+
+
+@pytest.mark.parametrize("taken_on", [-1, 0, 1], ids=["every rank", "the first rank", "the second rank"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_without_memory_on_any_rank_all_ranks_halve(train: Run, precision: str, taken_on: int) -> None:
+    """And make the same update again; afterwards their gradients meet as before."""
+    config = {
+        "rows_per_update": 128,
+        "rows_per_micro_batch": "auto",
+        "packing.capacity": 4096,
+        "precision": precision,
+        "trainer.steps": 6,
+    }
+    answer = train(config, ranks=2, settings={"gib": 2}, taken_after=2, taken_on=taken_on)
+    assert answer.status == 0, answer.said
+    assert answer.said.count("out of memory with rows_per_micro_batch") == 1
+    assert "Traceback" not in answer.said
+    assert len(answer.ranks) == 2
+    for rank in answer.ranks:
+        assert [update["step"] for update in rank["updates"]] == [0, 1, 2, 2, 3, 4, 5]
+    steps = zip(*(rank["updates"] for rank in answer.ranks), strict=True)
+    assert all(a["order"].count("c") == b["order"].count("c") for a, b in steps)
 
 
 def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train: Run) -> None:
@@ -136,9 +166,23 @@ def test_an_operator_that_cannot_be_compiled_leaves_the_step_eager(train: Run) -
     assert "Traceback" not in answer.said
 
 
-def test_four_devices_and_one_process_use_the_first(train: Run) -> None:
-    answer = train({"trainer.compile": False, "trainer.steps": 6}, mode="eager", settings={"gib": 4})
+@pytest.mark.parametrize(
+    ("ranks", "variables", "used"),
+    [
+        (0, {}, [[0]]),
+        (0, {"LOCAL_RANK": "2"}, [[2]]),
+        (2, {}, [[0], [1]]),
+    ],
+    ids=["one process", "a process that is told to use the third", "two ranks"],
+)
+def test_of_four_devices_each_process_uses_one(train: Run, ranks, variables, used) -> None:
+    """Nothing is launched, copied or allocated on any other one."""
+    config = {"trainer.compile": False, "trainer.steps": 6, "rows_per_update": 16}
+    settings = {"gib": 4, "devices": 4}
+    answer = train(config, mode="eager", ranks=ranks, variables=variables, settings=settings)
     assert answer.status == 0, answer.said
+    found = [{device for update in rank["updates"] for device in update["devices"]} for rank in answer.ranks]
+    assert [sorted(devices) for devices in found] == used
 
 
 def test_the_device_is_documented_by_its_settings() -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import autocast
+from brimful.precision.watching import watch_modules
 from brimful.tasks.classification import Classification
 from brimful.train.compilation import lacks, loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
@@ -255,6 +257,34 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
     assert counter.frame_count == 1
     traced = Counter(str(node.target) for node in counter.graphs[0].graph.nodes)
     assert traced["torch_attn._varlen_attn"] == 3
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
+@pytest.mark.parametrize("backend", [SequenceLayout, FlexLayout, VarlenLayout])
+def test_twenty_batches_are_one_graph(backend, precision, seed, monkeypatch):
+    """As Dynamo sees them; fp16 watches its activations. `varlen` is on the meta device."""
+    counter = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    # FlexAttention differentiates on the CPU too if it is let.
+    module = import_module("torch.nn.attention.flex_attention")
+    monkeypatch.setattr(module, "_validate_device", lambda *tensors: None)
+    device = torch.device("meta" if backend is VarlenLayout else "cpu")
+    encoder = encoder_of("modern").to(device)
+    windows = {layer.window for layer in encoder.layers}
+    monkeypatch.setattr(encoder, "prepare", lambda batch: backend.prepare(batch, windows))
+    objective = MaskedLM(MaskedLMHead(encoder).to(device), {})
+    modules = torch.nn.ModuleDict({"encoder": encoder, **objective.modules()}).train()
+    if precision == "fp16":
+        watch_modules(modules, parameters=False)
+    loss = loss_function(objective.loss, encoder, World(0, 1, device), compiled=True)
+    for number, batch in enumerate(some_rows(20, seed)):
+        with autocast(precision, CPU):
+            sums = loss(batch.to(device))
+        if not number:
+            sums["mlm"].backward()
+    assert all(parameter.grad is not None for parameter in modules.parameters())
+    assert counter.frame_count == 1
 
 
 # The trainer
