@@ -216,7 +216,7 @@ def _beginnings(stream: RowStream) -> list[dict]:
 def state_bytes(
     parameter: Tensor, optimizer: OptimizerConfig, trainer: TrainerConfig, runtime: Runtime
 ) -> int:
-    """The most bytes that a run will yet allocate for a parameter, beside itself, its gradient and its average.
+    """The most bytes that a run will yet allocate for a parameter. It, its gradient and its average exist.
 
     Two moments; the starting weight; a copy of the parameter while the average is evaluated; what rounding
     keeps; the running mean of micro-batches' gradients.
