@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd
 from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.commands.pretrain import PretrainConfig, _resolve
 from brimful.corpus.shards import Corpus
@@ -19,7 +21,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import DTYPES
+from brimful.precision.policy import DTYPES, Precision
 from brimful.runs import checkpoint
 from brimful.train.config import TrainerConfig
 from brimful.train.memory import available_memory
@@ -64,9 +66,10 @@ def trainer_of(
     begins: int = 0,
     auto: bool = True,
     runtime: Runtime = RUNTIME,
-    **config: int,
+    objective_of: type[MaskedLM] = Narrow,
+    **config: int | str,
 ) -> Trainer:
-    """Of a small BERT without dropout; out of memory above `rows`, after `begins` micro-batches."""
+    """Of a small BERT without dropout. `Narrow` has no memory above `rows`, after `begins` micro-batches."""
     torch.manual_seed(seed)
     shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
     encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
@@ -81,9 +84,11 @@ def trainer_of(
         micro=micro,
         rank=world.rank,
         world=world.size,
+        fixed_shapes=bool(config.get("compile")),
     )
-    objective = Narrow(MaskedLMHead(encoder), {})
-    objective.rows, objective.begins, objective.made = rows, begins, []
+    objective = objective_of(MaskedLMHead(encoder), {})
+    if isinstance(objective, Narrow):
+        objective.rows, objective.begins, objective.made = rows, begins, []
     return Trainer(
         encoder,
         objective,
@@ -355,6 +360,90 @@ def test_what_is_chosen_is_compiled_before_training(
     assert len(resets) == sum(n > most for n in sizes)
     assert have_gradients == {True}
     assert all(p.grad is None for p in parameters)
+
+
+ONE_LENGTH = [Phase(8, PACKING, 16)]
+
+
+@pytest.mark.parametrize(
+    ("precision", "config"),
+    [
+        pytest.param("bf16", {"residual": "bf16", "weights": "bf16"}, id="bf16"),
+        pytest.param("fp16", {}, id="fp16", marks=pytest.mark.slow),
+    ],
+)
+def test_the_run_compiles_nothing_that_the_probe_has_compiled(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, config: dict[str, str]
+) -> None:
+    """And training has the bits of a run that was told the number."""
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    monkeypatch.setattr("brimful.train.compilation.lacks", lambda device: None)
+    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
+    monkeypatch.setattr("brimful.train.probe.will_compile", lambda trainer: trainer.compiled)
+    torch.compiler.reset()
+    settings = {
+        "phases": ONE_LENGTH,
+        "compile": True,
+        "objective_of": MaskedLM,
+        "runtime": Runtime(RUNTIME.world, precision),
+        **config,
+    }
+    trainer = trainer_of(tmp_path / "a", seed, 1, **settings)  # type: ignore[arg-type]
+    assert auto(trainer) == 16
+    assert counter.frame_count == 1
+    assert all(p.grad is None for p in trainer.state.parameters.values())
+    trainer.run("test")
+    assert counter.frame_count == 1
+    trainer_of(tmp_path / "b", seed, 16, **settings).run("test")  # type: ignore[arg-type]
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+PROBE = """
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch._dynamo.testing import CompileCounterWithBackend
+import test_micro_batch as toy
+from brimful.distributed import world
+from brimful.train import buckets, compilation, probe
+
+counter = CompileCounterWithBackend("aot_eager")
+import torch._inductor.compile_fx
+torch._inductor.compile_fx.compile_fx = lambda graph, inputs, config_patches: counter(graph, inputs)
+buckets.BUCKET_BYTES = compilation.BUCKET_BYTES = 4096
+compilation.lacks = lambda device: None
+probe.GAIN = 0.0
+probe.will_compile = lambda trainer: trainer.compiled
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+with world() as ranks:
+    trainer = toy.trainer_of(
+        Path(sys.argv[1], str(ranks.rank)), 5, 1, runtime=toy.Runtime(ranks, "fp32"),
+        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM,
+    )
+    assert toy.auto(trainer) == 8
+    assert counter.frame_count > 1
+    compiled = counter.frame_count
+    assert all(not bucket.flat.any() for bucket in trainer.gradients.buckets.buckets)
+    trainer.run("test")
+    assert counter.frame_count == compiled, (compiled, counter.frame_count)
+    means = [float(p.detach().double().mean()) for p in trainer.state.parameters.values()]
+    assert ranks.sum(means) == [2 * mean for mean in means]
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_ranks_compile_nothing_that_the_probe_has_compiled(tmp_path: Path) -> None:
+    """Though the step is cut where buckets end."""
+    on_two_ranks(PROBE, tmp_path)
+    alone = trainer_of(tmp_path / "alone", 5, 8, phases=ONE_LENGTH)
+    alone.run("test")
+    assert losses(tmp_path / "0") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
 
 
 @pytest.mark.parametrize(
