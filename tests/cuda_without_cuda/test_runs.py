@@ -31,9 +31,8 @@ def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
         assert seconds == pytest.approx(wall, rel=0.05), step
         assert wall > 0.1
         since_start = ends[step] - answer.updates[0]["began"]
-        assert lines[step]["tokens_per_second"] == pytest.approx(
-            lines[step]["tokens"] / since_start, rel=0.05
-        )
+        speed = lines[step]["tokens"] / since_start
+        assert lines[step]["tokens_per_second"] == pytest.approx(speed, rel=0.05)
         flops = sum(update["flops"] for update in answer.updates[step - 4 : step])
         assert lines[step]["mfu"] == pytest.approx(flops / wall / PEAK, rel=0.05)
 
