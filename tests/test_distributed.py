@@ -26,6 +26,7 @@ def device(monkeypatch):
 
         cuda = distributed.torch.cuda
         monkeypatch.setattr(cuda, "is_available", lambda: True)
+        monkeypatch.setattr(cuda, "device_count", lambda: 4)
         monkeypatch.setattr(cuda, "get_device_capability", get_capability)
         monkeypatch.setattr(cuda, "get_device_name", lambda device: "Tesla V100-SXM2-16GB")
         monkeypatch.setattr(cuda, "get_arch_list", lambda: (architectures or WHEELS[build]).split())
@@ -95,3 +96,10 @@ def test_each_rank_of_a_machine_has_its_own_device(device, monkeypatch):
 def test_without_a_gpu_it_is_the_cpu(monkeypatch):
     monkeypatch.setattr(distributed.torch.cuda, "is_available", lambda: False)
     assert default_device() == torch.device("cpu")
+
+
+def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(device, monkeypatch):
+    device((9, 0))
+    monkeypatch.setenv("LOCAL_RANK", "4")
+    with pytest.raises(BrimfulError, match=r"local rank 4 .* at most 4 processes"):
+        default_device()
