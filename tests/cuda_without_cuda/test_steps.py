@@ -13,6 +13,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PREPARED_AHEAD = 2
 """Blocks of memory that the thread which prepares batches may still take when it gets further ahead."""
 
+FEW_BYTES = 1024
+"""A copy to the device of so few bytes may be in the default stream: keys of stochastic rounding."""
+
 
 def disturbances(answer: Answer, **which: Any) -> dict[str, list[Any]]:
     """What updates beyond the second do besides launching, replaying and copying ahead: kind -> cases."""
@@ -31,7 +34,7 @@ def disturbances(answer: Answer, **which: Any) -> dict[str, list[Any]]:
         for copy in update["copies"]:
             if copy["to"] == "h2d" and copy["pageable"]:
                 note("pageable copy", number, copy)
-            if copy["to"] == "h2d" and copy["stream"] == "(nil)":
+            if copy["to"] == "h2d" and copy["stream"] == "(nil)" and copy["bytes"] > FEW_BYTES:
                 note("copy in the default stream", number, copy)
         if update["beside"]["prefetch"].get("sync"):
             note("sync of the loader", number)
@@ -43,8 +46,10 @@ def disturbances(answer: Answer, **which: Any) -> dict[str, list[Any]]:
     for update in answer.updates:
         if update["violations"]:
             note("violation", update["step"] + 1, update["violations"])
-    if len(graphs := {update["graphs_compiled"] for update in updates}) > 1:
-        note("recompilation", graphs)
+    compiled = {update["step"]: update["graphs_compiled"] for update in answer.updates}
+    for update in updates:
+        if compiled[update["step"]] > compiled[update["step"] - 1]:
+            note("recompilation", update["step"] + 1)
     if skips := answer.values["cudagraph_skips"]:
         note("skip of CUDA graphs", skips)
     return found
@@ -100,11 +105,15 @@ def test_settings_are_steady(train: Run, name: str) -> None:
 
 
 def test_a_phase_of_another_length_is_steady_after_two_updates(train: Run) -> None:
-    phases = [{"steps": 8, "max_length": 64}, {"steps": 12, "max_length": 128}]
-    answer = train({"phases": phases, "trainer.steps": 20, "trainer.log_every": 1000})
-    assert_steady(answer, log_every=1000, but=(9, 10, 20))
-    lengths = {update["graphs_compiled"] for update in answer.updates[:8]}
-    assert len(lengths) == 1
+    """A new length begins with a block of data, within the phase. With it the shapes change, and once more when
+    its first block is open: then S follows what that block needs."""
+    phases = [{"steps": 8, "max_length": 64}, {"steps": 16, "max_length": 128}]
+    answer = train({"phases": phases, "trainer.steps": 24, "trainer.log_every": 1000})
+    compiled = [update["graphs_compiled"] for update in answer.updates]
+    changes = [step for step in range(1, 24) if compiled[step] > compiled[step - 1]]
+    assert 1 <= len(changes) <= 2
+    assert changes[0] >= 8
+    assert_steady(answer, log_every=1000, but=(24, *(step + n for step in changes for n in (1, 2))))
 
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
