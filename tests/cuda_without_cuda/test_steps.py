@@ -105,8 +105,8 @@ def test_settings_are_steady(train: Run, name: str) -> None:
 
 
 def test_a_phase_of_another_length_is_steady_after_two_updates(train: Run) -> None:
-    """A new length begins with a block of data, within the phase. With it the shapes change, and once more when
-    its first block is open: then S follows what that block needs."""
+    """A new length begins with a block of data, within the phase. With it the shapes change, and once more
+    when its first block is open: then S follows what that block needs."""
     phases = [{"steps": 8, "max_length": 64}, {"steps": 16, "max_length": 128}]
     answer = train({"phases": phases, "trainer.steps": 24, "trainer.log_every": 1000})
     compiled = [update["graphs_compiled"] for update in answer.updates]
