@@ -43,7 +43,7 @@ class Options:
             operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning a process exits with 9.
         kills: the rank of that process.
-        taken_after: after so many updates, something else takes the memory of a quarter of a step; 0: never.
+        taken_after: after so many updates, something else takes two fifths of the memory of a step; 0: never.
         taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
         bucket_bytes: of the buckets of gradients; 0: the usual size.
@@ -105,7 +105,9 @@ class _Watch:
                     for e in found
                     if e.kind == "copy" and not e.graph
                 ],
-                "strides": sorted({s for e in done if e.kind == "product" for s in e.values[5:] if s % 8}),
+                "strides": sorted(
+                    {s for e in done if e.kind == "product" for s in e.values[5:] if s % 8 and s > 8}
+                ),
                 "syncs": dict(self.stacks),
                 "violations": [e.name for e in found if e.kind == "violation"],
                 "order": [
@@ -168,7 +170,7 @@ def _patch(options: Options, watch: _Watch) -> None:
             torch.cuda.empty_cache()
             free, _ = torch.cuda.mem_get_info()
             step_takes = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-            taken.append(torch.empty(free - int(0.75 * step_takes), dtype=torch.uint8, device="cuda"))
+            taken.append(torch.empty(free - int(0.6 * step_takes), dtype=torch.uint8, device="cuda"))
         if options.sabotage == "item in backward" and not self.step:
             next(self.encoder.parameters()).register_hook(_read)
         result = step(self, update)
