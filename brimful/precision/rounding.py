@@ -69,9 +69,8 @@ def _blocks(source: Tensor, out: Tensor, key: int) -> Iterator[tuple[Tensor, Ten
     """Pieces of both, (blocks, numbers), and the blocks' keys: one at a time on a CPU, for its cache."""
     full = len(source) // _BLOCK
     words = hash_words(np.uint64(key), np.arange(full + 1)).view(np.int64)
-    on_cpu = source.device.type == "cpu"
-    keys = torch.from_numpy(words) if on_cpu else _sent(torch.from_numpy(words), source.device)
-    together = 1 if on_cpu else 64
+    keys = _sent(torch.from_numpy(words), source.device)
+    together = 1 if source.device.type == "cpu" else 64
     for at in range(0, full, together):
         end = min(at + together, full)
         here = slice(at * _BLOCK, end * _BLOCK)
@@ -81,7 +80,7 @@ def _blocks(source: Tensor, out: Tensor, key: int) -> Iterator[tuple[Tensor, Ten
 
 
 def _sent(words: Tensor, device: torch.device) -> Tensor:
-    """The tensor on another device. CUDA copies from pinned memory alone beside the host."""
+    """The tensor on a device. CUDA copies from pinned memory alone beside the host."""
     words = words.pin_memory() if device.type == "cuda" else words
     return words.to(device, non_blocking=True)
 
