@@ -254,13 +254,16 @@ def _own_crc32(value: dict[str, Any]) -> int:
 
 
 def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
-    """Write the commit record of `files`, which are in its folder: their sizes and CRCs, and `facts`.
+    """Write the commit record of `files`, in its folder or below: their sizes and CRCs, and `facts`.
 
     Returns:
         the record as JSON values.
     """
     record = Path(record)
-    described = {Path(file).name: {"bytes": os.path.getsize(file), "crc32": crc32(file)} for file in files}
+    described = {
+        os.path.relpath(file, record.parent): {"bytes": os.path.getsize(file), "crc32": crc32(file)}
+        for file in files
+    }
     value = json.loads(json.dumps({**facts, "files": described}))
     value["crc32"] = _own_crc32(value)
     write_json(record, value)

@@ -158,7 +158,12 @@ def _student(
     if _starts_pretrained(config, teacher):
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(
-            finetuned, initialisation="pretrained", layers=layers, dropout=0.0, attention_dropout=0.0
+            finetuned,
+            initialisation="pretrained",
+            pooling=teacher.head.pooling,
+            layers=layers,
+            dropout=0.0,
+            attention_dropout=0.0,
         )
         return TaskModel(data.task, *starting_model(start, config.seed, data.task), teacher.max_length)
     torch.manual_seed(config.seed)
@@ -173,7 +178,7 @@ def _student(
             attention_dropout=0.0,
         )
     )
-    encoder.tokenizer = teacher.encoder.tokenizer
+    encoder.tokenizer, encoder.pooling = teacher.encoder.tokenizer, teacher.head.pooling
     return TaskModel(data.task, encoder, data.task.new_head(encoder), teacher.max_length)
 
 
@@ -341,7 +346,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     }
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
-        student.save(directory / "model")
+        student.save(directory / "model", token_types=data.train.typed)
         write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
         finish_stages(directory, summary)
     ranks.barrier()

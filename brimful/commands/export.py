@@ -1,4 +1,4 @@
-"""The verb `brimful export`: a Hugging Face folder or an ONNX file to deploy, checked before it exists.
+"""The verb `brimful export`: a folder for Hugging Face libraries or an ONNX file, checked before it exists.
 
 The check runs the same random sequences, padded, through `transformers` or `onnxruntime` and, packed, through
 Brimful, and compares the outputs. An export with different outputs is not written.
@@ -6,6 +6,7 @@ Brimful, and compares the outputs. An export with different outputs is not writt
 
 import importlib.util
 import logging
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +16,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 import tyro
+from safetensors.torch import load_file
 
 from brimful.config import verb
 from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead
+from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import HEADS, save_model, text_length
+from brimful.nn.interop import HEADS, reads_token_types, save_model, text_length
+from brimful.nn.layers import Pooling
 from brimful.nn.padded import PaddedModel
+from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place
@@ -47,8 +51,10 @@ class ExportConfig:
     step: Step | None = None
     """For a run of pretrain, finished or not: the checkpoint after this many updates, or the checkpoint of
     the best evaluation. If the run averages its weights, the average is taken."""
-    format: Literal["hf", "onnx"] = "hf"
-    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; onnx: model.onnx beside them."""
+    format: Literal["hf", "sentence-transformers", "onnx"] = "hf"
+    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
+    with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
+    `transformers` has no class for; onnx: model.onnx, the whole model."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
 
@@ -72,22 +78,29 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
     return sequences
 
 
-def _packed_logits(encoder: Encoder, head: Head | None, sequences: list[np.ndarray]) -> list[np.ndarray]:
+def _packed_logits(
+    encoder: Encoder, head: Head | None, sequences: list[np.ndarray], pooling: Pooling | None
+) -> list[np.ndarray]:
     """Brimful's outputs for a packed batch: for each sequence (outputs,) or (length, width)."""
     batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
     with torch.inference_mode():
         hidden = encoder(batch)
         if isinstance(head, SequenceHead):
             return list(head(hidden, batch).numpy())
+        if pooling is not None:
+            return list(pool(hidden, batch, pooling).numpy())
         values = hidden if head is None else head(hidden)
     return [part.numpy() for part in values.split(list(batch.lengths))]
 
 
-def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float:
+def max_difference(
+    encoder: Encoder, head: Head | None, other: Forward, pooling: Pooling | None = None
+) -> float:
     """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
+        pooling: without a head, what makes a vector (B, hidden) of each sequence.
     """
     sequences = sample_sequences(encoder)
     ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
@@ -96,7 +109,7 @@ def max_difference(encoder: Encoder, head: Head | None, other: Forward) -> float
         ids[row, : len(sequence)] = sequence
         mask[row, : len(sequence)] = 1
     theirs = other(ids, mask)
-    ours = _packed_logits(encoder, head, sequences)
+    ours = _packed_logits(encoder, head, sequences, pooling)
     differences = []
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
@@ -130,6 +143,20 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     return forward
 
 
+def sentence_forward(folder: Path) -> Forward:
+    """What sentence-transformers computes from the folder's files, by AutoModel (imports transformers)."""
+    hidden_states, pooling = transformers_forward(folder, None), read_pooling(folder)
+    path = folder / CLASSIFIER / "model.safetensors"
+    dense = {name: tensor.numpy() for name, tensor in load_file(path).items()} if path.is_file() else {}
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        hidden, real = hidden_states(ids, mask), mask[:, :, None]
+        pooled = hidden[:, 0] if pooling == "first" else (hidden * real).sum(1) / real.sum(1)
+        return pooled @ dense["linear.weight"].T + dense["linear.bias"] if dense else pooled
+
+    return forward
+
+
 def onnx_session(path: Path, threads: int = 0) -> Any:
     """An onnxruntime session on the CPU; with `threads` 0, onnxruntime chooses their number."""
     import onnxruntime
@@ -152,14 +179,18 @@ def onnx_forward(path: Path) -> Forward:
     return forward
 
 
-def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
-    """Trace the model with dynamic batch and length, into one file."""
+def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: bool) -> None:
+    """Trace the model with dynamic batch and length, into one file.
+
+    Args:
+        token_types: whether token_type_ids are an input; else all are 0.
+    """
     # It would report the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     model = PaddedModel(encoder, head).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if encoder.config.reads_segments:
+    if token_types:
         inputs["token_type_ids"] = torch.zeros_like(ids)
     output = "last_hidden_state" if head is None else "logits"
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
@@ -178,16 +209,43 @@ def write_onnx(path: Path, encoder: Encoder, head: Head | None) -> None:
         )
 
 
-def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> float | None:
+def _exported_head(head: Head | None, kind: str) -> Head | None:
+    """The head that a format takes along.
+
+    Raises:
+        BrimfulError: the format has no place for the head.
+    """
+    linear = isinstance(head, SequenceHead) and head.linear
+    if kind == "hf" and linear:
+        raise BrimfulError(
+            "transformers has no class for a classifier of the mean on this kind of encoder: export it with"
+            " --format sentence-transformers or --format onnx"
+        )
+    if kind != "sentence-transformers" or linear:
+        return head
+    if head is None or isinstance(head, MaskedLMHead):
+        return None  # an encoder of texts, whose embeddings are pooled hidden states
+    raise BrimfulError(
+        f"sentence-transformers has no module for this {type(head).__name__}: export it with --format hf or"
+        " --format onnx"
+    )
+
+
+def _check(
+    folder: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
+) -> float | None:
     """The largest difference of an output; None if `transformers` is needed and not installed."""
-    if kind == "hf" and not importlib.util.find_spec("transformers"):
+    if kind != "onnx" and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
     try:
-        forward = (
-            onnx_forward(folder / "model.onnx") if kind == "onnx" else transformers_forward(folder, head)
-        )
-        difference = max_difference(encoder, head, forward)
+        if kind == "onnx":
+            forward = onnx_forward(folder / "model.onnx")
+        elif kind == "hf":
+            forward = transformers_forward(folder, head)
+        else:
+            forward = sentence_forward(folder)
+        difference = max_difference(encoder, head, forward, pooling)
     except OSError as error:
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
     if not difference <= TOLERANCE:
@@ -195,17 +253,26 @@ def _check(folder: Path, kind: str, encoder: Encoder, head: Head | None) -> floa
     return difference
 
 
+def _keep_description(folder: Path) -> None:
+    """Remove the weights of a model, and leave what describes it and its tokenizer."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            path.unlink()
+
+
 @verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
-    """Write a trained model as a Hugging Face folder or an ONNX file, and check that its outputs agree.
+    """Write a trained model as a folder for Hugging Face libraries or an ONNX file, and check its outputs.
 
     Returns:
         the folder, its size in bytes, and `max_abs_logit_difference` (None if `transformers` is needed and
         not installed); for a checkpoint also its `step` and whether its weights are `averaged`.
 
     Raises:
-        BrimfulError: there is no model or no such checkpoint, the folder holds something else, or the outputs
-            differ.
+        BrimfulError: there is no model or no such checkpoint, the format has no place for its head, the
+            folder holds something else, or the outputs differ.
     """
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
@@ -214,22 +281,29 @@ def export(config: ExportConfig) -> dict[str, Any]:
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     if encoder.tokenizer is None:
         raise BrimfulError(f"{source} has no tokenizer.json; add it beside config.json")
+    head = _exported_head(head, config.format)
+    pooling = (encoder.pooling or "mean") if config.format == "sentence-transformers" else None
     if config.dry_run:
         return {"dry_run": True, "model": str(source), "format": config.format, **about}
+    token_types, max_length = reads_token_types(source, encoder), text_length(source, encoder)
     with atomic_directory(out) as folder:
         save_model(
             folder,
             encoder,
             head,
             labels,
-            max_length=text_length(source, encoder),
+            max_length=max_length,
             problem_type=read_json(source / "config.json").get("problem_type"),
+            token_types=token_types,
         )
+        if pooling and head is None:
+            write_modules(folder, encoder.config.hidden_size, pooling, max_length)
         if config.format == "onnx":
-            (folder / "model.safetensors").unlink()
-            write_onnx(folder / "model.onnx", encoder, head)
-        difference = _check(folder, config.format, encoder, head)
-        files = sorted(path for path in folder.iterdir() if path.is_file())
+            _keep_description(folder)
+            # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
+            write_onnx(folder / "model.onnx", encoder, head, token_types=token_types and head is not None)
+        difference = _check(folder, config.format, encoder, head, pooling)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
         facts = {"format": config.format, **about, "max_abs_logit_difference": difference}
         record = commit(folder / RECORD, files, kind="export", **facts)
     size = sum(file["bytes"] for file in record["files"].values())

@@ -20,7 +20,7 @@ from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
 from brimful.nn.interop import load_model
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
@@ -82,6 +82,9 @@ class FinetuneConfig:
     """The most tokens of an example; the rest is cut. By default 128, or the encoder's maximum if less."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    pooling: Literal["auto", "mean", "first"] = "auto"
+    """What a classifier or regression reads of a text: the mean over its tokens, or its first token. auto: as
+    the encoder was trained, where its folder says it; else the mean in modern, the first token in others."""
     layers: tuple[int, ...] | None = None
     """Keep only these layers of the encoder (0-based), in this order."""
     dropout: float = 0.1
@@ -144,6 +147,7 @@ def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encod
     rate = encoder.config.attention_dropout if rate is None else rate
     fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
+    fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
     if config.initialisation == "pretrained":
         fresh.load_state_dict(encoder.state_dict())
     head = task.new_head(fresh)
@@ -175,6 +179,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         encoder, *_ = load_model(config.encoder_folder)
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))
+        if config.pooling == "auto":
+            config = replace(config, pooling=pooling_of(encoder))
         assert config.max_length is not None
         data = load_task_data(
             find_task(config.task),
@@ -334,7 +340,7 @@ class Finetuning:
         }
         ranks.barrier()  # every rank has read the kept weights
         if ranks.is_main:
-            model.save(directory / "model")
+            model.save(directory / "model", token_types=data.train.typed)
             write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)

@@ -56,6 +56,11 @@ class Examples:
         """int64 (n,): tokens of each example."""
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
 
+    @property
+    def typed(self) -> bool:
+        """Whether a token has another type than 0, as in pairs of texts."""
+        return any(types.any() for types in self.segments)
+
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
     ) -> PackedBatch:

@@ -18,7 +18,17 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
-from brimful.nn.layers import Architecture, EncoderConfig, Layer, Norm, Rotary, dropout, initialize, norm
+from brimful.nn.layers import (
+    Architecture,
+    EncoderConfig,
+    Layer,
+    Norm,
+    Pooling,
+    Rotary,
+    dropout,
+    initialize,
+    norm,
+)
 
 SHAPES = {
     "tiny": (2, 128, 2),
@@ -120,12 +130,14 @@ class Encoder(nn.Module):
     Attributes:
         config: its shape.
         tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
+        pooling: how texts became vectors in its training, or None if that is not known; saved too.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.tokenizer: Tokenizer | None = None
+        self.pooling: Pooling | None = None
         self._residual: torch.dtype | None = None
         padded = -(-config.vocabulary_size // 64) * 64
         self.embedding = nn.Embedding(padded, config.hidden_size)
@@ -259,7 +271,7 @@ class Encoder(nn.Module):
         if not indices or not all(0 <= index < self.config.layers for index in indices):
             raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
         student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
-        student.tokenizer = self.tokenizer
+        student.tokenizer, student.pooling = self.tokenizer, self.pooling
         weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
         student.load_state_dict(weights, strict=False)
         for target, index in zip(student.layers, indices, strict=True):

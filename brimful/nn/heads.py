@@ -2,21 +2,20 @@
 
 All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification, ForTokenClassification and
 ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and ForPreTraining and
-ForNextSentencePrediction of Bert and MegatronBert.
+ForNextSentencePrediction of Bert and MegatronBert. Only the classifier of a mean in bert and prenorm has no
+class there: it is the Pooling and Dense of sentence-transformers.
 """
 
-from typing import Literal
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, nearest
 from brimful.nn.encoder import Encoder
-from brimful.nn.layers import initialize, norm
-
-Pooling = Literal["mean", "first"]
+from brimful.nn.layers import Pooling, initialize, norm
 
 
 class MaskedLMHead(nn.Module):
@@ -119,9 +118,13 @@ class SpanHead(TokenHead):
 class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
-    bert and prenorm take the first token, through a dense layer and tanh (the pooler of `transformers`);
-    RoBERTa has dropout before that too. modern takes the mean or the first token, through dense, GeLU and
-    norm.
+    modern takes the mean or the first token through dense, GeLU and norm. In bert and prenorm the first token
+    goes through a dense layer and tanh (the pooler of `transformers`; RoBERTa has dropout before that too),
+    and the mean goes to the classifier as it is: an encoder that was trained with it has no other layer.
+
+    Attributes:
+        pooling: what stands for a sequence.
+        linear: whether the classifier reads the pooled vector as it is; `transformers` has no class for this.
     """
 
     def __init__(
@@ -136,15 +139,18 @@ class SequenceHead(ClassifierHead):
         Args:
             encoder: the encoder whose hidden states the head reads.
             classes: number of scores.
-            pooling: "mean" or "first"; by default "mean" in modern. The others have "first" alone.
+            pooling: "mean" or "first"; by default `pooling_of(encoder)`.
             dropout: before the classifier; by default the encoder's.
         """
-        super().__init__(encoder, classes, dropout=dropout, dense=True)
         config = encoder.config
+        pooling = pooling or pooling_of(encoder)
+        if pooling not in get_args(Pooling):
+            raise BrimfulError(f"unknown pooling {pooling!r}: {nearest(pooling, get_args(Pooling))}")
+        linear = pooling == "mean" and not config.modern
+        super().__init__(encoder, classes, dropout=dropout, dense=not linear)
+        self.pooling: Pooling = pooling
+        self.linear = linear
         self.drops_input = config.variant is not None
-        self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
-        if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
-            raise BrimfulError(f"pooling {self.pooling!r} is unknown in {config.architecture} classifiers")
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
         """hidden (T, hidden) -> logits (S, classes); ignore the rows of filler and empty sequences."""
@@ -152,7 +158,7 @@ class SequenceHead(ClassifierHead):
 
     def transform(self, x: Tensor) -> Tensor:
         """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
-        if self.modern:
+        if self.modern or self.linear:
             return super().transform(x)
         return torch.tanh(self.dense(self.dropout(x) if self.drops_input else x))
 
@@ -174,6 +180,12 @@ class PretrainingHead(MaskedLMHead):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder)
         self.pair = PairHead(encoder)
+
+
+def pooling_of(encoder: Encoder) -> Pooling:
+    """The pooling of the encoder's training, where that is known; else that of `transformers`' classifiers of
+    bert and prenorm, "first", and in modern "mean"."""
+    return encoder.pooling or ("mean" if encoder.config.modern else "first")
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:

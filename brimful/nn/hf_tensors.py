@@ -98,6 +98,10 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
 _DECODER = {"bert.": "cls.predictions.decoder", "roberta.": "lm_head.decoder", "model.": "decoder"}
 
 
+_LINEAR = {"classifier": "linear"}
+"""The head that is its classifier alone, under the names of a Dense of sentence-transformers."""
+
+
 def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
     """The modules of a head, and their names in `transformers`."""
     if kind is PretrainingHead:
@@ -126,7 +130,9 @@ def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tens
                 names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
                 rules[f"layers.{index}.{ours}"] = names
     else:
-        rules = {ours: (name,) for ours, name in _names(type(module), config).items()}
+        linear = isinstance(module, SequenceHead) and module.linear
+        modules = _LINEAR if linear else _names(type(module), config)
+        rules = {ours: (name,) for ours, name in modules.items()}
     for name, parameter in module.named_parameters():
         owner, _, kind = name.rpartition(".")
         if isinstance(module, Encoder) and name == "embedding.weight":

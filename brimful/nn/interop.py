@@ -1,7 +1,8 @@
 """Hugging Face folders are the native format: read whole, written whole.
 
 A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
-`transformers` load it without remote code. Nothing is ever unpickled.
+`transformers` load it without remote code. Nothing is ever unpickled. A classifier that `transformers` has no
+class for (`SequenceHead.linear`) is in the modules of sentence-transformers, beside the encoder.
 """
 
 import json
@@ -19,7 +20,6 @@ from brimful.nn.heads import (
     ClassifierHead,
     MaskedLMHead,
     PairHead,
-    Pooling,
     PretrainingHead,
     SequenceHead,
     SpanHead,
@@ -27,6 +27,15 @@ from brimful.nn.heads import (
 )
 from brimful.nn.hf_config import family_of, read_config, write_config
 from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
+from brimful.nn.layers import Pooling
+from brimful.nn.sentence_modules import (
+    CLASSIFIER,
+    POOLINGS,
+    THEIRS,
+    has_classifier,
+    read_pooling,
+    write_modules,
+)
 from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
 from brimful.text.tokenizer import save as save_tokenizer
 
@@ -83,6 +92,7 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     encoder = kind(config)
     from_hf(encoder, config, bare, str(path))
+    encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
     if (directory / "tokenizer.json").is_file():
         try:
             encoder.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -110,11 +120,15 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     encoder, values, tensors = _load(directory, Encoder)
     name = (values.get("architectures") or [""])[0]
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    head: Head | None
     if kind is None:
+        head = _linear_head(directory, encoder, values)
+    else:
+        where = str(directory / "model.safetensors")
+        head = _new_head(kind, encoder, values, tensors, where)
+        from_hf(head, encoder.config, tensors, where)
+    if head is None:
         return encoder, None, None
-    where = str(directory / "model.safetensors")
-    head = _new_head(kind, encoder, values, tensors, where)
-    from_hf(head, encoder.config, tensors, where)
     labels: list[str] | None = None
     if _is_labelled(head) and (names := values.get("id2label")):
         labels = [names.get(str(index), f"LABEL_{index}") for index in range(head.classes)]
@@ -142,8 +156,35 @@ def _new_head(
         raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
     if kind is TokenHead:
         return TokenHead(encoder, len(tensors[name]), dropout=rate)
-    pooling: Pooling = "mean" if values.get("classifier_pooling") == "mean" else "first"
+    mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
+    pooling: Pooling = "mean" if mean else "first"
     return SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
+
+
+def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
+    """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
+
+    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
+    """
+    if encoder.config.modern or "problem_type" not in values or not has_classifier(directory):
+        return None
+    path = directory / CLASSIFIER / "model.safetensors"
+    tensors = _read_tensors(path)
+    classes = len(tensors.get("linear.weight", ()))
+    head = SequenceHead(encoder, classes, pooling="mean", dropout=values.get("classifier_dropout"))
+    from_hf(head, encoder.config, tensors, str(path))
+    return head
+
+
+def reads_token_types(directory: Path | str, encoder: Encoder) -> bool:
+    """Whether the model of a folder makes a difference between token types, which pairs of texts have.
+
+    It does not if the `model_input_names` of tokenizer_config.json lack token_type_ids: the model was trained
+    with type 0 alone.
+    """
+    path = Path(directory) / "tokenizer_config.json"
+    names = read_json(path).get("model_input_names") if path.is_file() else None
+    return encoder.config.reads_segments and (not isinstance(names, list) or "token_type_ids" in names)
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:
@@ -163,8 +204,12 @@ def save_model(
     *,
     max_length: int | None = None,
     problem_type: str | None = None,
+    token_types: bool = True,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
+
+    A head that is `linear` is stored as sentence-transformers does it: AutoModel loads the encoder, and
+    SentenceTransformer the whole model, whose embeddings are the logits.
 
     Args:
         directory: a folder with a model is replaced, with everything else in it.
@@ -175,6 +220,8 @@ def save_model(
         max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
+        token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
+            `reads_token_types` says so.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds something other than a model.
@@ -186,7 +233,8 @@ def save_model(
     values = write_config(config, encoder.tokenizer)
     tensors = to_hf(encoder, config)
     suffix = "Model"
-    if head is not None:
+    dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
+    if head is not None and dense is None:
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
         suffix = HEADS[type(head)]
@@ -202,19 +250,22 @@ def save_model(
         values["problem_type"] = problem_type or (
             "regression" if head.classes == 1 else "single_label_classification"
         )
-        if config.modern:
-            values["classifier_pooling"] = {"mean": "mean", "first": "cls"}[head.pooling]
+    pooling = head.pooling if type(head) is SequenceHead else encoder.pooling
+    if pooling is not None:
+        values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)
         write_tensors(temporary / "model.safetensors", tensors)
+        if dense is not None:
+            write_modules(temporary, config.hidden_size, "mean", max_length or config.max_length, dense)
         if encoder.tokenizer is not None:
             save_tokenizer(
                 encoder.tokenizer,
                 temporary,
                 model_max_length=max_length or config.max_length,
-                segments=config.reads_segments,
+                segments=config.reads_segments and token_types,
             )
 
 

@@ -15,6 +15,8 @@ from brimful.nn.attention import CaptureFunction, Layout, attend
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert"]
+Pooling = Literal["mean", "first"]
+"""What stands for a text: the mean of its tokens' hidden states, or its first token's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ class Encoder(encoder.Encoder):
     Attributes:
         config: its shape.
         tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
+        pooling: how texts became vectors in its training, or None if that is not known; saved too.
     """
 
     @classmethod
@@ -52,27 +53,38 @@ class Encoder(encoder.Encoder):
         with self._evaluating():
             return run_by_token(self, examples, self.device)
 
-    def embed(self, texts: Iterable[str], pooling: Pooling = "mean") -> np.ndarray:
+    def embed(
+        self, texts: Iterable[str], pooling: Pooling = "mean", max_length: int | None = None
+    ) -> np.ndarray:
         """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
 
+        Args:
+            max_length: cut texts at this many tokens, special tokens included; by default at
+                `config.max_length`.
+
         Raises:
-            BrimfulError: the encoder has no tokenizer, or there is no such pooling.
+            BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
+                room for a token between [CLS] and [SEP] or is longer than the encoder.
         """
         if pooling not in ("mean", "first"):
             raise BrimfulError(f"unknown pooling {pooling!r}: known: first, mean")
-        examples = self._examples(texts)
+        examples = self._examples(texts, max_length)
         if not len(examples):
             return np.zeros((0, self.config.hidden_size), dtype=np.float32)
         with self._evaluating():
             return run_by_sequence(lambda b: pool(self(b).float(), b, pooling), examples, self.device)
 
-    def _examples(self, texts: Iterable[str]) -> Examples:
+    def _examples(self, texts: Iterable[str], max_length: int | None = None) -> Examples:
         if self.tokenizer is None:
             raise BrimfulError("the encoder has no tokenizer: load it from a folder with tokenizer.json")
         if isinstance(texts, str):
             raise BrimfulError("texts must be a list of strings, not a string")
-        shape = self.config
-        return encode_texts(self.tokenizer, list(texts), max_length=shape.max_length, pad=shape.pad_id)
+        longest = self.config.max_length
+        if max_length is not None and not 3 <= max_length <= longest:
+            raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
+        return encode_texts(
+            self.tokenizer, list(texts), max_length=max_length or longest, pad=self.config.pad_id
+        )
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

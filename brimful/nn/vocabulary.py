@@ -35,7 +35,7 @@ def extend_vocabulary(
     """
     size = max(encoder.config.vocabulary_size, max(spelled) + 1)
     larger = Encoder(replace(encoder.config, vocabulary_size=size)).to(encoder.embedding.weight)
-    larger.tokenizer = encoder.tokenizer
+    larger.tokenizer, larger.pooling = encoder.tokenizer, encoder.pooling
     means = _Means(spelled, known)
     rows = torch.cat((means.extend(encoder.word_embeddings, size), larger.embedding.weight[size:])).detach()
     larger.load_state_dict(encoder.state_dict() | {"embedding.weight": rows})

@@ -19,7 +19,13 @@ START = "start"
 checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
-_MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "2_Dense/model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 
 
 class RunConfig(Protocol):

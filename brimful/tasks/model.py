@@ -53,8 +53,8 @@ class TaskModel:
         outputs = self.outputs(examples, runtime.device, runtime.precision)
         return outputs, self.task.measure(outputs, examples.targets)
 
-    def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder that `load_task_model` reads."""
+    def save(self, folder: Path, *, token_types: bool = True) -> None:
+        """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
         save_model(
             folder,
             self.encoder,
@@ -62,6 +62,7 @@ class TaskModel:
             self.task.labels,
             max_length=self.max_length,
             problem_type=self.task.problem_type,
+            token_types=token_types,
         )
 
 

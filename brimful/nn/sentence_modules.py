@@ -1,0 +1,98 @@
+"""The modules that sentence-transformers (version 3 and later) runs after an encoder, read and written.
+
+modules.json lists them: a Transformer (the folder itself), a Pooling, and for a `SequenceHead` that is linear
+a Dense without activation, which is its classifier.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from brimful.errors import BrimfulError
+from brimful.nn.layers import Pooling
+from brimful.storage import read_json, write_json, write_tensors
+
+MODULES = "modules.json"
+CLASSIFIER = "2_Dense"
+POOLINGS: dict[str, Pooling] = {"mean": "mean", "cls": "first"}
+"""Their names of poolings, here and in `classifier_pooling` of config.json, and ours."""
+THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+_POOLING = "1_Pooling"
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
+_IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """The class and the subfolder of each module; empty without modules.json."""
+    path = folder / MODULES
+    if not path.is_file():
+        return []
+    try:
+        return [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in read_json(path)]
+    except (KeyError, TypeError) as error:
+        raise BrimfulError(f"{path} is not a list of modules with type and path") from error
+
+
+def read_pooling(folder: Path) -> Pooling | None:
+    """The pooling that a folder asks for; None if it asks for none, or for one that is not here."""
+    path = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
+    if path is None:
+        return None
+    values = _object(folder / path / "config.json")
+    modes = values.get("pooling_mode") or [mode for mode, flag in _FLAGS.items() if values.get(flag)]
+    modes = [modes] if isinstance(modes, str) else modes
+    return POOLINGS.get(modes[0]) if len(modes) == 1 else None
+
+
+def has_classifier(folder: Path) -> bool:
+    """Whether the folder is an encoder, a mean and a Dense without activation, and nothing else."""
+    if _modules(folder)[1:] != [("Pooling", _POOLING), ("Dense", CLASSIFIER)]:
+        return False
+    return _object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
+
+
+def write_modules(
+    folder: Path, width: int, pooling: Pooling, max_length: int, classifier: dict[str, Tensor] | None = None
+) -> None:
+    """Write the files that make an encoder's folder one of sentence-transformers.
+
+    Args:
+        width: of the encoder.
+        max_length: the length, in tokens, at which texts are cut.
+        classifier: linear.weight (classes, width) and linear.bias, if there is one.
+    """
+    modules = [("Transformer", ""), ("Pooling", _POOLING)]
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    (folder / _POOLING).mkdir()
+    flags = {flag: THEIRS[pooling] == mode for mode, flag in _FLAGS.items()}
+    write_json(folder / _POOLING / "config.json", {"word_embedding_dimension": width, **flags})
+    if classifier is not None:
+        modules.append(("Dense", CLASSIFIER))
+        (folder / CLASSIFIER).mkdir()
+        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
+        values = sizes | {"bias": True, "activation_function": _IDENTITY}
+        write_json(folder / CLASSIFIER / "config.json", values)
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    write_json(
+        folder / MODULES,
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(modules)
+        ],
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise BrimfulError(f"{path} is not a JSON object")
+    return values
