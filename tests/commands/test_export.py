@@ -7,6 +7,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import transformers
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from brimful import Encoder
@@ -14,10 +16,13 @@ from brimful.commands import export as exporting
 from brimful.commands.export import export, max_difference, sample_sequences
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
+from brimful.data.batch import pack
+from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import save_model
+from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.tasks.model import TaskModel, load_task_model
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
 
@@ -40,6 +45,130 @@ def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
     encoder.tokenizer = tokenizer
     save_model(tmp_path / "run" / "model", encoder, SequenceHead(encoder, 3), ["a", "b", "c"], max_length=20)
     return tmp_path / "run"
+
+
+@pytest.fixture
+def mean_model(model: Path) -> Path:
+    """The same with a classifier of the mean."""
+    encoder = load_model(model / "model")[0]
+    head = SequenceHead(encoder, 3, pooling="mean")
+    torch.nn.init.normal_(head.classifier.bias)
+    save_model(model / "model", encoder, head, ["a", "b", "c"], max_length=20)
+    return model
+
+
+def sentence_vectors(folder: Path, texts: list[str]) -> np.ndarray:
+    """What the files of sentence-transformers say, word by word."""
+    kinds = [each["type"].rpartition(".")[2] for each in json.loads((folder / "modules.json").read_text())]
+    pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
+    limit = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
+    with torch.no_grad():
+        hidden = transformers.AutoModel.from_pretrained(folder).eval()(**inputs).last_hidden_state
+    assert [name for name, value in pooling.items() if value is True] == ["pooling_mode_mean_tokens"]
+    real = inputs["attention_mask"][:, :, None]
+    vectors = (hidden * real).sum(1) / real.sum(1)
+    assert pooling["word_embedding_dimension"] == vectors.shape[1]
+    if kinds == ["Transformer", "Pooling", "Dense"]:
+        values = json.loads((folder / "2_Dense" / "config.json").read_text())
+        dense = torch.nn.Linear(values["in_features"], values["out_features"], bias=values["bias"])
+        tensors = load_file(folder / "2_Dense" / "model.safetensors")
+        dense.load_state_dict({name.removeprefix("linear."): tensor for name, tensor in tensors.items()})
+        assert values["activation_function"] == "torch.nn.modules.linear.Identity"
+        vectors = dense(vectors).detach()
+    else:
+        assert kinds == ["Transformer", "Pooling"]
+    return vectors.numpy()
+
+
+BERT_LIKE = pytest.mark.parametrize("model", ["bert", "prenorm", "roberta"], indirect=True)
+
+
+@BERT_LIKE
+def test_a_classifier_of_the_mean_is_exported_for_sentence_transformers(
+    mean_model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BrimfulError, match="--format sentence-transformers or --format onnx") as caught:
+        export(run=str(mean_model), out=str(tmp_path / "out"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    result = export(run=str(mean_model), out=str(tmp_path / "out"), format="sentence-transformers")
+    assert result["max_abs_logit_difference"] < 1e-5
+    files = json.loads((tmp_path / "out" / "export.json").read_text())["files"]
+    assert files["2_Dense/model.safetensors"]["bytes"] > 0
+    texts = ["the room", "clean", "这本书很好看 " * 20]
+    ours = outputs_of(load_task_model(mean_model), texts)
+    np.testing.assert_array_equal(ours, outputs_of(load_task_model(tmp_path / "out"), texts))
+    np.testing.assert_allclose(sentence_vectors(tmp_path / "out", texts), ours, atol=1e-5, rtol=1e-5)
+    library = pytest.importorskip("sentence_transformers")
+    theirs = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5, rtol=1e-5)
+
+
+def outputs_of(model: TaskModel, texts: list[str]) -> np.ndarray:
+    assert model.encoder.tokenizer is not None
+    pad = model.encoder.config.pad_id
+    examples = encode_texts(model.encoder.tokenizer, texts, max_length=model.max_length, pad=pad)
+    return model.outputs(examples, torch.device("cpu"), "fp32")
+
+
+@BERT_LIKE
+@pytest.mark.cases(1)
+def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp_path: Path) -> None:
+    result = export(run=str(mean_model), out=str(tmp_path / "out"), format="onnx")
+    assert result["max_abs_logit_difference"] < 1e-5
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.onnx",
+        "export.json",
+    }
+
+
+def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path: Path) -> None:
+    """A masked-LM head is left out; a classifier that transformers has a class for has no place there."""
+    encoder = Encoder.load(model / "model")
+    encoder.pooling = None
+    texts = ["the room", "clean", "这本书很好看 " * 20]
+    for name, head in (("bare", None), ("mlm", MaskedLMHead(encoder))):
+        save_model(tmp_path / name, encoder, head, max_length=20)
+        options = {
+            "run": str(tmp_path / name),
+            "out": str(tmp_path / "out"),
+            "format": "sentence-transformers",
+        }
+        assert export(**options)["max_abs_logit_difference"] < 1e-5
+        wanted = encoder.embed(texts, max_length=20)
+        np.testing.assert_allclose(sentence_vectors(tmp_path / "out", texts), wanted, atol=1e-5, rtol=1e-5)
+        assert Encoder.load(tmp_path / "out").pooling == "mean"
+    with pytest.raises(BrimfulError, match="no module for this SequenceHead: export it with --format hf"):
+        export(run=str(model), out=str(tmp_path / "no"), format="sentence-transformers", dry_run=True)
+
+
+@pytest.mark.parametrize("model", ["bert"], indirect=True)
+def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path) -> None:
+    encoder, head, labels = load_model(model / "model")
+    ids = np.array([[2, 7, 8, 3, 9, 3], [2, 5, 3, 6, 6, 3]])
+    types = np.array([[0, 0, 0, 0, 1, 1]] * 2)
+    for pairs in (True, False):
+        save_model(tmp_path / "typed", encoder, head, labels, token_types=pairs)
+        assert export(run=str(tmp_path / "typed"), out=str(tmp_path / "out"), format="onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)} | (
+            {"token_type_ids": types} if pairs else {}
+        )
+        assert [value.name for value in session.get_inputs()] == list(inputs)
+        segments = list(types if pairs else np.zeros_like(types))
+        batch = pack(list(ids), segments=segments, max_length=40, pad=0)
+        with torch.no_grad():
+            wanted = head(encoder(batch), batch)
+        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
+    save_model(tmp_path / "typed", encoder)  # it embeds single texts
+    export(run=str(tmp_path / "typed"), out=str(tmp_path / "out"), format="onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    assert [value.name for value in session.get_inputs()] == ["input_ids", "attention_mask"]
 
 
 def exported(model: Path, out: Path, kind: str, weights: str) -> None:

@@ -16,6 +16,7 @@ from builders.encoders import (
     MODELS,
     VOCABULARY,
     padded,
+    peer,
     peer_class,
     random_row,
     rotate_in_full,
@@ -213,9 +214,10 @@ def test_heads_of_modern_start_from_the_masked_lm_transform(model_name, kind):
         assert torch.equal(tensor, pretrained.state_dict()[name] if taken else before[name])
 
 
+@pytest.mark.parametrize("model_name", ["bert", "modern"])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_empty_slots_and_filler_have_no_gradient(pooling):
-    encoder = small("modern").double()
+def test_empty_slots_and_filler_have_no_gradient(model_name, pooling):
+    encoder = small(model_name).double()
     head = SequenceHead(encoder, 2, pooling=pooling).double()
     batch = random_row([5, 9], filler=40)
     head(encoder(batch), batch)[: batch.real_sequences].square().sum().backward()
@@ -223,10 +225,55 @@ def test_empty_slots_and_filler_have_no_gradient(pooling):
     assert all(p.grad.isfinite().all() for p in (*encoder.parameters(), *head.parameters()))
 
 
-@pytest.mark.parametrize("architecture", ["bert", "prenorm"])
-def test_bert_classifiers_know_no_mean(architecture):
-    with pytest.raises(BrimfulError, match="pooling 'mean'"):
-        SequenceHead(small(architecture), 2, pooling="mean")
+@pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
+def test_the_mean_goes_to_the_classifier_as_it_is(model_name):
+    """Logits and gradients of transformers' encoder, a mean over its tokens, and one matrix; in float64."""
+    encoder = small(model_name).double()
+    head = SequenceHead(encoder, 3, pooling="mean", dropout=0.1).double().eval()
+    assert {name for name, _ in head.named_parameters()} == {"classifier.weight", "classifier.bias"}
+    nn.init.normal_(head.classifier.bias)
+    head.dropout = Halve()
+    model = peer(encoder)
+    weight = head.classifier.weight.detach().clone().requires_grad_()
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
+    output, real = run_peer(model, batch)
+    mean = torch.stack([hidden[tokens].mean(0) for hidden, tokens in zip(output[0], real, strict=True)])
+    theirs = mean / 2 @ weight.T + head.classifier.bias.detach()
+    ours = head(encoder(batch), batch)[:4]
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
+    direction = torch.randn_like(theirs)
+    (ours * direction).sum().backward()
+    (theirs * direction).sum().backward()
+    torch.testing.assert_close(head.classifier.weight.grad, weight.grad, atol=1e-10, rtol=1e-9)
+    wanted = Encoder(encoder.config).double()
+    given = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    from_hf(wanted, encoder.config, given)
+    error = (encoder.layers[0].qkv.weight.grad - wanted.layers[0].qkv.weight).norm()
+    assert error < 1e-9 * wanted.layers[0].qkv.weight.norm()
+
+
+def test_a_new_head_pools_as_the_encoder_was_trained():
+    for model_name in MODELS:
+        encoder = small(model_name)
+        assert SequenceHead(encoder, 2).pooling == ("mean" if model_name == "modern" else "first")
+        for pooling in ("mean", "first"):
+            encoder.pooling = pooling
+            assert SequenceHead(encoder, 2).pooling == pooling
+            assert encoder.keep_layers([0]).pooling == pooling
+    with pytest.raises(BrimfulError, match=r"unknown pooling 'means': did you mean 'mean'\?"):
+        SequenceHead(encoder, 2, pooling="means")
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_padded_classifiers_pool_as_packed_ones(model_name, pooling):
+    encoder = small(model_name).eval()
+    head = SequenceHead(encoder, 3, pooling=pooling).eval()
+    batch = random_row([1, 60, 22, 128])
+    inputs, _ = padded(batch)
+    with torch.no_grad():
+        wanted = head(encoder(batch), batch)[:4]
+        torch.testing.assert_close(PaddedModel(encoder, head)(**inputs), wanted, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("model_name", MODELS)

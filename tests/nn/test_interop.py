@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import load_model, save_model, text_length
-from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
+from brimful.nn.interop import load_model, reads_token_types, save_model, text_length
+from brimful.nn.vocabulary import extend_vocabulary
+from builders.encoders import MODELS, VOCABULARY, random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 FAMILIES = ["bert", *ROBERTAS, "megatron-bert", "modernbert"]
@@ -269,3 +270,95 @@ def test_saving_replaces_models_and_empty_folders_alone(tmp_path):
         with pytest.raises(BrimfulError, match="choose another folder"):
             encoder.save(place)
     assert (others / "theses.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
+def test_a_classifier_of_the_mean_comes_back_bit_for_bit(tmp_path, model_name):
+    encoder = small(model_name)
+    encoder.tokenizer = word_tokenizer(model_name)
+    head = SequenceHead(encoder, 3, pooling="mean", dropout=0.3)
+    torch.nn.init.normal_(head.classifier.bias)
+    save_model(tmp_path / "model", encoder, head, ["a", "b", "c"], max_length=50)
+    loaded, loaded_head, labels = load_model(tmp_path / "model")
+    assert labels == ["a", "b", "c"]
+    assert (loaded_head.pooling, loaded_head.linear, loaded_head.dropout_rate) == ("mean", True, 0.3)
+    assert loaded.pooling == "mean"
+    for name, tensor in head.state_dict().items():
+        assert torch.equal(tensor, loaded_head.state_dict()[name])
+    assert torch.equal(loaded.word_embeddings, encoder.word_embeddings)
+    assert json.loads((tmp_path / "model/config.json").read_text())["architectures"][0].endswith("Model")
+    model, info = transformers.AutoModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not info["unexpected_keys"]
+    assert all("pooler" in name for name in info["missing_keys"])
+    assert torch.equal(model.get_input_embeddings().weight, encoder.word_embeddings)
+
+    path = tmp_path / "model" / "2_Dense" / "model.safetensors"
+    save_file({"linear.weight": torch.zeros(3, 7), "linear.bias": torch.zeros(3)}, path)
+    with pytest.raises(
+        BrimfulError, match=r"2_Dense/model.safetensors: the tensor linear.weight has"
+    ) as caught:
+        load_model(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+    path.unlink()
+    with pytest.raises(BrimfulError, match="2_Dense"):
+        load_model(tmp_path / "model")
+
+
+OLD = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False}
+
+
+@pytest.mark.parametrize(
+    ("values", "pooling"),
+    [
+        (OLD | {"pooling_mode_mean_tokens": True}, "mean"),
+        (OLD | {"pooling_mode_cls_token": True}, "first"),
+        (OLD | {"pooling_mode_max_tokens": True}, None),
+        (OLD | {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": "cls"}, "first"),
+        ({"pooling_mode": ["mean", "max"]}, None),
+    ],
+)
+def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values, pooling):
+    """Classes have other modules' names since version 6."""
+    small("bert").save(tmp_path / "model")
+    assert load_model(tmp_path / "model")[0].pooling is None
+    kinds = {"": "base.modules.transformer.Transformer", "pool": "models.Pooling", "2_Dense": "models.Dense"}
+    modules = [{"path": path, "type": f"sentence_transformers.{kind}"} for path, kind in kinds.items()]
+    (tmp_path / "model/modules.json").write_text(json.dumps(modules))
+    (tmp_path / "model/pool").mkdir()
+    (tmp_path / "model/pool/config.json").write_text(json.dumps(values))
+    encoder, head, _ = load_model(tmp_path / "model")  # the Dense of an embedding is no classifier
+    assert head is None
+    assert encoder.pooling == Encoder.load(tmp_path / "model").pooling == pooling
+    assert extend_vocabulary(encoder, None, {VOCABULARY: [3]}, range(VOCABULARY))[0].pooling == pooling
+    save_model(tmp_path / "again", encoder)
+    assert Encoder.load(tmp_path / "again").pooling == pooling
+    for text in ("[1]", '{"path": 1}', "["):
+        (tmp_path / "model/modules.json").write_text(text)
+        with pytest.raises(BrimfulError, match=r"modules.json is not") as caught:
+            Encoder.load(tmp_path / "model")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("mean", "mean"), ("cls", "first")])
+def test_the_pooling_of_a_modernbert_folder_is_known(tmp_path, theirs, ours):
+    model = transformers.AutoModelForMaskedLM.from_config(
+        their_config("modernbert", classifier_pooling=theirs)
+    )
+    model.save_pretrained(tmp_path)
+    assert Encoder.load(tmp_path).pooling == ours
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_a_folder_knows_whether_it_reads_token_types(tmp_path, model_name):
+    encoder = small(model_name)
+    reads = model_name in ("bert", "prenorm")
+    save_model(tmp_path / "model", encoder)
+    assert reads_token_types(tmp_path / "model", encoder) == reads  # no tokenizer says otherwise
+    encoder.tokenizer = word_tokenizer(model_name)
+    for types in (True, False):
+        save_model(tmp_path / "model", encoder, token_types=types)
+        assert reads_token_types(tmp_path / "model", encoder) == (reads and types)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+        assert ("token_type_ids" in tokenizer("w1 w2")) == (reads and types)

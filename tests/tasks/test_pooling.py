@@ -1,0 +1,91 @@
+"""finetune --pooling: what a classifier reads of a text, and what its folder and export know of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful import Encoder
+from brimful.commands.distil import distil
+from brimful.commands.export import export
+from brimful.commands.finetune import finetune
+from brimful.commands.predict import predict
+from brimful.config import read_yaml
+from brimful.errors import BrimfulError
+from brimful.nn.interop import load_model, reads_token_types, save_model
+from brimful.nn.layers import EncoderConfig
+from brimful.text.tokenizer import load
+
+
+@pytest.fixture(scope="module")
+def folder(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT that says it was trained with the mean, one that says nothing, and two tables."""
+    folder = tmp_path_factory.mktemp("pooling")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 32}
+    config = EncoderConfig(architecture="bert", vocabulary_size=tokenizer.get_vocab_size(), **shape)
+    encoder = Encoder(config)
+    encoder.tokenizer = tokenizer
+    save_model(folder / "plain", encoder)
+    encoder.pooling = "mean"
+    save_model(folder / "embedder", encoder)
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 2, 40)
+    texts = [" ".join(random.choice(["good", "bad"], 6)) for _ in labels]
+    single = ["text\tlabel", *(f"{text}\t{label}" for text, label in zip(texts, labels, strict=True))]
+    pairs = ["text\ttext_b\tlabel", *(f"{text}\tgood\t{n}" for text, n in zip(texts, labels, strict=True))]
+    (folder / "single.tsv").write_text("\n".join(single) + "\n")
+    (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n")
+    return folder
+
+
+def run(folder: Path, out: Path, encoder: str, table: str = "single", **options: object) -> Path:
+    path = str(folder / f"{table}.tsv")
+    finetune(encoder=str(folder / encoder), train=path, test=path, out=str(out), epochs=1.0, **options)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("encoder", "asked", "pooling"),
+    [
+        ("embedder", "auto", "mean"),
+        ("plain", "auto", "first"),
+        ("plain", "mean", "mean"),
+        ("embedder", "first", "first"),
+    ],
+)
+def test_pooling_is_that_of_the_encoders_training_or_what_was_asked_for(
+    folder: Path, tmp_path: Path, encoder: str, asked: str, pooling: str
+) -> None:
+    finished = run(folder, tmp_path / "run", encoder, pooling=asked)
+    assert read_yaml(finished / "config.yaml")["pooling"] == pooling
+    trained, head, _ = load_model(finished / "model")
+    assert (trained.pooling, head.pooling, head.linear) == (pooling, pooling, pooling == "mean")
+    assert len(list(head.parameters())) == (2 if pooling == "mean" else 4)
+
+
+def test_a_model_of_the_mean_predicts_and_is_distilled_and_exported(folder: Path, tmp_path: Path) -> None:
+    """It was trained on single texts: token types are an input nowhere."""
+    finished = run(folder, tmp_path / "run", "embedder")
+    assert not reads_token_types(finished / "model", load_model(finished / "model")[0])
+    predict(model=str(finished), input=str(folder / "single.tsv"), output=str(tmp_path / "out.jsonl"))
+    again = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    first = [json.loads(line) for line in (finished / "predictions.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in again] == [row["prediction"] for row in first]
+    stage = {"epochs": 1.0, "learning_rate": 1e-3}
+    distil(teacher=str(finished), out=str(tmp_path / "student"), student_layers=1, layers=stage, logits=stage)
+    assert load_model(tmp_path / "student" / "model")[1].linear
+    options = {"run": str(tmp_path / "student"), "out": str(tmp_path / "export")}
+    with pytest.raises(BrimfulError, match="--format sentence-transformers"):
+        export(**options)
+    assert export(**options, format="sentence-transformers")["max_abs_logit_difference"] < 1e-5
+    names = json.loads((tmp_path / "export" / "tokenizer_config.json").read_text())["model_input_names"]
+    assert names == ["input_ids", "attention_mask"]
+
+
+def test_a_model_of_pairs_reads_token_types(folder: Path, tmp_path: Path) -> None:
+    finished = run(folder, tmp_path / "run", "embedder", "pairs")
+    assert reads_token_types(finished / "model", load_model(finished / "model")[0])
