@@ -148,27 +148,25 @@ def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path:
 
 
 @pytest.mark.parametrize("model", ["bert"], indirect=True)
-def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", ["pairs", "texts", pytest.param("embedded", marks=pytest.mark.slow)])
+def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path, read: str) -> None:
+    """A model of single texts has learned nothing of them, and an encoder embeds single texts."""
     encoder, head, labels = load_model(model / "model")
-    ids = np.array([[2, 7, 8, 3, 9, 3], [2, 5, 3, 6, 6, 3]])
-    types = np.array([[0, 0, 0, 0, 1, 1]] * 2)
-    for pairs in (True, False):
-        save_model(tmp_path / "typed", encoder, head, labels, token_types=pairs)
-        assert export(run=str(tmp_path / "typed"), out=str(tmp_path / "out"), format="onnx")
-        session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)} | (
-            {"token_type_ids": types} if pairs else {}
-        )
-        assert [value.name for value in session.get_inputs()] == list(inputs)
-        segments = list(types if pairs else np.zeros_like(types))
-        batch = pack(list(ids), segments=segments, max_length=40, pad=0)
-        with torch.no_grad():
-            wanted = head(encoder(batch), batch)
-        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
-    save_model(tmp_path / "typed", encoder)  # it embeds single texts
-    export(run=str(tmp_path / "typed"), out=str(tmp_path / "out"), format="onnx")
+    head = None if read == "embedded" else head
+    pairs = read == "pairs"
+    save_model(tmp_path / "run", encoder, head, labels if head else None, token_types=read != "texts")
+    export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), format="onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-    assert [value.name for value in session.get_inputs()] == ["input_ids", "attention_mask"]
+    ids = np.array([[2, 7, 8, 3, 9, 3], [2, 5, 3, 6, 6, 3]])
+    types = np.array([[0, 0, 0, 0, int(pairs), int(pairs)]] * 2)
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    inputs |= {"token_type_ids": types} if pairs else {}
+    assert [value.name for value in session.get_inputs()] == list(inputs)
+    batch = pack(list(ids), segments=list(types), max_length=40, pad=0)
+    with torch.no_grad():
+        hidden = encoder(batch)
+        wanted = hidden.view(2, 6, -1) if head is None else head(hidden, batch)
+    np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
 
 
 def exported(model: Path, out: Path, kind: str, weights: str) -> None:

@@ -353,8 +353,15 @@ def test_encode_and_embed_answer_in_input_order(seed):
     np.testing.assert_array_equal(encoder.embed(text for text in texts), means)
     assert len(encoder.encode(map(str, range(3)))) == 3
     assert encoder.embed([]).shape == (0, 48)
+    cut = [" ".join(text.split()[:18]) for text in texts]
+    for pooling in ("mean", "first"):
+        at_20 = encoder.embed(texts, pooling, max_length=20)
+        np.testing.assert_array_equal(at_20, encoder.embed(cut, pooling))
     with pytest.raises(BrimfulError, match="pooling"):
         encoder.embed(texts, "max")
+    for length in (2, 129):
+        with pytest.raises(BrimfulError, match=f"max_length is {length}: it must be from 3 to .* 128"):
+            encoder.embed(texts, max_length=length)
 
 
 def test_mean_pooling_is_exact_for_each_sequence():
