@@ -44,7 +44,15 @@ def folder(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, out: Path, encoder: str, table: str = "single", **options: object) -> Path:
     path = str(folder / f"{table}.tsv")
-    finetune(encoder=str(folder / encoder), train=path, test=path, out=str(out), epochs=1.0, **options)
+    finetune(
+        encoder=str(folder / encoder),
+        train=path,
+        test=path,
+        out=str(out),
+        epochs=1.0,
+        precision="fp32",
+        **options,
+    )
     return out
 
 
