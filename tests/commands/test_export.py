@@ -154,8 +154,8 @@ def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Pa
     encoder, head, labels = load_model(model / "model")
     head = None if read == "embedded" else head
     pairs = read == "pairs"
-    save_model(tmp_path / "run", encoder, head, labels if head else None, token_types=read != "texts")
-    export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), format="onnx")
+    save_model(tmp_path / "read", encoder, head, labels if head else None, token_types=read != "texts")
+    export(run=str(tmp_path / "read"), out=str(tmp_path / "out"), format="onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
     ids = np.array([[2, 7, 8, 3, 9, 3], [2, 5, 3, 6, 6, 3]])
     types = np.array([[0, 0, 0, 0, int(pairs), int(pairs)]] * 2)
