@@ -15,12 +15,11 @@ import tyro
 
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, verb
 from brimful.console import say
-from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_model
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
@@ -37,10 +36,11 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Result, Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, evaluation
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.tasks.table import write_rows
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
@@ -79,7 +79,10 @@ class FinetuneConfig:
     batch: int = 16
     """Examples in an update."""
     max_length: int | None = None
-    """The most tokens of an example; the rest is cut. By default 128, or the encoder's maximum if less."""
+    """The most tokens of an example. By default 128, or the encoder's maximum if less."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
+    of whole texts cut them, and tasks of tokens read them in windows."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
     layers: tuple[int, ...] | None = None
@@ -133,7 +136,7 @@ class FinetuneConfig:
         return self.train, self.dev, self.test
 
 
-def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, SequenceHead]:
+def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, TaskHead]:
     """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
     `transformers` loads a ModernBERT checkpoint: the tensors have the same name."""
     encoder, pretraining_head, _ = load_model(config.encoder_folder)
@@ -175,12 +178,16 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         encoder, *_ = load_model(config.encoder_folder)
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))
+        kind = find_task(config.task)
+        if config.overlap is None:
+            config = replace(config, overlap=kind.overlap)
         assert config.max_length is not None
         data = load_task_data(
-            find_task(config.task),
+            kind,
             encoder,
             *config.tables,
             max_length=config.max_length,
+            overlap=config.overlap,
             split=len(config.learning_rates) > 1,
         )
         starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
@@ -238,7 +245,7 @@ class Finetuning:
         return self.data.task.metrics[0]
 
     def train(
-        self, training: Examples, held_out: Examples | None, seed: int, rate: float, folder: Path
+        self, training: Encoded, held_out: Encoded | None, seed: int, rate: float, folder: Path
     ) -> Trial:
         """Train one model from the start, and measure it on `held_out`. Its weights are kept if `training` is
         all of train."""
@@ -246,13 +253,14 @@ class Finetuning:
         everything = training is self.data.train
         epochs = config.epochs if everything else config.trial_epochs or config.epochs
         encoder, head = starting_model(config, seed, task)
-        steps = max(1, round(epochs * len(training) / config.batch))
+        examples = training.examples
+        steps = max(1, round(epochs * len(examples) / config.batch))
 
         def trainer() -> Trainer:
             return Trainer(
                 encoder,
                 Supervised(task, head, evaluation(task, head, held_out)),
-                example_stream(training, config.batch, config.micro_batch_tokens, seed, self.runtime),
+                example_stream(examples, config.batch, config.micro_batch_tokens, seed, self.runtime),
                 self.runtime,
                 folder,
                 config=replace(config.trainer, steps=steps),
@@ -295,21 +303,23 @@ class Finetuning:
         encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
         assert self.config.max_length is not None
-        return TaskModel(self.data.task, encoder, head, self.config.max_length).to(self.runtime.device)
+        return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(
+            self.runtime.device
+        )
 
     def run(self) -> dict[str, Any]:
         """Train all, keep the model that is best on dev, and return the summary."""
         data, task, directory, ranks = self.data, self.data.task, self.stages.run, self.runtime.world
         trials: list[Trial] = []
         chosen: list[Trial] = []
-        tests: list[tuple[np.ndarray, dict[str, float]]] = []
+        tests: list[tuple[Any, dict[str, float]]] = []
         for seed in self.config.seed:
             trial, compared = self.train_seed(seed)
             trials += compared
             chosen.append(trial)
             tests.append(self.model(trial).judge(data.test, self.runtime))
         index = max(range(len(chosen)), key=lambda i: self.primary.score(chosen[i].dev))
-        best, outputs = chosen[index], tests[index][0]
+        best, answers = chosen[index], tests[index][0]
         model = self.model(best)
         results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
         summary = {
@@ -335,7 +345,7 @@ class Finetuning:
         ranks.barrier()  # every rank has read the kept weights
         if ranks.is_main:
             model.save(directory / "model")
-            write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
+            write_rows(directory / "predictions.jsonl", task.compared_rows(answers, data.test))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)
         ranks.barrier()

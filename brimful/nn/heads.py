@@ -103,8 +103,12 @@ class TokenHead(ClassifierHead):
         """dropout: before the classifier; by default the encoder's."""
         super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler."""
+    def forward(self, hidden: Tensor, batch: PackedBatch | None = None) -> Tensor:
+        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler.
+
+        Args:
+            batch: not used; a SequenceHead needs it, and a task calls both alike.
+        """
         return self.classify(hidden)
 
 

@@ -5,6 +5,7 @@ A folder holds config.json, model.safetensors and, if known, tokenizer.json; the
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -163,6 +164,7 @@ def save_model(
     *,
     max_length: int | None = None,
     problem_type: str | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
@@ -175,6 +177,7 @@ def save_model(
         max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
+        extra: more keys of config.json.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds something other than a model.
@@ -205,6 +208,7 @@ def save_model(
         if config.modern:
             values["classifier_pooling"] = {"mean": "mean", "first": "cls"}[head.pooling]
     values["architectures"] = [family.name + suffix]
+    values |= extra or {}
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)

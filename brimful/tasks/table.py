@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
 from brimful.storage import atomic_file
-from brimful.text.tokenizer import special_ids
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 _LARGEST = float(np.finfo(np.float32).max)
@@ -22,12 +19,15 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table. `second` and `labels` are None if the file does not have them."""
+    """The columns of a table. `second` and `labels` are None if the file does not have them.
+
+    A label is what the task reads: the text of its column by default.
+    """
 
     path: Path
     texts: list[str]
     second: list[str] | None
-    labels: list[str] | None
+    labels: list[Any] | None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -35,7 +35,7 @@ class Table:
     def take(self, rows: Sequence[int] | np.ndarray) -> "Table":
         """A table of the given rows, in the given order."""
 
-        def pick(column: list[str] | None) -> list[str] | None:
+        def pick(column: list[Any] | None) -> list[Any] | None:
             return None if column is None else [column[i] for i in rows]
 
         return Table(self.path, [self.texts[i] for i in rows], pick(self.second), pick(self.labels))
@@ -132,14 +132,6 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
         if values and len(values) != len(texts):
             raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
     return Table(path, texts, second or None, labels or None)
-
-
-def encode(
-    table: Table, tokenizer: Tokenizer, max_length: int, targets: dict[str, np.ndarray] | None = None
-) -> Examples:
-    """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), cut to `max_length` tokens."""
-    pad = special_ids(tokenizer).pad
-    return encode_texts(tokenizer, table.texts, table.second, max_length=max_length, pad=pad, targets=targets)
 
 
 def read_texts(path: Path | str) -> Table:
