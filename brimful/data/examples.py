@@ -48,6 +48,7 @@ class Examples:
             None: example i is text i.
         characters: int32 (tokens, 2) of each example: where each token begins and ends in its text (in the
             second of a pair), and -1 for all other tokens. None where they are not needed.
+        overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
         cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
     """
 
@@ -58,6 +59,7 @@ class Examples:
     pad: int
     texts: np.ndarray | None = None
     characters: Ragged | None = None
+    overlap: int | None = None
     cut: int = 0
 
     def __len__(self) -> int:
@@ -218,6 +220,7 @@ def encode_texts(
         pad=pad,
         texts=owners,
         characters=_characters(encodings, second is not None) if characters else None,
+        overlap=overlap,
         cut=cut,
     )
 

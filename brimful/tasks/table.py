@@ -4,9 +4,9 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,13 +32,13 @@ class Table:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> "Table":
+    def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 
-        def pick(column: list[Any] | None) -> list[Any] | None:
-            return None if column is None else [column[i] for i in rows]
+        def pick(value: Any) -> Any:
+            return [value[i] for i in rows] if isinstance(value, list) else value
 
-        return Table(self.path, [self.texts[i] for i in rows], pick(self.second), pick(self.labels))
+        return replace(self, **{field.name: pick(getattr(self, field.name)) for field in fields(self)})
 
     def keys(self) -> list[tuple[str, str]]:
         """Equal for two rows of the same text or pair."""
@@ -62,20 +62,30 @@ class Table:
         return np.array(values, dtype=np.float32)
 
 
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the object of each line that is not empty.
+
+    Raises:
+        BrimfulError: a line is not a JSON object.
+    """
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
+            yield number, row
+
+
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:
     """The line number and the values by column of each row."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         if path.suffix == ".jsonl":
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
-                if not isinstance(row, dict):
-                    raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
-                yield number, row
+            yield from json_lines(path)
             return
         # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
         tsv = path.suffix == ".tsv"
