@@ -164,7 +164,10 @@ def read_texts(path: Path | str) -> Table:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically."""
+    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically.
+
+    In .tsv and .csv, a list is written as JSON.
+    """
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -172,4 +175,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         delimiter = "\t" if path.suffix == ".tsv" else ","
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value

@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ class TaggedTable(Table):
 def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
     """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
 
-    CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an empty
-    line between texts. The words of a text are joined by spaces, except between characters of scripts that write
-    none. Without labels, a .txt file holds one text a line.
+    CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an
+    empty line between texts. The words of a text are joined by spaces, except between characters of scripts
+    that write none. Without labels, a .txt file holds one text a line.
 
     Raises:
-        BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the text,
-            one that overlaps with another, or a tag of another scheme.
+        BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
+            text, one that overlaps with another, or a tag of another scheme.
     """
     path = Path(path)
     if path.suffix not in (".jsonl", *CONLL):
@@ -90,7 +91,7 @@ def _checked(values: Any, text: str, where: str) -> list[Span]:
             )
         spans.append(span)
     spans.sort()
-    for first, second in zip(spans, spans[1:], strict=False):
+    for first, second in pairwise(spans):
         if second.start < first.end:
             raise BrimfulError(
                 f"{where}: the spans {list(first)} and {list(second)} overlap; keep one of them"

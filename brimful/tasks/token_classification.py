@@ -1,7 +1,7 @@
 """Token classification: labelled spans of each text, such as the names in it.
 
-A text of any length is read in windows. Each token takes its scores from the window in which it stands farthest
-from a cut; then the best sequence of tags for the whole text gives the spans.
+A text of any length is read in windows. Each token takes its scores from the window in which it stands
+farthest from a cut. The best sequence of tags for the whole text gives the spans.
 """
 
 from collections.abc import Callable
@@ -119,8 +119,8 @@ class TokenClassification(Task):
         spans = [(span, *bounds[row]) for row, found in enumerate(table.labels) for span in found]
         if lost := sum(span.start not in starts or span.end not in ends for span, starts, ends in spans):
             warn(
-                f"{lost:,} of {len(spans):,} spans of {table.path} begin or end within a token, so no prediction"
-                " can equal them"
+                f"{lost:,} of {len(spans):,} spans of {table.path} begin or end within a token, so no"
+                " prediction can equal them"
             )
         return Ragged.of(tags, np.int64)
 
@@ -168,7 +168,7 @@ class TokenClassification(Task):
         return found
 
     def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
-        """Precision, recall and F1 of whole spans, over all texts together, as conlleval and seqeval have them."""
+        """Precision, recall and F1 of whole spans over all texts together, as in conlleval and seqeval."""
         assert data.table.labels is not None
         pairs = [
             ({f.span for f in found}, set(gold))
@@ -206,7 +206,7 @@ class TokenClassification(Task):
 def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The characters and outputs of the tokens of each text, without special tokens.
 
-    A token that stands in several windows has the outputs of the window with the most context on its shorter side.
+    A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
 
     Returns:
         For each text int32 (tokens, 2) and float32 (tokens, C).
