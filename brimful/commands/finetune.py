@@ -179,8 +179,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if config.max_length is None:
             config = replace(config, max_length=min(128, encoder.config.max_length))
         kind = find_task(config.task)
-        if config.overlap is None:
-            config = replace(config, overlap=kind.overlap)
+        if config.overlap is None and kind.overlap is not None:
+            config = replace(config, overlap=min(kind.overlap, config.max_length // 4))
         assert config.max_length is not None
         data = load_task_data(
             kind,

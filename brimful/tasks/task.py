@@ -74,7 +74,7 @@ class Task(Protocol):
     sentence: ClassVar[str]
     """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
     overlap: ClassVar[int | None] = None
-    """The tokens that the windows of a long text share unless `--overlap` says otherwise; None: it is cut."""
+    """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
 
     labels: list[str]
     """Names of the head's outputs, as config.json stores them: all that a trained task knows, since

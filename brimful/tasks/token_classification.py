@@ -160,6 +160,11 @@ class TokenClassification(Task):
         sure = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])
         found: list[Found] = []
         for tag, (start, end), probability in zip(tags.tolist(), places.tolist(), sure.tolist(), strict=True):
+            start = (
+                max(start, found[-1].span.end) if found else start
+            )  # two tokens can be parts of a character
+            if start == end:
+                continue
             if tag % 2:
                 found.append(Found(Span(start, end, self.kinds[tag // 2]), probability))
             elif tag:
