@@ -176,18 +176,20 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
         encoder, *_ = load_model(config.encoder_folder)
-        if config.max_length is None:
-            config = replace(config, max_length=min(128, encoder.config.max_length))
+        max_length = config.max_length
+        if max_length is None:
+            max_length = min(128, encoder.config.max_length)
         kind = find_task(config.task)
-        if config.overlap is None and kind.overlap is not None:
-            config = replace(config, overlap=min(kind.overlap, config.max_length // 4))
-        assert config.max_length is not None
+        overlap = config.overlap
+        if overlap is None and kind.overlap is not None:
+            overlap = min(kind.overlap, max_length // 4)
+        config = replace(config, max_length=max_length, overlap=overlap)
         data = load_task_data(
             kind,
             encoder,
             *config.tables,
-            max_length=config.max_length,
-            overlap=config.overlap,
+            max_length=max_length,
+            overlap=overlap,
             split=len(config.learning_rates) > 1,
         )
         starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
