@@ -1,7 +1,7 @@
-"""Question answering: the span of a context that answers a question, or that there is none (SQuAD, CMRC 2018).
+"""Question answering: the span of a context that answers a question, or none (SQuAD, CMRC 2018).
 
-A long context is read in windows. The best span of all windows is the answer (Devlin et al., 2018, section 4.2);
-no answer is the first token as a span of its own (section 4.3).
+A long context is read in windows. The best span of all windows is the answer (Devlin et al., 2018, section
+4.2); no answer is the first token as a span of its own (section 4.3).
 """
 
 import json
@@ -72,8 +72,8 @@ def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
     In .jsonl, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets.
 
     Raises:
-        BrimfulError: the file cannot be read or holds no question, one lacks a part, or an answer is not at its
-            place in the context.
+        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer is
+            not in its context.
     """
     path = Path(path)
     if path.suffix not in (".json", ".jsonl"):
@@ -122,9 +122,8 @@ def _checked(value: Any, context: str, where: str) -> list[Answer]:
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
     for answer in value:
-        start, text = (
-            answer.get(key) if isinstance(answer, dict) else None for key in ("answer_start", "text")
-        )
+        fields = answer if isinstance(answer, dict) else {}
+        start, text = fields.get("answer_start"), fields.get("text")
         if not isinstance(start, int) or not isinstance(text, str) or not text:
             raise BrimfulError(f"{where}: an answer needs answer_start and text: {json.dumps(answer)}")
         if context[start : start + len(text)] != text:
@@ -175,8 +174,8 @@ class QuestionAnswering(Task):
     def encode(
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Encoded:
-        """As `Task.encode`; the target `span` of an example is the first and the last token of the first answer,
-        or 0 and 0 (the first token) where the window does not hold it."""
+        """As `Task.encode`. The target `span` of an example is the first and the last token of the first
+        answer, or 0 and 0 (the first token) where the window does not hold it."""
         data = encode(table, tokenizer, max_length, overlap=overlap, characters=True)
         if labelled:
             data.examples.targets["span"] = self._spans(table, data.examples)
@@ -198,7 +197,8 @@ class QuestionAnswering(Task):
         np.logical_or.at(held, examples.text_of_example, spans[:, 1] > 0)
         if lost := sum(bool(answers) and not h for answers, h in zip(table.labels, held, strict=True)):
             warn(
-                f"{lost:,} of {len(table):,} answers of {table.path} fit no window; raise --overlap or --max-length"
+                f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
+                " raise --overlap or --max-length"
             )
         return spans
 
@@ -208,9 +208,7 @@ class QuestionAnswering(Task):
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The squared error of the logits."""
         if temperature != 1:
-            raise BrimfulError(
-                f"temperature is {temperature}: logits are imitated as they are; leave it at 1"
-            )
+            raise BrimfulError(f"temperature is {temperature}: the logits are the target; leave it at 1")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
@@ -231,17 +229,15 @@ class QuestionAnswering(Task):
     def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
         """Exact match and F1 as SQuAD defines them, and the F1 of CMRC 2018.
 
-        A Han character counts as a word in `f1`. Where some questions have no answer, also `exact` and `f1` of the
-        two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the margin at
-        which F1 would be best, with that `best_f1`.
+        A Han character counts as a word in `f1`. Where some questions have no answer, also `exact` and `f1`
+        of the two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the
+        margin at which F1 would be best, with that `best_f1`.
         """
         assert data.table.labels is not None
         golds = [[answer.text for answer in answers] or [""] for answers in data.table.labels]
-        texts = [prediction.best[0].text for prediction in answers]
+        pairs = list(zip((prediction.best[0].text for prediction in answers), golds, strict=True))
         scores = {
-            name: np.array(
-                [max(score(text, gold) for gold in gs) for text, gs in zip(texts, golds, strict=True)]
-            )
+            name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
             for name, score in (("f1", f1), ("exact", exact), ("lcs_f1", lcs_f1))
         }
         measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
@@ -269,7 +265,7 @@ class QuestionAnswering(Task):
         return {"no_answer_threshold": float(threshold), "best_f1": float(totals[best] / len(margins))}
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, `answer` with its `start` and `probability`, `no_answer_margin`, and the `n_best` candidates."""
+        """`id`, `answer`, its `start` and `probability`, `no_answer_margin`, and the `n_best` candidates."""
         assert isinstance(data.table, QuestionTable)
         return [
             {
@@ -289,13 +285,8 @@ class QuestionAnswering(Task):
         assert data.table.labels is not None
         rows = zip(data.table.ids, data.table.labels, answers, strict=True)
         return [
-            {
-                "id": name,
-                "label": [a.text for a in gold],
-                "prediction": found.best[0].text,
-                "probability": found.best[0].probability,
-            }
-            for name, gold, found in rows
+            {"id": name, "label": [a.text for a in gold], "prediction": best[0].text}
+            for name, gold, (best, _) in rows
         ]
 
 

@@ -108,11 +108,12 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def read_table(path: Path | str, *, labelled: bool) -> Table:
+def read_table(path: Path | str, *, labelled: bool, lists: bool = False) -> Table:
     """Read a table.
 
     Args:
         labelled: whether to read labels. Every row must then have one.
+        lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
@@ -120,20 +121,23 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     path = Path(path)
     if path.suffix not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
-    texts, second, labels = [], [], []
+    texts: list[str] = []
+    second: list[str] = []
+    labels: list[Any] = []
     try:
         for number, row in _rows(path):
             for column in ("text", "label") if labelled else ("text",):
                 if column not in row:
                     hint = nearest(column, [str(name) for name in row])
                     raise BrimfulError(f"{path} has no column {column!r} (line {number}): {hint}")
-                if row[column] is None or (column == "label" and str(row[column]) == ""):
+                empty = column == "label" and not lists and str(row[column]) == ""
+                if row[column] is None or empty:
                     raise BrimfulError(f"{path}, line {number}: the {column} is empty")
             texts.append(str(row["text"]))
             if "text_b" in row:
                 second.append("" if row["text_b"] is None else str(row["text_b"]))
             if labelled:
-                labels.append(str(row["label"]))
+                labels.append(_names(row["label"]) if lists else str(row["label"]))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not texts:
@@ -142,6 +146,12 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
         if values and len(values) != len(texts):
             raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
     return Table(path, texts, second or None, labels or None)
+
+
+def _names(label: Any) -> list[str]:
+    """The names in a label that is a list, or has | between them."""
+    names = label if isinstance(label, list) else str(label).split("|")
+    return [name for name in (str(name).strip() for name in names) if name]
 
 
 def read_texts(path: Path | str) -> Table:
