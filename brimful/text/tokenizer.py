@@ -62,6 +62,20 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     return SpecialIds(pad=ids["pad"], unk=ids.get("unk"), cls=ids["cls"], sep=ids["sep"], mask=ids["mask"])
 
 
+def unknown_id(tokenizer: "Tokenizer") -> int:
+    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
+    model = json.loads(tokenizer.to_str())["model"]
+    name = model.get("unk_token")
+    found = tokenizer.token_to_id(name) if name else model.get("unk_id")
+    return -1 if found is None else found
+
+
+def named_specials(tokenizer: "Tokenizer") -> set[int]:
+    """Ids of the pieces that have the name of a special token."""
+    found = {tokenizer.token_to_id(name) for names in _NAMES.values() for name in names}
+    return {index for index in found if index is not None}
+
+
 def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
     """Load a tokenizer.json, a BERT vocab.txt, a RoBERTa vocab.json with its merges.txt, or a folder of them.
 
