@@ -11,6 +11,7 @@ Texts are the lines of .txt files; `demo` stands for the demo's reviews (their o
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from pathlib import Path
@@ -26,13 +27,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    result = {"bench": "pruning", **machine_facts(), "rows": []}
+    cores = os.sched_getaffinity(0)
+    result = {"bench": "pruning", **machine_facts(), "rounds": options.rounds, "rows": []}
     for name in options.tokenizers:
         sides: dict[str, list] = {"encode": [], "prune": []}
         for _ in range(options.rounds):
             for side, runs in sides.items():
                 given = [side, name, options.unseen, *options.corpus]
-                runs.append(timed([sys.executable, "-m", "bench.pruning.worker", *given], [0]))
+                runs.append(timed([sys.executable, "-m", "bench.pruning.worker", *given], cores))
         row = {"tokenizer": name, **sides["prune"][0].facts}
         for side, runs in sides.items():
             row[f"{side}_seconds"] = statistics.median(run.facts["seconds"] for run in runs)
