@@ -21,13 +21,13 @@ def test_every_format_of_a_folder(tmp_path: Path) -> None:
     (folder / "d.tsv").write_text('text\tlabel\n"seven\t1\n')
     pq.write_table(pa.table({"text": ["eight", None, "nine"]}), folder / "e.parquet")
     (folder / "f.html").write_text("<html><body><script>no</script><p>ten &amp; more</p></body></html>")
-    expected = ["one\ntwo", "three", "four", "five, six", '"seven', "eight", "nine", "ten & more"]
+    expected = ["one", "two", "three", "four", "five, six", '"seven', "eight", "nine", "ten & more"]
     issues: dict[str, Counter[str]] = {}
     out = str(tmp_path / "out")
     assert list(read_texts([str(folder)], out, issues=issues)) == expected
     assert issues == {str(folder / "b.jsonl"): {"broken JSON lines": 1}}
-    lines = read_texts([str(folder / "a.txt")], out, ReadConfig(split="line"))
-    assert list(lines) == ["one", "two"]
+    whole = read_texts([str(folder / "a.txt")], out, ReadConfig(split="file"))
+    assert list(whole) == ["one\ntwo"]
 
 
 def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
