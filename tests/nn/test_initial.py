@@ -24,7 +24,7 @@ from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer
 
-FAMILIES = ["bert", "roberta", "megatron-bert", "modernbert"]
+FAMILIES = ["bert", "roberta", "electra", "megatron-bert", "modernbert"]
 TEXTS = ["这家酒店 very good", "bad", "", "ba da ga la. Ma na pa, 很好" * 5]
 QUICK = {"packing": {"max_length": 32, "capacity": 128}, "verify_data": False, "validation_tokens": 2000}
 
