@@ -1,29 +1,34 @@
 """The verb `brimful convert`: a Hugging Face folder of any form becomes safetensors and a tokenizer.json.
 
 The written folder is read back, and its hidden states are compared with those of `transformers` on the folder
-that was given. Where they differ, nothing is written.
+that was given. Where they differ, nothing is written. Pieces of the vocabulary can be dropped on the way.
 """
 
 import gc
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
-from brimful.commands.export import TOLERANCE, max_difference, transformers_forward
+from brimful.commands.export import TOLERANCE, Forward, max_difference, transformers_forward
 from brimful.config import verb
 from brimful.console import warn
+from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.hf_config import family_of
 from brimful.nn.interop import HEADS, left_out, load_encoder, load_model, save_model, text_length
+from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place
+from brimful.text.pruning import prune
 from brimful.text.tokenizer import load as load_tokenizer
 
 RECORD = "conversion.json"
+_WHEN = ("before", "after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,9 @@ class ConvertConfig:
     merges.txt."""
     out: str
     """Folder to create; an earlier conversion there is replaced."""
+    keep_pieces_of: tuple[str, ...] = ()
+    """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
+    their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""
     dry_run: bool = False
     """Read and check everything, and write nothing."""
 
@@ -52,6 +60,11 @@ def show_conversion(result: dict[str, Any]) -> None:
         if difference is None
         else f"hidden states within {difference:.1e} of transformers'"
     )
+    if "pruned" in result:
+        model += f" of {result['pruned']['pieces_before']:,}"
+        if unseen := result["pruned"]["unseen"]:
+            rates = (unseen[f"unknown_{when}"] / max(unseen[f"tokens_{when}"], 1) for when in _WHEN)
+            checked += f"; unknown in unseen text: {' before, '.join(f'{rate:.3%}' for rate in rates)} after"
     print(f"{result['out']}: {model}, {result['bytes'] / 1e6:,.1f} MB; {checked}")
 
 
@@ -63,8 +76,9 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     Poolers and heads that Brimful does not know are left out, with a warning.
 
     Returns:
-        `out` and its size in `bytes`; the `model` (its class), its `parameters` and `pieces`; the `left_out`
-        tensors; and `max_abs_hidden_difference` (None where `transformers` is not installed).
+        `out` and its size in `bytes`; the `model` (its class), its `parameters` and `pieces`; the modules
+        `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`); and
+        `max_abs_hidden_difference` (None where `transformers` is not installed).
 
     Raises:
         BrimfulError: the folder cannot be read, has no tokenizer, `out` holds something else, or the hidden
@@ -77,14 +91,22 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     encoder, head, labels = load_model(source)
     if encoder.tokenizer is None:
         encoder.tokenizer = load_tokenizer(source)  # which says what is missing
-    facts: dict[str, Any] = {
+    dropped = left_out(source, encoder, head)
+    facts: dict[str, Any] = {}
+    kept: np.ndarray | None = None
+    if config.keep_pieces_of:
+        pruned = prune(encoder.tokenizer, read_texts(config.keep_pieces_of, config.out))
+        encoder, head = keep_rows(encoder, head, pruned.kept)
+        encoder.tokenizer, kept = pruned.tokenizer, pruned.kept
+        facts["pruned"] = asdict(pruned.statistics)
+    facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
         "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
         "pieces": encoder.tokenizer.get_vocab_size(),
-        "left_out": left_out(source, encoder, head),
+        "left_out": dropped,
     }
-    if facts["left_out"]:
-        warn(f"left out: {', '.join(facts['left_out'])}")
+    if dropped:
+        warn(f"left out: {', '.join(dropped)}")
     if config.dry_run:
         return {"dry_run": True, **facts}
     values = read_json(source / "config.json")
@@ -93,21 +115,27 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         save_model(folder, encoder, head, labels, max_length=length, problem_type=problem)
         del encoder, head  # a large model is then in memory twice at most
         gc.collect()
-        facts["max_abs_hidden_difference"] = _check(source, folder)
+        facts["max_abs_hidden_difference"] = _check(source, folder, kept)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         record = commit(folder / RECORD, files, kind="conversion", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
     return {"out": str(out), "bytes": size, **facts}
 
 
-def _check(source: Path, folder: Path) -> float | None:
+def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
     """The largest difference of a hidden state of the written folder, here, from the given one in
-    `transformers`; None where that is not installed."""
+    `transformers`; None where that is not installed.
+
+    Args:
+        kept: the old id of each new one, where pieces were dropped.
+    """
     if not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the hidden states were not compared with its own")
         return None
     try:
-        difference = max_difference(load_encoder(folder, Encoder), None, transformers_forward(source, None))
+        theirs = transformers_forward(source, None)
+        given: Forward = theirs if kept is None else lambda ids, mask: theirs(kept[ids], mask)
+        difference = max_difference(load_encoder(folder, Encoder), None, given)
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
     if not difference <= TOLERANCE:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -16,7 +17,7 @@ from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.interop import load_model, save_model
-from brimful.text.tokenizer import load
+from brimful.text.tokenizer import load, special_ids
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
@@ -61,6 +62,31 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
     assert line.endswith(" of transformers'\n")
     assert line.count("\n") == 1
     assert main(["verify", str(out)]) == 0
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "modern"])
+def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
+    """Hidden states are those of transformers under the old ids, and the texts keep their vectors."""
+    tokenizer = train(TEXTS, 100)
+    encoder = small(name, vocabulary_size=tokenizer.get_vocab_size() + 5, pad_id=special_ids(tokenizer).pad)
+    encoder.tokenizer = tokenizer
+    save_model(tmp_path / "given", encoder, MaskedLMHead(encoder))
+    texts = [TEXTS[0], TEXTS[2], "room"] * 10
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    given, out = str(tmp_path / "given"), str(tmp_path / "out")
+    result = convert(folder=given, out=out, keep_pieces_of=(str(tmp_path / "texts.txt"),))
+    assert result["max_abs_hidden_difference"] < 1e-5
+    assert result["pieces"] == result["pruned"]["pieces_after"] < result["pruned"]["pieces_before"]
+    smaller, head, _ = load_model(out)
+    assert type(head) is MaskedLMHead
+    assert smaller.config.vocabulary_size == result["pieces"]
+    for one, other in zip(Encoder.load(out).encode(texts), Encoder.load(given).encode(texts), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert main(["convert", given, "--out", out, "--keep-pieces-of", str(tmp_path / "texts.txt")]) == 0
+    line = capsys.readouterr().out
+    pieces = f"{result['pieces']} pieces of {result['pruned']['pieces_before']}"
+    assert pieces in line
+    assert "unknown in unseen text: 0.000% before, 0.000% after" in line
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
