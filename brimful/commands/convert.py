@@ -89,20 +89,20 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     encoder, head, labels = load_model(source)
-    if encoder.tokenizer is None:
-        encoder.tokenizer = load_tokenizer(source)  # which says what is missing
+    tokenizer = encoder.tokenizer or load_tokenizer(source)  # which says what is missing
     dropped = left_out(source, encoder, head)
     facts: dict[str, Any] = {}
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
-        pruned = prune(encoder.tokenizer, read_texts(config.keep_pieces_of, config.out))
+        pruned = prune(tokenizer, read_texts(config.keep_pieces_of, config.out))
         encoder, head = keep_rows(encoder, head, pruned.kept)
-        encoder.tokenizer, kept = pruned.tokenizer, pruned.kept
+        encoder.tokenizer = tokenizer = pruned.tokenizer
+        kept = pruned.kept
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
         "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
-        "pieces": encoder.tokenizer.get_vocab_size(),
+        "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
     if dropped:
