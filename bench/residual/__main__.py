@@ -28,14 +28,14 @@ from bench.learning.tables import final
 ARCHITECTURES = ("bert", "modern")
 FORMATS = ("fp32", "bf16")
 SEEDS, QUICK_SEEDS = (0, 1, 2), (0, 1)
-UPDATES, QUICK_UPDATES = 240, 4
+UPDATES, QUICK_UPDATES = 300, 4
 VOCABULARY = 4000
 
 
 def trials(quick: bool) -> list[Trial]:
     """Seed by seed, formats in turn, so that what is done early compares all arms."""
     updates = QUICK_UPDATES if quick else UPDATES
-    points = max(1, updates // 3)
+    points = updates // 2
     values = {
         "precision": "bf16",
         "verify_data": False,
@@ -43,8 +43,8 @@ def trials(quick: bool) -> list[Trial]:
         "validation_tokens": 10_000_000,  # all there are
         "model": "tiny" if quick else "mini",
         "packing": {"max_length": 128, "capacity": 512},
-        "rows_per_update": 4,
-        "rows_per_micro_batch": 4,
+        "rows_per_update": 2,
+        "rows_per_micro_batch": 2,
         "optimizer": {"learning_rate": 1e-3},
     }
     loop = {"steps": updates, "evaluate_every": points, "log_every": points, "checkpoint_every": 0}
