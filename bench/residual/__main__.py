@@ -1,10 +1,10 @@
 """Does a residual stream in bf16 cost loss? Held-out masked-LM losses on real text, three seeds of each arm.
 
-bert and modern, 4x128, in precision bf16, with `trainer.residual` fp32 and bf16, on the demo's Chinese reviews
-(2 % held out): one thread, packed rows, no dropout. Arms share the seeds of weights, order and masks, and all
-are scored on the same sequences and masks. "Within noise", as fixed before the first run: the mean of the
-paired differences is at most the standard deviation of the fp32 arm over its seeds. Finished runs are kept in
---work, so an interrupted bench continues.
+bert and modern, 4x128, in precision bf16, with `trainer.residual` fp32 and bf16, on the demo's Chinese
+reviews (2 % held out): one thread, packed rows, no dropout. Arms share the seeds of weights, order and masks,
+and all are scored on the same sequences and masks. "Within noise", as fixed before the first run: the mean of
+the paired differences is at most the standard deviation of the fp32 arm over its seeds. Finished runs are
+kept in --work, so an interrupted bench continues.
 
     python -m bench.residual [--quick] [--out FILE]
 """
