@@ -28,6 +28,7 @@ from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SequenceHead, pooling_of
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -45,7 +46,7 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
-from brimful.tasks.table import encode, read_texts, write_rows
+from brimful.tasks.table import write_rows
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
@@ -151,6 +152,9 @@ def _student(
     """The student before training: the model that `brimful finetune --layers` would start from."""
     shape = teacher.encoder.config
     width = config.student_hidden or shape.hidden_size
+    lengths = (teacher.max_length, teacher.overlap)
+    head = teacher.head
+    pooling = head.pooling if isinstance(head, SequenceHead) else pooling_of(teacher.encoder)
     if config.student_layers < 1 or shape.layers % config.student_layers:
         raise BrimfulError(
             f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
@@ -160,12 +164,12 @@ def _student(
         start = replace(
             finetuned,
             initialisation="pretrained",
-            pooling=teacher.head.pooling,
+            pooling=pooling,
             layers=layers,
             dropout=0.0,
             attention_dropout=0.0,
         )
-        return TaskModel(data.task, *starting_model(start, config.seed, data.task), teacher.max_length)
+        return TaskModel(data.task, *starting_model(start, config.seed, data.task), *lengths)
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
@@ -178,8 +182,8 @@ def _student(
             attention_dropout=0.0,
         )
     )
-    encoder.tokenizer, encoder.pooling = teacher.encoder.tokenizer, teacher.head.pooling
-    return TaskModel(data.task, encoder, data.task.new_head(encoder), teacher.max_length)
+    encoder.tokenizer, encoder.pooling = teacher.encoder.tokenizer, pooling
+    return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths)
 
 
 def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel) -> Examples:
@@ -188,17 +192,20 @@ def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel) 
     Empty texts are left out. At least one text is left: a training table has two texts or more.
     """
     assert teacher.encoder.tokenizer is not None
-    tables = []
+    parts = []
     for path in (finetuned.tables[0], *config.unlabelled):
-        table = read_texts(path)
+        table = teacher.task.read(path, labelled=False)
         table = table.take([row for row, text in enumerate(table.texts) if text])
-        tables.append(encode(table, teacher.encoder.tokenizer, teacher.max_length))
+        data = teacher.task.encode(
+            table, teacher.encoder.tokenizer, teacher.max_length, teacher.overlap, labelled=False
+        )
+        parts.append(data.examples)
     return Examples(
-        tokens=[ids for table in tables for ids in table.tokens],
-        segments=[types for table in tables for types in table.segments],
+        tokens=[ids for part in parts for ids in part.tokens],
+        segments=[types for part in parts for types in part.segments],
         targets={},
         max_length=teacher.max_length,
-        pad=tables[0].pad,
+        pad=parts[0].pad,
     )
 
 
@@ -220,7 +227,12 @@ def _prepare(config: DistilConfig) -> Distillation:
     finetuned = _read_teacher_config(Path(config.teacher))
     teacher = load_task_model(config.teacher)
     data = load_task_data(
-        type(teacher.task), teacher.encoder, *finetuned.tables, max_length=teacher.max_length, split=False
+        type(teacher.task),
+        teacher.encoder,
+        *finetuned.tables,
+        max_length=teacher.max_length,
+        overlap=teacher.overlap,
+        split=False,
     )
     if data.task.labels != teacher.task.labels:
         raise BrimfulError(
@@ -331,7 +343,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     if config.logits.epochs:
         train("logits", config.logits, outputs_objective)
 
-    outputs, metrics = student.to(runtime.device).judge(data.test, runtime)
+    answers, metrics = student.to(runtime.device).judge(data.test, runtime)
     _, teacher_metrics = teacher.to(runtime.device).judge(data.test, runtime)
     summary = {
         "kind": "distil",
@@ -346,8 +358,8 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     }
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
-        student.save(directory / "model", token_types=data.train.typed)
-        write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
+        student.save(directory / "model", token_types=data.train.examples.typed)
+        write_rows(directory / "predictions.jsonl", task.compared_rows(answers, data.test))
         finish_stages(directory, summary)
     ranks.barrier()
     return summary

@@ -5,6 +5,7 @@ seed's model, and the best seed's model is kept.
 """
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,12 +16,12 @@ import tyro
 
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, verb
 from brimful.console import say
-from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
+from brimful.nn.drawing import discarded, undrawn
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
+from brimful.nn.heads import MaskedLMHead, pooling_of
 from brimful.nn.interop import load_model
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
@@ -37,10 +38,11 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Result, Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, evaluation
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.tasks.table import write_rows
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
@@ -79,7 +81,10 @@ class FinetuneConfig:
     batch: int = 16
     """Examples in an update."""
     max_length: int | None = None
-    """The most tokens of an example; the rest is cut. By default 128, or the encoder's maximum if less."""
+    """The most tokens of an example. By default 128, or the encoder's maximum if less."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
+    of whole texts cut them, and tasks of tokens read them in windows."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
     """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
     pooling: Literal["auto", "mean", "first"] = "auto"
@@ -136,7 +141,7 @@ class FinetuneConfig:
         return self.train, self.dev, self.test
 
 
-def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, SequenceHead]:
+def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, TaskHead]:
     """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
     `transformers` loads a ModernBERT checkpoint: the tensors have the same name."""
     encoder, pretraining_head, _ = load_model(config.encoder_folder)
@@ -145,11 +150,13 @@ def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encod
     torch.manual_seed(seed)
     rate = config.attention_dropout
     rate = encoder.config.attention_dropout if rate is None else rate
-    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    # A seed gives the head the same weights whether or not the encoder's are drawn before them.
+    with discarded() if config.initialisation == "pretrained" else nullcontext():
+        fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
     if config.initialisation == "pretrained":
-        fresh.load_state_dict(encoder.state_dict())
+        fresh.load_state_dict(encoder.state_dict(), assign=True)
     head = task.new_head(fresh)
     if config.initialisation == "pretrained" and isinstance(pretraining_head, MaskedLMHead):
         head.start_from(pretraining_head)
@@ -177,19 +184,25 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
         encoder, *_ = load_model(config.encoder_folder)
-        if config.max_length is None:
-            config = replace(config, max_length=min(128, encoder.config.max_length))
-        if config.pooling == "auto":
-            config = replace(config, pooling=pooling_of(encoder))
-        assert config.max_length is not None
+        max_length = config.max_length
+        if max_length is None:
+            max_length = min(128, encoder.config.max_length)
+        kind = find_task(config.task)
+        overlap = config.overlap
+        if overlap is None and kind.overlap is not None:
+            overlap = min(kind.overlap, max_length // 4)
+        pooling = pooling_of(encoder) if config.pooling == "auto" else config.pooling
+        config = replace(config, max_length=max_length, overlap=overlap, pooling=pooling)
         data = load_task_data(
-            find_task(config.task),
+            kind,
             encoder,
             *config.tables,
-            max_length=config.max_length,
+            max_length=max_length,
+            overlap=overlap,
             split=len(config.learning_rates) > 1,
         )
-        starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
+        with undrawn():
+            starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
@@ -244,7 +257,7 @@ class Finetuning:
         return self.data.task.metrics[0]
 
     def train(
-        self, training: Examples, held_out: Examples | None, seed: int, rate: float, folder: Path
+        self, training: Encoded, held_out: Encoded | None, seed: int, rate: float, folder: Path
     ) -> Trial:
         """Train one model from the start, and measure it on `held_out`. Its weights are kept if `training` is
         all of train."""
@@ -252,13 +265,14 @@ class Finetuning:
         everything = training is self.data.train
         epochs = config.epochs if everything else config.trial_epochs or config.epochs
         encoder, head = starting_model(config, seed, task)
-        steps = max(1, round(epochs * len(training) / config.batch))
+        examples = training.examples
+        steps = max(1, round(epochs * len(examples) / config.batch))
 
         def trainer() -> Trainer:
             return Trainer(
                 encoder,
                 Supervised(task, head, evaluation(task, head, held_out)),
-                example_stream(training, config.batch, config.micro_batch_tokens, seed, self.runtime),
+                example_stream(examples, config.batch, config.micro_batch_tokens, seed, self.runtime),
                 self.runtime,
                 folder,
                 config=replace(config.trainer, steps=steps),
@@ -298,24 +312,27 @@ class Finetuning:
 
     def model(self, trial: Trial) -> TaskModel:
         """The model of a training on all examples."""
-        encoder, head = starting_model(self.config, trial.seed, self.data.task)
+        with undrawn():
+            encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
         assert self.config.max_length is not None
-        return TaskModel(self.data.task, encoder, head, self.config.max_length).to(self.runtime.device)
+        return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(
+            self.runtime.device
+        )
 
     def run(self) -> dict[str, Any]:
         """Train all, keep the model that is best on dev, and return the summary."""
         data, task, directory, ranks = self.data, self.data.task, self.stages.run, self.runtime.world
         trials: list[Trial] = []
         chosen: list[Trial] = []
-        tests: list[tuple[np.ndarray, dict[str, float]]] = []
+        tests: list[tuple[Any, dict[str, float]]] = []
         for seed in self.config.seed:
             trial, compared = self.train_seed(seed)
             trials += compared
             chosen.append(trial)
             tests.append(self.model(trial).judge(data.test, self.runtime))
         index = max(range(len(chosen)), key=lambda i: self.primary.score(chosen[i].dev))
-        best, outputs = chosen[index], tests[index][0]
+        best, answers = chosen[index], tests[index][0]
         model = self.model(best)
         results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
         summary = {
@@ -340,8 +357,8 @@ class Finetuning:
         }
         ranks.barrier()  # every rank has read the kept weights
         if ranks.is_main:
-            model.save(directory / "model", token_types=data.train.typed)
-            write_rows(directory / "predictions.jsonl", task.compared_rows(outputs, data.test.targets))
+            model.save(directory / "model", token_types=data.train.examples.typed)
+            write_rows(directory / "predictions.jsonl", task.compared_rows(answers, data.test))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)
         ranks.barrier()

@@ -9,9 +9,9 @@ from brimful.config import verb
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision, resolve
-from brimful.tasks.data import check_max_length
+from brimful.tasks.data import check_max_length, warn_of_cut_texts
 from brimful.tasks.model import load_task_model
-from brimful.tasks.table import FORMATS, encode, read_texts, write_rows
+from brimful.tasks.table import FORMATS, write_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,9 @@ class PredictConfig:
     output: str
     """.jsonl, .tsv or .csv to write: a row for each text, in the order of the input."""
     max_length: int | None = None
-    """The most tokens of a text; by default the same as in training."""
+    """The most tokens of an example; by default the same as in training."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens; by default as in training."""
     precision: Precision = "fp32"
     """Number format of the computation."""
     dry_run: bool = False
@@ -48,21 +50,23 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(FORMATS)}")
     device = default_device()
     model = load_task_model(config.model)
-    table = read_texts(config.input)
+    table = model.task.read(config.input, labelled=False)
     max_length = model.max_length if config.max_length is None else config.max_length
     check_max_length(max_length, model.encoder)
     assert model.encoder.tokenizer is not None
-    examples = encode(table, model.encoder.tokenizer, max_length)
+    overlap = model.overlap if config.overlap is None else config.overlap
+    data = model.task.encode(table, model.encoder.tokenizer, max_length, overlap, labelled=False)
+    warn_of_cut_texts(data)
     if config.dry_run:
         return {"dry_run": True, "texts": len(table), **model.task.facts}
     model.to(device)
     started = time.perf_counter()
-    outputs = model.outputs(examples, device, resolve(config.precision, device))
+    outputs = model.outputs(data.examples, device, resolve(config.precision, device))
     seconds = time.perf_counter() - started
-    write_rows(output, model.task.rows(outputs))
+    write_rows(output, model.task.rows(model.task.answers(outputs, data), data))
     return {
         "texts": len(table),
-        "tokens_per_second": int(examples.lengths.sum()) / seconds,
+        "tokens_per_second": int(data.examples.lengths.sum()) / seconds,
         "seconds": seconds,
         "output": str(output),
     }

@@ -1,20 +1,23 @@
 """Labelled or plain texts, encoded and packed: the stream of updates for fine-tuning and distillation.
 
+An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
 An update holds exactly B examples, so a mean over it is the same as without packing. Order and cursor work as
 in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
 the rest from the next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.ragged import Ragged
 from brimful.data.rows import Cursor
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.errors import BrimfulError
@@ -37,16 +40,27 @@ class Examples:
     Attributes:
         tokens: int32 ids of each example, each at most `max_length` long.
         segments: uint8 token types of each example.
-        targets: by name, (n,) int64 or float32; empty for unlabelled text.
+        targets: by name; of each example int64 or float32 (n,) or (n, C), or of each token int64, ragged.
+            Empty for unlabelled text.
         max_length: the longest that an example may be.
         pad: the id of the padding token.
+        texts: int64 (n,), ascending: the text of each example, where a text may have several windows.
+            None: example i is text i.
+        characters: int32 (tokens, 2) of each example: where each token begins and ends in its text (in the
+            second of a pair), and -1 for all other tokens. None where they are not needed.
+        overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
+        cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
     """
 
-    tokens: Sequence[np.ndarray]
-    segments: Sequence[np.ndarray]
-    targets: dict[str, np.ndarray]
+    tokens: Sequence[np.ndarray] | Ragged
+    segments: Sequence[np.ndarray] | Ragged
+    targets: dict[str, np.ndarray | Ragged]
     max_length: int
     pad: int
+    texts: np.ndarray | None = None
+    characters: Ragged | None = None
+    overlap: int | None = None
+    cut: int = 0
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -54,12 +68,49 @@ class Examples:
     @cached_property
     def lengths(self) -> np.ndarray:
         """int64 (n,): tokens of each example."""
+        if isinstance(self.tokens, Ragged):
+            return self.tokens.lengths
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
 
     @property
     def typed(self) -> bool:
         """Whether a token has another type than 0, as in pairs of texts."""
+        if isinstance(self.segments, Ragged):
+            return self.segments.any()
         return any(types.any() for types in self.segments)
+
+    @cached_property
+    def text_of_example(self) -> np.ndarray:
+        """int64 (n,): the text of each example."""
+        return np.arange(len(self)) if self.texts is None else self.texts
+
+    @cached_property
+    def first_of_text(self) -> np.ndarray:
+        """int64 (texts,): the first example of each text."""
+        return np.unique(self.text_of_example, return_index=True)[1]
+
+    def take_texts(self, index: np.ndarray) -> "Examples":
+        """All examples of the texts `index` (int64), in their order; text i of the result is `index[i]`."""
+        ends = np.append(self.first_of_text[1:], len(self))
+        counts = (ends - self.first_of_text)[index]
+        chosen = np.repeat(self.first_of_text[index] - (np.cumsum(counts) - counts), counts)
+        chosen += np.arange(len(chosen))
+
+        def pick(values: Any) -> Any:
+            return values.take(chosen) if isinstance(values, Ragged) else [values[i] for i in chosen]
+
+        return replace(
+            self,
+            tokens=pick(self.tokens),
+            segments=pick(self.segments),
+            targets={
+                name: values.take(chosen) if isinstance(values, Ragged) else values[chosen]
+                for name, values in self.targets.items()
+            },
+            texts=None if self.texts is None else np.repeat(np.arange(len(index)), counts),
+            characters=None if self.characters is None else self.characters.take(chosen),
+            cut=0,
+        )
 
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
@@ -77,10 +128,16 @@ class Examples:
         )
         targets = {}
         for name, values in self.targets.items():
-            none = -100 if values.dtype.kind == "i" else np.nan
-            missing = np.full(len(batch.offsets) - 1, none, dtype=values.dtype)
-            missing[: len(index)] = values[index]
-            targets[name] = torch.from_numpy(missing)
+            by_token = isinstance(values, Ragged)
+            array = values.values if isinstance(values, Ragged) else values
+            size = batch.tokens.numel() if by_token else len(batch.offsets) - 1
+            none = IGNORED if array.dtype.kind == "i" else np.nan
+            padded = np.full((size, *array.shape[1:]), none, dtype=array.dtype)
+            if by_token:
+                np.concatenate([values[i] for i in index], out=padded[: batch.real_tokens])
+            else:
+                padded[: len(index)] = array[index]
+            targets[name] = torch.from_numpy(padded)
         return replace(batch, targets=targets)
 
     def rounded_batch(self, index: np.ndarray) -> PackedBatch:
@@ -108,38 +165,82 @@ def encode_texts(
     *,
     max_length: int,
     pad: int,
-    targets: dict[str, np.ndarray] | None = None,
+    overlap: int | None = None,
+    characters: bool = False,
+    targets: Mapping[str, np.ndarray] | None = None,
 ) -> Examples:
-    """Token ids of each text or pair, special tokens included, cut to `max_length` tokens.
+    """Token ids of each text or pair, special tokens included.
 
     A text without tokens (an empty text, with a tokenizer that adds no special tokens) is a single pad token.
 
+    Args:
+        overlap: None cuts texts at `max_length` tokens. Otherwise a longer text becomes windows of at most
+            `max_length` tokens, and neighbours share `overlap` tokens of it; of a pair, the second text is
+            what the windows divide.
+        characters: whether to keep the place of each token in its text.
+        targets: of each text, by name; every window of a text has them.
+
     Raises:
-        BrimfulError: a text is not a string, or holds half a surrogate pair.
+        BrimfulError: a text is not a string, or holds half a surrogate pair; or windows of this length
+            cannot overlap by so much, or have no room for the second text beside the first.
     """
     before = tokenizer.truncation
+    room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
+    if overlap is not None and not 0 <= overlap < room:
+        raise BrimfulError(f"overlap is {overlap}: windows of {max_length} tokens can share 0 to {room - 1}")
     tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
+    windows: dict[str, Any] = {} if overlap is None else {"stride": overlap}
+    if windows and second is not None:
+        windows["strategy"] = "only_second"
+    tokenizer.enable_truncation(max_length, **windows)
+    inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
     try:
-        inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
-        encodings = tokenizer.encode_batch_fast(inputs)
+        encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(inputs)
     except TypeError as error:
         for index, found in enumerate(inputs):
             for text in (found,) if second is None else found:
                 if not _is_text(text):
                     raise BrimfulError(f"text {index} is not a Unicode string: {text!a:.60}") from error
         raise
+    except Exception as error:
+        if "Truncation error" not in str(error):
+            raise
+        raise BrimfulError(
+            f"a first text leaves no room for its second in {max_length} tokens; raise max_length"
+        ) from error
     finally:
         tokenizer.no_truncation()
         if before is not None:
             tokenizer.enable_truncation(**before)
+    cut, owners = sum(bool(e.overflowing) for e in encodings), None
+    if overlap is not None:
+        counts = [1 + len(e.overflowing) for e in encodings]
+        encodings, cut = [window for e in encodings for window in (e, *e.overflowing)], 0
+        if len(encodings) > len(counts):
+            owners = np.repeat(np.arange(len(counts)), counts)
+            targets = {name: values[owners] for name, values in (targets or {}).items()}
     return Examples(
-        tokens=[np.array(e.ids or [pad], dtype=np.int32) for e in encodings],
-        segments=[np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings],
-        targets=targets or {},
+        tokens=Ragged.of((np.array(e.ids or [pad], dtype=np.int32) for e in encodings), np.int32),
+        segments=Ragged.of((np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings), np.uint8),
+        targets=dict(targets or {}),
         max_length=max_length,
         pad=pad,
+        texts=owners,
+        characters=_characters(encodings, second is not None) if characters else None,
+        overlap=overlap,
+        cut=cut,
     )
+
+
+def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:
+    """Where each token stands in the text (of a pair, the second): `Examples.characters`."""
+    nowhere = np.full((1, 2), -1, dtype=np.int32)
+    places = []
+    for encoding in encodings:
+        offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+        offsets[[which != int(second) for which in encoding.sequence_ids]] = -1
+        places.append(offsets if len(offsets) else nowhere)
+    return Ragged.of(places, np.int32, (2,))
 
 
 def _is_text(value: object) -> bool:

@@ -1,7 +1,7 @@
 """Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
 All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification, ForTokenClassification and
-ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and ForPreTraining and
+ForQuestionAnswering of Bert, Roberta, Electra, MegatronBert and ModernBert, and ForPreTraining and
 ForNextSentencePrediction of Bert and MegatronBert. Only the classifier of a mean in bert and prenorm has no
 class there: it is the Pooling and Dense of sentence-transformers.
 """
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
+from brimful.nn.drawing import Linear
 from brimful.nn.encoder import Encoder
-from brimful.nn.layers import Pooling, initialize, norm
+from brimful.nn.layers import Pooling, draw_normal, initialize, norm
 
 
 class MaskedLMHead(nn.Module):
@@ -28,8 +29,8 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         config = encoder.config
         self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        self.norm = norm(config)
+        self.dense = Linear(config.hidden_size, config.embedding_width, bias=config.bias)
+        self.norm = norm(config, config.embedding_width)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
         initialize(self.dense, config, output=config.modern)
 
@@ -40,12 +41,12 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transform(hidden), *self.decoder)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """hidden (M, hidden) -> the input of the decoder, (M, hidden)."""
+        """hidden (M, hidden) -> the input of the decoder, (M, embedding width)."""
         return self.norm(F.gelu(self.dense(hidden)))
 
     @property
     def decoder(self) -> tuple[Tensor, Tensor]:
-        """The matrix (vocabulary, hidden) and bias (vocabulary,) of the scores."""
+        """The matrix (vocabulary, embedding width) and bias (vocabulary,) of the scores."""
         return self._encoder[0].word_embeddings, self.bias
 
 
@@ -70,15 +71,14 @@ class ClassifierHead(nn.Module):
         self.dropout_rate = config.dropout if dropout is None else dropout
         self.dense: nn.Module = nn.Identity()
         if dense:
-            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            self.dense = Linear(config.hidden_size, config.hidden_size, bias=config.bias)
             initialize(self.dense, config, output=config.modern)
         self.norm = norm(config) if config.modern else nn.Identity()
         self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
-        self.classifier = nn.Linear(config.hidden_size, classes)
+        self.classifier = Linear(config.hidden_size, classes)
         initialize(self.classifier, config)
         if config.modern:
-            std = config.hidden_size**-0.5
-            nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
+            draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
     def start_from(self, head: MaskedLMHead) -> None:
         """Copy the transform of a masked-LM head, in modern; the other architectures share no transform."""
@@ -102,8 +102,12 @@ class TokenHead(ClassifierHead):
         """dropout: before the classifier; by default the encoder's."""
         super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler."""
+    def forward(self, hidden: Tensor, batch: PackedBatch | None = None) -> Tensor:
+        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler.
+
+        Args:
+            batch: not used; a SequenceHead needs it, and a task calls both alike.
+        """
         return self.classify(hidden)
 
 
@@ -119,8 +123,9 @@ class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
     modern takes the mean or the first token through dense, GeLU and norm. In bert and prenorm the first token
-    goes through a dense layer and tanh (the pooler of `transformers`; RoBERTa has dropout before that too),
-    and the mean goes to the classifier as it is: an encoder that was trained with it has no other layer.
+    goes through a dense layer and tanh (the pooler of `transformers`); RoBERTa and Electra have dropout
+    before that too, and Electra has GeLU in place of tanh. The mean goes to the classifier as it is: an
+    encoder that was trained with it has no other layer.
 
     Attributes:
         pooling: what stands for a sequence.
@@ -151,6 +156,7 @@ class SequenceHead(ClassifierHead):
         self.pooling: Pooling = pooling
         self.linear = linear
         self.drops_input = config.variant is not None
+        self.activation = F.gelu if config.variant == "electra" else torch.tanh
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
         """hidden (T, hidden) -> logits (S, classes); ignore the rows of filler and empty sequences."""
@@ -160,7 +166,7 @@ class SequenceHead(ClassifierHead):
         """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
         if self.modern or self.linear:
             return super().transform(x)
-        return torch.tanh(self.dense(self.dropout(x) if self.drops_input else x))
+        return self.activation(self.dense(self.dropout(x) if self.drops_input else x))
 
 
 class PairHead(SequenceHead):

@@ -1,20 +1,20 @@
 """Hugging Face folders are the native format: read whole, written whole.
 
 A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
-`transformers` load it without remote code. Nothing is ever unpickled. A classifier that `transformers` has no
-class for (`SequenceHead.linear`) is in the modules of sentence-transformers, beside the encoder.
+`transformers` load it without remote code. Other forms of weights are read too (`hf_weights`), and other
+files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has no class for
+(`SequenceHead.linear`) is in the modules of sentence-transformers, beside the encoder.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-import torch
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
     ClassifierHead,
@@ -26,18 +26,31 @@ from brimful.nn.heads import (
     TokenHead,
 )
 from brimful.nn.hf_config import family_of, read_config, write_config
-from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
+from brimful.nn.hf_tensors import (
+    Head,
+    classifier_weight,
+    decoder_weight,
+    from_hf,
+    has_masked_lm_head,
+    hf_names,
+    to_hf,
+)
+from brimful.nn.hf_weights import Source, is_equal, read_weights
 from brimful.nn.layers import Pooling
 from brimful.nn.sentence_modules import (
     CLASSIFIER,
     POOLINGS,
     THEIRS,
     has_classifier,
+    max_sequence_length,
+    other_modules,
     read_pooling,
     write_modules,
 )
 from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
+from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
+from brimful.text.tokenizer import tokenizer_file
 
 E = TypeVar("E", bound=Encoder)
 
@@ -57,21 +70,6 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
     return type(head) in (SequenceHead, TokenHead)
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if path.with_name(f"{path.name}.index.json").is_file():
-        raise BrimfulError(f"{path.parent} has its weights in several files; save them as {path.name}")
-    if not path.is_file():
-        raise BrimfulError(f"{path} does not exist; only safetensors are read, never pickled weights")
-    try:
-        with safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
-    # Checkpoints of TensorFlow origin call the weight and bias of LayerNorm gamma and beta.
-    renamed = {name.replace("LayerNorm.gamma", "LayerNorm.weight"): t for name, t in tensors.items()}
-    return {name.replace("LayerNorm.beta", "LayerNorm.bias"): t for name, t in renamed.items()}
-
-
 def load_encoder(directory: Path | str, kind: type[E]) -> E:
     """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
 
@@ -81,51 +79,59 @@ def load_encoder(directory: Path | str, kind: type[E]) -> E:
     return _load(Path(directory), kind)[0]
 
 
-def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Tensor]]:
+def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Source], str]:
+    """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
     values = read_json(directory / "config.json")
     config = read_config(values, str(directory / "config.json"))
-    path = directory / "model.safetensors"
-    tensors = _read_tensors(path)
+    tensors, path = read_weights(directory)
     prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    encoder = kind(config)
+    with undrawn():
+        encoder = kind(config)
     from_hf(encoder, config, bare, str(path))
     encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
-    if (directory / "tokenizer.json").is_file():
-        try:
-            encoder.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise BrimfulError(f"{directory / 'tokenizer.json'} is damaged ({error})") from error
+    encoder.tokenizer = _load_tokenizer(directory)
+    if encoder.tokenizer is not None:
         highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
         if highest >= config.vocabulary_size:
             raise BrimfulError(
-                f"{directory / 'tokenizer.json'} is not this model's: it has ids up to {highest:,}, and "
+                f"{tokenizer_file(directory)} is not this model's: it has ids up to {highest:,}, and "
                 f"config.json has a vocab_size of {config.vocabulary_size:,}"
             )
-    return encoder.eval(), values, tensors
+    return encoder.eval(), values, tensors, str(path)
+
+
+def _load_tokenizer(directory: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, also from a vocab.txt, or a vocab.json and merges.txt."""
+    file = tokenizer_file(directory)
+    if file is None or file.name != "tokenizer.json":
+        return None if file is None else load_tokenizer(file)
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise BrimfulError(f"{file} is damaged ({error})") from error
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
     """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
 
-    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS` is left
-    out.
+    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as
+    that of an Electra discriminator, is left out.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     directory = Path(directory)
-    encoder, values, tensors = _load(directory, Encoder)
-    name = (values.get("architectures") or [""])[0]
-    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    encoder, values, tensors, where = _load(directory, Encoder)
+    kind = _head_kind(encoder, values, tensors)
     head: Head | None
     if kind is None:
         head = _linear_head(directory, encoder, values)
     else:
-        where = str(directory / "model.safetensors")
-        head = _new_head(kind, encoder, values, tensors, where)
+        with undrawn():
+            head = _new_head(kind, encoder, values, tensors, where)
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
@@ -135,15 +141,41 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     return encoder, head.eval(), labels
 
 
+def _head_kind(encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source]) -> type[Head] | None:
+    """The head that config.json names. Of heads for pretraining only what the tensors have: some folders keep
+    the name of a class without its head, others have no name, and Electra's own ForPreTraining is another.
+    """
+    name = (values.get("architectures") or [""])[0]
+    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    if name and not (kind and issubclass(kind, MaskedLMHead)):
+        return kind
+    return (kind or MaskedLMHead) if has_masked_lm_head(tensors, encoder.config) else None
+
+
+def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
+    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
+    and the subfolders of modules of sentence-transformers.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
+    known |= {prefix + name for name in known}
+    names = read_weights(Path(directory))[0].keys() - known
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    tensors = sorted({name.rpartition(".")[0] for name in names} - {decoder})
+    linear = isinstance(head, SequenceHead) and head.linear
+    return tensors + other_modules(Path(directory), classifier=linear)
+
+
 def _new_head(
-    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
+    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source], where: str
 ) -> Head:
     """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         decoder = tensors.get(decoder_weight(encoder.config))
-        if decoder is not None and not torch.equal(
-            decoder.to(encoder.word_embeddings), encoder.word_embeddings
-        ):
+        if decoder is not None and not is_equal(encoder.word_embeddings.detach(), decoder):
             raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
         return kind(encoder)
     if kind is PairHead:
@@ -155,10 +187,10 @@ def _new_head(
     if name not in tensors:
         raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
     if kind is TokenHead:
-        return TokenHead(encoder, len(tensors[name]), dropout=rate)
+        return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
     pooling: Pooling = "mean" if mean else "first"
-    return SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
+    return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
 def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
@@ -168,10 +200,11 @@ def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> S
     """
     if encoder.config.modern or "problem_type" not in values or not has_classifier(directory):
         return None
-    path = directory / CLASSIFIER / "model.safetensors"
-    tensors = _read_tensors(path)
-    classes = len(tensors.get("linear.weight", ()))
-    head = SequenceHead(encoder, classes, pooling="mean", dropout=values.get("classifier_dropout"))
+    tensors, path = read_weights(directory / CLASSIFIER)
+    matrix = tensors.get("linear.weight")
+    classes = 0 if matrix is None else matrix.shape[0]
+    with undrawn():
+        head = SequenceHead(encoder, classes, pooling="mean", dropout=values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))
     return head
 
@@ -192,8 +225,8 @@ def text_length(directory: Path | str, encoder: Encoder) -> int:
     known."""
     path = Path(directory) / "tokenizer_config.json"
     value = read_json(path).get("model_max_length") if path.is_file() else None
-    longest = encoder.config.max_length
-    return min(value, longest) if isinstance(value, int) and value >= 3 else longest
+    said = (value, max_sequence_length(Path(directory)))
+    return min([encoder.config.max_length, *(n for n in said if isinstance(n, int) and n >= 3)])
 
 
 def save_model(
@@ -205,6 +238,7 @@ def save_model(
     max_length: int | None = None,
     problem_type: str | None = None,
     token_types: bool = True,
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
@@ -222,6 +256,7 @@ def save_model(
             "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
             `reads_token_types` says so.
+        extra: more keys of config.json.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds something other than a model.
@@ -254,6 +289,7 @@ def save_model(
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
+    values |= extra or {}
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.nn.hf_weights import NAMES
 from brimful.nn.layers import Pooling
 from brimful.storage import read_json, write_json, write_tensors
 
@@ -19,6 +20,7 @@ POOLINGS: dict[str, Pooling] = {"mean": "mean", "cls": "first"}
 """Their names of poolings, here and in `classifier_pooling` of config.json, and ours."""
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 _POOLING = "1_Pooling"
+_LENGTH = "sentence_bert_config.json"
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -60,6 +62,31 @@ def has_classifier(folder: Path) -> bool:
     return _object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
 
 
+def other_modules(folder: Path, *, classifier: bool) -> list[str]:
+    """The subfolders of modules that are not read: other poolings, and what follows a pooling.
+
+    Args:
+        classifier: whether the Dense was read, as the classifier.
+    """
+    read = {"Transformer", *(["Pooling"] if read_pooling(folder) else []), *(["Dense"] if classifier else [])}
+    return [path for kind, path in _modules(folder) if kind not in read]
+
+
+def max_sequence_length(folder: Path) -> int | None:
+    """The length, in tokens, at which the folder says that texts are cut; None if it does not."""
+    path = folder / _LENGTH
+    value = _object(path).get("max_seq_length") if path.is_file() else None
+    return value if isinstance(value, int) else None
+
+
+def module_files(folder: Path) -> list[Path]:
+    """The files of a folder that describe or hold its modules, without the encoder's."""
+    inside = [
+        folder / path / name for _, path in _modules(folder) if path for name in ("config.json", *NAMES)
+    ]
+    return [path for path in (folder / MODULES, folder / _LENGTH, *inside) if path.is_file()]
+
+
 def write_modules(
     folder: Path, width: int, pooling: Pooling, max_length: int, classifier: dict[str, Tensor] | None = None
 ) -> None:
@@ -71,7 +98,7 @@ def write_modules(
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
     """
     modules = [("Transformer", ""), ("Pooling", _POOLING)]
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(folder / _LENGTH, {"max_seq_length": max_length, "do_lower_case": False})
     (folder / _POOLING).mkdir()
     flags = {flag: THEIRS[pooling] == mode for mode, flag in _FLAGS.items()}
     write_json(folder / _POOLING / "config.json", {"word_embedding_dimension": width, **flags})

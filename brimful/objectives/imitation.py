@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
-from brimful.nn.heads import SequenceHead
+from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import PrimaryMetric, Runtime
@@ -118,8 +118,8 @@ class LogitDistillation:
     def __init__(
         self,
         teacher: Encoder,
-        teacher_head: SequenceHead,
-        head: SequenceHead,
+        teacher_head: SequenceHead | TokenHead,
+        head: SequenceHead | TokenHead,
         imitation: Callable[[Tensor, Tensor], Tensor],
         primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
@@ -146,10 +146,14 @@ class LogitDistillation:
         return {"teacher": self.teacher, "teacher_head": self.teacher_head}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return {"logits": float(batch.real_sequences)}
+        return {"logits": float(self._outputs(batch))}
+
+    def _outputs(self, batch: PackedBatch) -> int:
+        """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
+        return batch.real_tokens if isinstance(self.head, TokenHead) else batch.real_sequences
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        layout, real = layout or encoder.prepare(batch), slice(0, batch.real_sequences)
+        layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
         with torch.no_grad():
             theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
         ours = widen(self.head(encoder(batch, layout), batch)[real])

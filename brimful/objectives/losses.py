@@ -103,3 +103,24 @@ def _inside(targets: Tensor, batch: PackedBatch) -> Tensor:
     """Whether each target is a position in its sequence, bool (S, 2)."""
     sizes = (batch.offsets[1:] - batch.offsets[:-1])[:, None]
     return (targets >= 0) & (targets < sizes)
+
+
+def span_cross_entropy_sum(logits: Tensor, spans: Tensor, batch: PackedBatch) -> Tensor:
+    """Sum over sequences of the mean cross-entropy of a span's first and last token, () in float32 at least.
+
+    The softmax is over the tokens of each sequence (Devlin et al., 2018, section 4.2).
+
+    Args:
+        logits: (T, 2), of each token as the first and as the last.
+        spans: int64 (S, 2), the place of both in their sequence; -100 = none.
+    """
+    logits, owner = widen(logits), batch.sequence_of_token
+    sequences = len(spans)
+    highest = logits.detach().new_full((sequences, 2), -torch.inf)
+    highest = highest.scatter_reduce(0, owner[:, None].expand(-1, 2), logits.detach(), "amax")
+    highest = torch.where(highest.isinf(), 0.0, highest)
+    total = logits.new_zeros(sequences, 2).index_add(0, owner, (logits - highest[owner]).exp())
+    used = spans >= 0
+    normalizer = torch.where(used, total, 1.0).log() + highest
+    place = (batch.offsets[:-1, None] + spans.clamp(min=0)).clamp(max=len(logits) - 1)
+    return torch.where(used, normalizer - logits.gather(0, place), 0.0).sum() / 2

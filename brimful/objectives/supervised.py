@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
+from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.train.objective import PrimaryMetric, Runtime
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
@@ -37,7 +37,9 @@ class Supervised:
 
     compiles: ClassVar[bool] = True
 
-    def __init__(self, task: Supervision, head: SequenceHead, evaluate: Evaluate = no_evaluation) -> None:
+    def __init__(
+        self, task: Supervision, head: SequenceHead | TokenHead, evaluate: Evaluate = no_evaluation
+    ) -> None:
         self.coefficients = {task.name: 1.0}
         self.watched = task.watched
         self.primary_metric: PrimaryMetric | None = task.primary_metric

@@ -13,8 +13,9 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import soft_cross_entropy_sum
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
-from brimful.tasks.task import Metric, Row, Targets, Task
+from brimful.tasks.task import Metric, Row, Task
 
 
 def label_names(table: Table) -> list[str]:
@@ -77,15 +78,15 @@ class Classification(Task):
         """The soft cross-entropy with the teacher's probabilities."""
         return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
 
-    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
+    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Accuracy, F1 averaged over the classes, n, and the mean cross-entropy as `loss`."""
-        labels, predicted = targets["label"], outputs.argmax(1)
+        labels, predicted = data.targets["label"], answers.argmax(1)
         scores = []
-        for c in range(outputs.shape[1]):
+        for c in range(answers.shape[1]):
             right = float(((predicted == c) & (labels == c)).sum())
             wrong = float(((predicted == c) ^ (labels == c)).sum())
             scores.append(2 * right / (2 * right + wrong) if right + wrong else 0.0)
-        loss = cross_entropy_sum(torch.from_numpy(outputs), torch.from_numpy(labels)) / len(labels)
+        loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return {
             "accuracy": float((predicted == labels).mean()),
             "f1": float(np.mean(scores)),
@@ -93,21 +94,21 @@ class Classification(Task):
             "loss": float(loss),
         }
 
-    def _best(self, outputs: np.ndarray) -> list[tuple[str, float]]:
+    def _best(self, answers: np.ndarray) -> list[tuple[str, float]]:
         """The most probable label of each row, and its probability."""
-        best = torch.softmax(torch.from_numpy(outputs), -1).max(-1)
+        best = torch.softmax(torch.from_numpy(answers), -1).max(-1)
         names = [self.labels[index] for index in best.indices.tolist()]
         return list(zip(names, best.values.tolist(), strict=True))
 
-    def rows(self, outputs: np.ndarray) -> list[Row]:
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and its `probability`."""
-        return [{"label": label, "probability": round(value, 6)} for label, value in self._best(outputs)]
+        return [{"label": label, "probability": round(value, 6)} for label, value in self._best(answers)]
 
-    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
+    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label`, `prediction`, and the `probability` of the prediction."""
         return [
             {"label": self.labels[label], "prediction": guess, "probability": value}
-            for label, (guess, value) in zip(targets["label"], self._best(outputs), strict=True)
+            for label, (guess, value) in zip(data.targets["label"], self._best(answers), strict=True)
         ]
 
 

@@ -9,7 +9,8 @@ from brimful.data.examples import Examples, ExampleStream
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.randomness import derive_key, permutation
-from brimful.tasks.table import Table, encode, read_table
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
@@ -19,17 +20,17 @@ class TaskData:
     """A task and its tables, encoded.
 
     Attributes:
-        fit: the examples that learning rates are compared with; all of train if there is nothing to compare.
-        dev: the examples that they are compared on.
-        train: all examples for the final training.
+        fit: the rows that learning rates are compared with; all of train if there is nothing to compare.
+        dev: the rows that they are compared on.
+        train: all rows for the final training.
         leaked: how many distinct test texts are in the training table too.
     """
 
     task: Task
-    fit: Examples
-    dev: Examples | None
-    train: Examples
-    test: Examples
+    fit: Encoded
+    dev: Encoded | None
+    train: Encoded
+    test: Encoded
     leaked: int
 
 
@@ -41,18 +42,20 @@ def load_task_data(
     test_path: str,
     *,
     max_length: int,
+    overlap: int | None = None,
     split: bool,
 ) -> TaskData:
-    """Read and encode the tables.
+    """Read and encode the tables, and warn of what would make a metric misleading.
 
     Args:
         kind: the task. The training table gives its labels.
+        overlap: the tokens that windows of a long text share; None cuts it.
         split: hold out a fifth of train as dev if no dev table is given.
 
     Raises:
         BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to split.
     """
-    train, test = read_table(train_path, labelled=True), read_table(test_path, labelled=True)
+    train, test = kind.read(train_path, labelled=True), kind.read(test_path, labelled=True)
     task = kind.from_table(train)
     leaked = len(set(train.keys()) & set(test.keys()))
     if leaked:
@@ -62,21 +65,32 @@ def load_task_data(
     check_max_length(max_length, encoder)
     tokenizer = encoder.tokenizer
 
-    def encoded(table: Table) -> Examples:
-        return encode(table, tokenizer, max_length, task.targets(table))
+    def encoded(table: Table) -> Encoded:
+        data = task.encode(table, tokenizer, max_length, overlap, labelled=True)
+        warn_of_cut_texts(data)
+        return data
 
     everything = encoded(train)
-    dev: Examples | None = None
+    dev: Encoded | None = None
     fit = everything
     if dev_path:
-        dev = encoded(read_table(dev_path, labelled=True))
+        dev = encoded(kind.read(dev_path, labelled=True))
     elif split:
         order = permutation(len(train), derive_key("dev"))
         size = len(train) // 5
         if not size:
             raise BrimfulError(f"{train.path} has {len(train)} rows, too few to hold out a fifth; give --dev")
-        dev, fit = encoded(train.take(order[:size])), encoded(train.take(np.sort(order[size:])))
+        dev, fit = everything.take(order[:size]), everything.take(np.sort(order[size:]))
     return TaskData(task, fit, dev, everything, encoded(test), leaked)
+
+
+def warn_of_cut_texts(data: Encoded) -> None:
+    """Say how many texts lost their ends, and what would keep them."""
+    if cut := data.examples.cut:
+        warn(
+            f"{cut:,} of {len(data):,} texts of {data.table.path} are over {data.examples.max_length} tokens"
+            " and are cut there; raise --max-length, or read them in windows with --overlap 32"
+        )
 
 
 def check_max_length(max_length: int, encoder: Encoder) -> None:

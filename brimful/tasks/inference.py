@@ -8,16 +8,15 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
-from brimful.nn.inference import run_by_sequence
+from brimful.data.ragged import Ragged
+from brimful.nn.inference import run_by_sequence, run_by_token
 from brimful.precision.policy import Precision, autocast
+
+Forward = Callable[[PackedBatch], Tensor]
 
 
 def predict(
-    forward: Callable[[PackedBatch], Tensor],
-    examples: Examples,
-    *,
-    device: torch.device,
-    precision: Precision = "fp32",
+    forward: Forward, examples: Examples, *, device: torch.device, precision: Precision = "fp32"
 ) -> np.ndarray:
     """Outputs of `forward` for every example.
 
@@ -28,9 +27,20 @@ def predict(
     Returns:
         float32 (n, C), in the order of the examples.
     """
+    return run_by_sequence(_under(precision, forward, device), examples, device)
 
+
+def predict_tokens(
+    forward: Forward, examples: Examples, *, device: torch.device, precision: Precision = "fp32"
+) -> Ragged:
+    """As `predict`, with outputs (T, C) of `forward`: float32 (tokens, C) of each example."""
+    outputs = run_by_token(_under(precision, forward, device), examples, device)
+    return Ragged.of(outputs, np.float32, outputs[0].shape[1:])
+
+
+def _under(precision: Precision, forward: Forward, device: torch.device) -> Forward:
     def run(batch: PackedBatch) -> Tensor:
         with autocast(precision, device):
             return forward(batch)
 
-    return run_by_sequence(run, examples, device)
+    return run

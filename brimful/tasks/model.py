@@ -2,33 +2,50 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
+from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import load_model, save_model, text_length
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
-from brimful.tasks.inference import predict
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.registry import tasks
-from brimful.tasks.task import Task
+from brimful.tasks.task import Outputs, Task, TaskHead
 from brimful.train.objective import Runtime
+
+OVERLAP = "window_overlap"
+"""The key of config.json for `TaskModel.overlap`."""
+
+_PROBLEM_OF_HEAD: dict[type, str] = {
+    SequenceHead: "single_label_classification",
+    TokenHead: "token_classification",
+    SpanHead: "question_answering",
+}
+"""The problem_type where config.json has none: of every head but a SequenceHead."""
 
 
 @dataclass(frozen=True)
 class TaskModel:
-    """An encoder with its tokenizer, a head, their task, and the most tokens of a text."""
+    """An encoder with its tokenizer, a head, and their task.
+
+    Attributes:
+        max_length: the most tokens of an example.
+        overlap: the tokens that windows of a longer text share; None: it is cut.
+    """
 
     task: Task
     encoder: Encoder
-    head: SequenceHead
+    head: TaskHead
     max_length: int
+    overlap: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -41,17 +58,17 @@ class TaskModel:
         self.head.to(device)
         return self
 
-    def outputs(self, examples: Examples, device: torch.device, precision: Precision) -> np.ndarray:
-        """The head's outputs for every example, float32 (n, outputs), in evaluation mode; as `predict`."""
+    def outputs(self, examples: Examples, device: torch.device, precision: Precision) -> Outputs:
+        """The head's outputs for every example, in evaluation mode; as `predict` and `predict_tokens`."""
         encoder, head = self.encoder.eval(), self.head.eval()
-        return predict(
-            lambda batch: head(encoder(batch), batch), examples, device=device, precision=precision
-        )
+        run = predict_tokens if isinstance(head, TokenHead) else predict
+        return run(lambda batch: head(encoder(batch), batch), examples, device=device, precision=precision)
 
-    def judge(self, examples: Examples, runtime: Runtime) -> tuple[np.ndarray, dict[str, float]]:
-        """Outputs for labelled examples, float32 (n, outputs), and their metrics."""
-        outputs = self.outputs(examples, runtime.device, runtime.precision)
-        return outputs, self.task.measure(outputs, examples.targets)
+    def judge(self, data: Encoded, runtime: Runtime) -> tuple[Any, dict[str, float]]:
+        """The answers for a labelled table, one a row, and their metrics."""
+        outputs = self.outputs(data.examples, runtime.device, runtime.precision)
+        answers = self.task.answers(outputs, data)
+        return answers, self.task.measure(answers, data)
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
@@ -63,17 +80,17 @@ class TaskModel:
             max_length=self.max_length,
             problem_type=self.task.problem_type,
             token_types=token_types,
+            extra={} if self.overlap is None else {OVERLAP: self.overlap},
         )
 
 
-def evaluation(task: Task, head: SequenceHead, examples: Examples | None) -> Evaluate:
-    """The `evaluate` of an objective: the task's metrics on held-out examples, if there are any."""
-    if examples is None:
+def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
+    """The `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
+    if held_out is None:
         return no_evaluation
-    held_out = examples
 
     def evaluate(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        return TaskModel(task, encoder, head, held_out.max_length).judge(held_out, runtime)[1]
+        return TaskModel(task, encoder, head, held_out.examples.max_length).judge(held_out, runtime)[1]
 
     return evaluate
 
@@ -89,19 +106,23 @@ def load_task_model(path: Path | str) -> TaskModel:
     """
     folder = find_model(Path(path), "model")
     encoder, head, labels = load_model(folder)
-    if not isinstance(head, SequenceHead) or labels is None:
+    if type(head) not in _PROBLEM_OF_HEAD:
         raise BrimfulError(f"{path} holds no task model; fine-tune one with `brimful finetune`")
+    assert isinstance(head, TaskHead)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    problem = read_json(folder / "config.json").get("problem_type")
-    problem = problem or ("regression" if head.classes == 1 else "single_label_classification")
+    values = read_json(folder / "config.json")
+    problem = values.get("problem_type") if isinstance(head, SequenceHead) else None
+    if problem is None:
+        single = isinstance(head, SequenceHead) and head.classes == 1
+        problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
     known = {task.problem_type: task for task in tasks().values()}
     if problem not in known:
         raise BrimfulError(f"{path}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
-    task = known[problem].from_labels(labels)
+    task = known[problem].from_labels(labels or [])
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
             " check id2label in config.json"
         )
-    return TaskModel(task, encoder, head, text_length(folder, encoder))
+    return TaskModel(task, encoder, head, text_length(folder, encoder), values.get(OVERLAP))

@@ -14,8 +14,9 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.losses import squared_error_sum
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
-from brimful.tasks.task import Metric, Row, Targets, Task
+from brimful.tasks.task import Metric, Row, Task
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Regression(Task):
         return cls(float(values.mean()), float(values.std()))
 
     def new_head(self, encoder: Encoder) -> SequenceHead:
-        head = super().new_head(encoder)
+        head = SequenceHead(encoder, 1)
         with torch.no_grad():
             head.classifier.weight.mul_(self.deviation)
             head.classifier.bias.fill_(self.mean)
@@ -63,19 +64,19 @@ class Regression(Task):
             raise BrimfulError(f"temperature is {temperature}: a value has no temperature; leave it at 1")
         return squared_error_sum
 
-    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
+    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """The metrics and n. Predictions that are all equal have a correlation of 0."""
-        values, labels = outputs[:, 0].astype(np.float64), targets["label"].astype(np.float64)
+        values, labels = answers[:, 0].astype(np.float64), data.targets["label"].astype(np.float64)
         measured = {"mse": float(np.square(values - labels).mean()), "n": len(labels)}
         for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
             measured[name] = float(correlation(values, labels).statistic) if np.ptp(values) else 0.0
         return measured
 
-    def rows(self, outputs: np.ndarray) -> list[Row]:
-        return [{"value": value} for value in outputs[:, 0].tolist()]
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        return [{"value": value} for value in answers[:, 0].tolist()]
 
-    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
-        pairs = zip(targets["label"].tolist(), outputs[:, 0].tolist(), strict=True)
+    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"label": label, "prediction": value} for label, value in pairs]
 
 

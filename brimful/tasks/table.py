@@ -4,17 +4,14 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from brimful.data.examples import Examples, encode_texts
 from brimful.errors import BrimfulError, nearest
 from brimful.storage import atomic_file
-from brimful.text.tokenizer import special_ids
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 _LARGEST = float(np.finfo(np.float32).max)
@@ -22,23 +19,26 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table. `second` and `labels` are None if the file does not have them."""
+    """The columns of a table. `second` and `labels` are None if the file does not have them.
+
+    A label is what the task reads: the text of its column by default.
+    """
 
     path: Path
     texts: list[str]
     second: list[str] | None
-    labels: list[str] | None
+    labels: list[Any] | None
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> "Table":
+    def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 
-        def pick(column: list[str] | None) -> list[str] | None:
-            return None if column is None else [column[i] for i in rows]
+        def pick(value: Any) -> Any:
+            return [value[i] for i in rows] if isinstance(value, list) else value
 
-        return Table(self.path, [self.texts[i] for i in rows], pick(self.second), pick(self.labels))
+        return replace(self, **{field.name: pick(getattr(self, field.name)) for field in fields(self)})
 
     def keys(self) -> list[tuple[str, str]]:
         """Equal for two rows of the same text or pair."""
@@ -62,20 +62,30 @@ class Table:
         return np.array(values, dtype=np.float32)
 
 
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the object of each line that is not empty.
+
+    Raises:
+        BrimfulError: a line is not a JSON object.
+    """
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
+            yield number, row
+
+
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:
     """The line number and the values by column of each row."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         if path.suffix == ".jsonl":
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
-                if not isinstance(row, dict):
-                    raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
-                yield number, row
+            yield from json_lines(path)
             return
         # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
         tsv = path.suffix == ".tsv"
@@ -98,11 +108,12 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def read_table(path: Path | str, *, labelled: bool) -> Table:
+def read_table(path: Path | str, *, labelled: bool, lists: bool = False) -> Table:
     """Read a table.
 
     Args:
         labelled: whether to read labels. Every row must then have one.
+        lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
@@ -110,20 +121,23 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     path = Path(path)
     if path.suffix not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
-    texts, second, labels = [], [], []
+    texts: list[str] = []
+    second: list[str] = []
+    labels: list[Any] = []
     try:
         for number, row in _rows(path):
             for column in ("text", "label") if labelled else ("text",):
                 if column not in row:
                     hint = nearest(column, [str(name) for name in row])
                     raise BrimfulError(f"{path} has no column {column!r} (line {number}): {hint}")
-                if row[column] is None or (column == "label" and str(row[column]) == ""):
+                empty = column == "label" and not lists and str(row[column]) == ""
+                if row[column] is None or empty:
                     raise BrimfulError(f"{path}, line {number}: the {column} is empty")
             texts.append(str(row["text"]))
             if "text_b" in row:
                 second.append("" if row["text_b"] is None else str(row["text_b"]))
             if labelled:
-                labels.append(str(row["label"]))
+                labels.append(_names(row["label"]) if lists else str(row["label"]))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not texts:
@@ -134,12 +148,10 @@ def read_table(path: Path | str, *, labelled: bool) -> Table:
     return Table(path, texts, second or None, labels or None)
 
 
-def encode(
-    table: Table, tokenizer: Tokenizer, max_length: int, targets: dict[str, np.ndarray] | None = None
-) -> Examples:
-    """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), cut to `max_length` tokens."""
-    pad = special_ids(tokenizer).pad
-    return encode_texts(tokenizer, table.texts, table.second, max_length=max_length, pad=pad, targets=targets)
+def _names(label: Any) -> list[str]:
+    """The names in a label that is a list, or has | between them."""
+    names = label if isinstance(label, list) else str(label).split("|")
+    return [name for name in (str(name).strip() for name in names) if name]
 
 
 def read_texts(path: Path | str) -> Table:
@@ -162,7 +174,10 @@ def read_texts(path: Path | str) -> Table:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically."""
+    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically.
+
+    In .tsv and .csv, a list is written as JSON.
+    """
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -170,4 +185,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         delimiter = "\t" if path.suffix == ".tsv" else ","
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value

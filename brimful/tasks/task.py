@@ -1,24 +1,37 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. The defaults below are
-for a task with one prediction a sequence; a task with predictions for tokens or spans brings its own.
+A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. The way of its data:
+
+    read        a file -> a Table
+    encode      a table -> its examples: one a text, or several windows of a long one
+    the model   examples -> outputs, one for each sequence or each token
+    answers     outputs -> one answer for each row of the table, from all windows of its text
+    measure, rows, compared_rows    answers -> metrics, files of predictions
+
+The defaults below are for a task with one prediction for each text.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
+from brimful.data.ragged import Ragged
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.tasks.table import Table
+from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.table import Table, read_table, read_texts
 from brimful.train.objective import PrimaryMetric
 
-Targets = Mapping[str, np.ndarray]
-"""Targets of n examples by name, (n,) each."""
+TaskHead = SequenceHead | TokenHead
+"""Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
+Outputs = np.ndarray | Ragged
+"""A head's outputs for n examples, float32: (n, C) of a SequenceHead, ragged (tokens, C) of a TokenHead."""
 Row = dict[str, Any]
 """One row of a file of predictions: values by column."""
 
@@ -60,10 +73,21 @@ class Task(Protocol):
     """Sums of `losses` that are logged and not trained."""
     sentence: ClassVar[str]
     """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
+    overlap: ClassVar[int | None] = None
+    """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
 
     labels: list[str]
     """Names of the head's outputs, as config.json stores them: all that a trained task knows, since
     `from_labels` makes it again from them. A property or a class attribute will do."""
+
+    @classmethod
+    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+        """Read a file of this task; without labels, also a .txt file of one text a line.
+
+        Raises:
+            BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
+        """
+        return read_table(path, labelled=True) if labelled else read_texts(path)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -92,12 +116,27 @@ class Task(Protocol):
         """The primary metric and its direction, as the trainer takes them."""
         return self.metrics[0].name, self.metrics[0].best
 
-    def new_head(self, encoder: Encoder) -> SequenceHead:
+    def new_head(self, encoder: Encoder) -> TaskHead:
         """A head with random weights, drawn from torch's generator."""
         return SequenceHead(encoder, len(self.labels))
 
+    def encode(
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
+    ) -> Encoded:
+        """The examples of a table.
+
+        Args:
+            overlap: the tokens that windows of a text share; None cuts texts that are too long.
+            labelled: whether the examples have targets.
+
+        Raises:
+            BrimfulError: as `targets`, or windows cannot be as `overlap` asks.
+        """
+        targets = self.targets(table) if labelled else None
+        return encode(table, tokenizer, max_length, overlap=overlap, targets=targets)
+
     def targets(self, table: Table) -> dict[str, np.ndarray]:
-        """Targets of each row, by name: (n,), int64 or float32.
+        """Targets of each row, by name: (n,) or (n, C), int64 or float32.
 
         Raises:
             BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
@@ -107,8 +146,7 @@ class Task(Protocol):
         """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
 
         Args:
-            outputs: (S, outputs) of the head, before what `measure` and `rows` do to them. Outputs of filler
-                and empty sequences are ignored.
+            outputs: of the head, (S, C) or (T, C). Outputs of filler and empty sequences are ignored.
         """
 
     def count(self, batch: PackedBatch) -> float:
@@ -122,11 +160,17 @@ class Task(Protocol):
             BrimfulError: this task has no use for such a temperature.
         """
 
-    def measure(self, outputs: np.ndarray, targets: Targets) -> dict[str, float]:
-        """The metrics of the head's outputs, float32 (n, outputs), and `n`."""
+    def answers(self, outputs: Outputs, data: Encoded) -> Any:
+        """One answer for each row of the table, from the outputs of all its windows; by default their mean,
+        (rows, C)."""
+        assert isinstance(outputs, np.ndarray)
+        return data.mean_over_windows(outputs)
 
-    def rows(self, outputs: np.ndarray) -> list[Row]:
+    def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
+        """The metrics of the answers, and `n`."""
+
+    def rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
 
-    def compared_rows(self, outputs: np.ndarray, targets: Targets) -> list[Row]:
+    def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What predictions.jsonl says of each test text: its target beside the prediction."""

@@ -2,16 +2,18 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import GRAIN, Examples, ExampleStream, encode_texts
+from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from builders.batches import check_invariants
 
@@ -150,3 +152,95 @@ def test_a_fixed_batch_of_the_shortest_examples(slots: int) -> None:
     """Filler needs a sequence slot beside as many of the shortest examples as fit."""
     examples = make_examples([2] * (slots // 2), 8)
     check_invariants(examples.batch(np.arange(slots // 2), slots))
+
+
+WORDS = Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "a": 4, "b": 5}, "[UNK]"))
+WORDS.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+WORDS.post_processor = processors.TemplateProcessing(
+    single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    st.integers(4, 12),
+    st.integers(0, 8),
+    st.booleans(),
+)
+def test_windows_hold_every_token_of_a_text(words: list[int], max_length: int, overlap: int, pairs: bool):
+    random = np.random.default_rng(sum(words))
+    texts = [" ".join(random.choice(["a", "bb", "c"], n)) for n in words]
+    room = max_length - (4 if pairs else 2)
+    second = texts if pairs else None
+    firsts = ["b"] * len(texts) if pairs else texts
+
+    def encoded() -> Examples:
+        return encode_texts(
+            WORDS,
+            firsts,
+            second,
+            max_length=max_length,
+            pad=PAD,
+            overlap=overlap,
+            characters=True,
+            targets={"label": np.arange(len(texts))},
+        )
+
+    if overlap >= (room + pairs):
+        with pytest.raises(BrimfulError, match="windows of"):
+            encoded()
+        return
+    if overlap >= room:
+        return
+    examples = encoded()
+    assert examples.cut == 0
+    assert (examples.lengths <= max_length).all()
+    assert examples.targets["label"].tolist() == examples.text_of_example.tolist()
+    for text in range(len(texts)):
+        windows = np.flatnonzero(examples.text_of_example == text)
+        spans = [[tuple(p) for p in examples.characters[i] if p[0] >= 0] for i in windows]
+        for before, after in pairwise(spans):
+            assert len(before) == room
+            assert before[len(before) - overlap :] == after[:overlap]
+        found = [pair for span in spans for pair in span]
+        assert [texts[text][a:b] for a, b in sorted(set(found))] == texts[text].split()
+    chosen = random.permutation(len(texts))
+    taken = examples.take_texts(chosen)
+    assert taken.text_of_example.tolist() == sorted(taken.text_of_example.tolist())
+    assert taken.targets["label"].tolist() == [chosen[i] for i in taken.text_of_example]
+    for i, owner in enumerate(taken.text_of_example):
+        place = i - taken.first_of_text[owner] + examples.first_of_text[chosen[owner]]
+        assert taken.tokens[i].tolist() == examples.tokens[place].tolist()
+        assert taken.characters[i].tolist() == examples.characters[place].tolist()
+
+
+def test_texts_that_are_cut_are_counted():
+    examples = encode_texts(WORDS, ["a a a", "a", "a a a a"], max_length=4, pad=PAD)
+    assert (examples.cut, examples.lengths.tolist()) == (2, [4, 3, 4])
+    with pytest.raises(BrimfulError, match="no room"):
+        encode_texts(WORDS, ["a a a a a"], ["b"], max_length=6, pad=PAD, overlap=0)
+
+
+def test_targets_of_tokens_stand_at_their_tokens():
+    tokens = [np.arange(n, dtype=np.int32) for n in (3, 1, 2)]
+    types = [np.zeros(n, dtype=np.uint8) for n in (3, 1, 2)]
+    targets = {
+        "tags": Ragged.of([np.array(tags) for tags in ([1, 2, 3], [4], [5, 6])], np.int64),
+        "spans": np.array([[0, 1], [2, 3], [4, 5]]),
+    }
+    batch = Examples(tokens, types, targets, max_length=3, pad=PAD).batch(np.array([2, 0]), 7, 5)
+    assert batch.targets["tags"].tolist() == [5, 6, 1, 2, 3, -100, -100]
+    assert batch.targets["spans"].tolist() == [[4, 5], [0, 1], [-100, -100], [-100, -100], [-100, -100]]
+
+
+def test_token_types_are_those_of_the_examples_taken() -> None:
+    tokens = Ragged.of([np.ones(n, dtype=np.int32) for n in (2, 3, 4)], np.int32)
+    segments = Ragged.of([np.zeros(2), np.array([0, 1, 1]), np.zeros(4)], np.uint8)
+    examples = Examples(tokens=tokens, segments=segments, targets={}, max_length=8, pad=PAD)
+    assert examples.typed
+    assert examples.take_texts(np.array([1])).typed
+    assert not examples.take_texts(np.array([2, 0])).typed
+    assert not examples.take_texts(np.array([], dtype=np.int64)).typed
+    assert make_examples([1, 2], 4).typed
+    assert not make_examples([1, 1], 4).typed

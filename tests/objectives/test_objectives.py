@@ -28,6 +28,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.metrics import paired_bootstrap
 from brimful.tasks.regression import Regression
 from brimful.train.objective import Objective, Runtime
+from builders.tables import labelled
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
@@ -391,7 +392,7 @@ def test_the_teacher_gets_no_gradient(seed):
 
 def test_classification_metrics_by_hand():
     predicted, labels = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 1, 0, 0])
-    figures = TASK.measure(np.eye(3, dtype=np.float32)[predicted], {"label": labels})
+    figures = TASK.measure(np.eye(3, dtype=np.float32)[predicted], labelled("label", labels))
     assert figures["n"] == 6
     assert figures["accuracy"] == pytest.approx(3 / 6)
     # class 0: 1 hit, 1 false, 2 missed; class 1: 2 hits, 1 false, 1 missed; class 2: 1 false

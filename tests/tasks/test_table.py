@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 
 from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification, label_names
-from brimful.tasks.table import Table, encode, read_table, read_texts
+from brimful.tasks.encoded import encode
+from brimful.tasks.table import Table, read_table, read_texts
 from brimful.text.tokenizer import special_ids
 
 
@@ -192,7 +193,7 @@ def some_texts(corpus_dir: Path, raw_texts: Path) -> list[str]:
 def test_encoded_texts(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
     special = special_ids(tokenizer)
     texts = some_texts(corpus_dir, raw_texts)
-    examples = encode(Table(Path("a"), texts, None, None), tokenizer, max_length)
+    examples = encode(Table(Path("a"), texts, None, None), tokenizer, max_length).examples
     assert len(examples) == len(texts)
     assert (examples.max_length, examples.pad) == (max_length, special.pad)
     for text, ids, types in zip(texts, examples.tokens, examples.segments, strict=True):
@@ -210,11 +211,9 @@ def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, 
     texts = [text[:200] for text in texts]
     table = Table(Path("a"), texts, texts[::-1], None)
     targets = {"label": np.arange(len(texts))}
-    examples = encode(table, tokenizer, max_length, targets)
-    assert examples.targets is targets
-    for first, second, ids, types in zip(
-        texts, texts[::-1], examples.tokens.copy(), examples.segments, strict=True
-    ):
+    examples = encode(table, tokenizer, max_length, targets=targets).examples
+    assert examples.targets["label"] is targets["label"]
+    for first, second, ids, types in zip(texts, texts[::-1], examples.tokens, examples.segments, strict=True):
         parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in (first, second)]
         separators = np.flatnonzero(ids == special.sep)
         a, b = separators[0] - 1, separators[1] - separators[0] - 1

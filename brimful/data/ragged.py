@@ -1,0 +1,60 @@
+"""Arrays of different lengths that lie one after the other in a single array, which may be a memory map."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """n arrays as views of one.
+
+    Attributes:
+        values: (total, ...).
+        starts, lengths: int64 (n,); array i is `values[starts[i] : starts[i] + lengths[i]]`.
+    """
+
+    values: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: Iterable[np.ndarray], dtype: np.dtype | type, width: tuple[int, ...] = ()) -> Self:
+        """Copies of arrays of the shapes (length, *width)."""
+        arrays = list(arrays)
+        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+        values = np.empty((int(lengths.sum()), *width), dtype=dtype)
+        if arrays:
+            np.concatenate(arrays, out=values, casting="unsafe")
+        return cls(values, np.cumsum(lengths) - lengths, lengths)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The arrays of all parts, in order; their values are copied."""
+        return cls.of((array for part in parts for array in part), parts[0].values.dtype, parts[0].width)
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The shape of one element."""
+        return self.values.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        start = self.starts[index]
+        return self.values[start : start + self.lengths[index]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield self.values[start : start + length]
+
+    def any(self) -> bool:
+        """Whether an element of an array is not zero. `values` may have more, which are in no array."""
+        return bool(self.values.any()) and any(array.any() for array in self)
+
+    def take(self, index: np.ndarray) -> Self:
+        """The arrays `index`, as views."""
+        return type(self)(self.values, self.starts[index], self.lengths[index])

@@ -1,0 +1,71 @@
+"""A table with its examples: what a model reads, and where each prediction belongs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.data.examples import Examples, encode_texts
+from brimful.data.ragged import Ragged
+from brimful.tasks.table import Table
+from brimful.text.tokenizer import special_ids
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table and the examples that its texts became: text i of `examples` is row i of `table`."""
+
+    table: Table
+    examples: Examples
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @cached_property
+    def targets(self) -> dict[str, np.ndarray]:
+        """The targets of each row, by name: (n,) or (n, C). Targets of tokens are in `examples` alone."""
+        first = self.examples.first_of_text
+        by_text = self.examples.targets.items()
+        return {name: values[first] for name, values in by_text if not isinstance(values, Ragged)}
+
+    def take(self, rows: np.ndarray) -> "Encoded":
+        """The given rows (int64), in the given order."""
+        return Encoded(self.table.take(rows), self.examples.take_texts(rows))
+
+    def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
+        """Outputs of each example (n, C) -> of each row, float32 (rows, C): the mean over its windows."""
+        if self.examples.texts is None:
+            return outputs
+        owners = self.examples.texts
+        total = np.zeros((len(self), *outputs.shape[1:]), dtype=np.float64)
+        np.add.at(total, owners, outputs)
+        return (total / np.bincount(owners)[:, None]).astype(np.float32)
+
+
+def encode(
+    table: Table,
+    tokenizer: Tokenizer,
+    max_length: int,
+    *,
+    overlap: int | None = None,
+    characters: bool = False,
+    targets: dict[str, np.ndarray] | None = None,
+) -> Encoded:
+    """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), at most `max_length` tokens.
+
+    Args:
+        overlap, characters, targets: as in `data.examples.encode_texts`.
+    """
+    pad = special_ids(tokenizer).pad
+    examples = encode_texts(
+        tokenizer,
+        table.texts,
+        table.second,
+        max_length=max_length,
+        pad=pad,
+        overlap=overlap,
+        characters=characters,
+        targets=targets,
+    )
+    return Encoded(table, examples)

@@ -1,0 +1,121 @@
+"""Multi-label classification: any number of labels for each text or pair of texts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError, nearest
+from brimful.precision.policy import widen
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.task import Metric, Row, Task
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Labels that do not exclude each other; the loss is the binary cross-entropy, a mean over labels."""
+
+    labels: list[str]
+    name = "multi-label"
+    problem_type = "multi_label_classification"
+    metrics = (
+        Metric("micro_f1", "micro-averaged F1", percent=True),
+        Metric("macro_f1", "macro-averaged F1", percent=True),
+        Metric("exact", "share of texts with exactly the right labels", percent=True),
+    )
+    sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
+
+    @classmethod
+    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+        return read_table(path, labelled=True, lists=True) if labelled else read_texts(path)
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        assert table.labels is not None
+        labels = sorted({label for row in table.labels for label in row})
+        if not labels:
+            raise BrimfulError(f"{table.path}: no text has a label; there is nothing to learn")
+        return cls(labels)
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        return cls(labels)
+
+    @property
+    def description(self) -> str:
+        return f"any of {len(self.labels)} labels ({', '.join(self.labels[:8])})"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def targets(self, table: Table) -> dict[str, np.ndarray]:
+        """`labels`, float32 (n, labels): 1 where a text has the label."""
+        assert table.labels is not None
+        index = {name: i for i, name in enumerate(self.labels)}
+        wanted = np.zeros((len(table), len(self.labels)), dtype=np.float32)
+        for row, labels in enumerate(table.labels):
+            for label in labels:
+                if label not in index:
+                    hint = nearest(label, self.labels)
+                    raise BrimfulError(f"{table.path}, row {row + 1}: unknown label {label!r}; {hint}")
+                wanted[row, index[label]] = 1
+        return {"labels": wanted}
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        wanted, outputs = batch.targets["labels"], widen(outputs)
+        known = wanted.nan_to_num().to(outputs)
+        losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
+        return {self.name: torch.where(wanted.isnan(), 0.0, losses).sum() / len(self.labels)}
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The binary cross-entropy with the teacher's probabilities."""
+
+        def loss(ours: Tensor, theirs: Tensor) -> Tensor:
+            target = torch.sigmoid(theirs / temperature)
+            total = F.binary_cross_entropy_with_logits(ours / temperature, target, reduction="sum")
+            return total / len(self.labels)
+
+        return loss
+
+    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
+        """F1 of all decisions together, and averaged over labels, where one without any text counts as 0."""
+        wanted, found = data.targets["labels"] > 0.5, answers > 0
+        hits, wrong = (wanted & found).sum(0), (wanted ^ found).sum(0)
+        each = 2 * hits / np.maximum(2 * hits + wrong, 1)
+        return {
+            "micro_f1": float(2 * hits.sum() / max(2 * hits.sum() + wrong.sum(), 1)),
+            "macro_f1": float(each.mean()),
+            "exact": float((wanted == found).all(1).mean()),
+            "n": len(data),
+        }
+
+    def _found(self, answers: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
+        """The labels of each row with a probability above a half, and all probabilities."""
+        probabilities = torch.sigmoid(torch.from_numpy(answers)).numpy()
+        names = np.array(self.labels, dtype=object)
+        return [names[row > 0].tolist() for row in answers], probabilities
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """`labels`, and the `probabilities` of those."""
+        names, probabilities = self._found(answers)
+        return [
+            {"labels": found, "probabilities": [round(float(p), 6) for p in each[logits > 0]]}
+            for found, each, logits in zip(names, probabilities, answers, strict=True)
+        ]
+
+    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """`label` and `prediction`, both lists."""
+        assert data.table.labels is not None
+        rows = zip(data.table.labels, self._found(answers)[0], strict=True)
+        return [{"label": wanted, "prediction": found} for wanted, found in rows]
+
+
+TASK = MultiLabel

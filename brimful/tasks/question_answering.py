@@ -1,0 +1,320 @@
+"""Question answering: the span of a context that answers a question, or none (SQuAD, CMRC 2018).
+
+A long context is read in windows. The best span of all windows is the answer (Devlin et al., 2018, section
+4.2); no answer is the first token as a span of its own (section 4.3).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from brimful.console import warn
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import SpanHead
+from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
+from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.table import Table, json_lines
+from brimful.tasks.task import Metric, Outputs, Row, Task
+
+LONGEST_ANSWER = 30
+"""In tokens, as in BERT's own program for SQuAD."""
+N_BEST = 20
+
+
+class Answer(NamedTuple):
+    """`context[start:]` begins with the text."""
+
+    start: int
+    text: str
+
+
+class Candidate(NamedTuple):
+    """A possible answer; no answer is the empty text at 0."""
+
+    start: int
+    text: str
+    probability: float
+
+
+class Prediction(NamedTuple):
+    """The best candidates of a question, no answer among them, and by how much no answer is ahead of the best
+    span (the sum of its two logits less that of the span)."""
+
+    best: list[Candidate]
+    no_answer_margin: float
+
+
+@dataclass(frozen=True)
+class QuestionTable(Table):
+    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none.
+
+    Attributes:
+        ids: of the questions, for files of predictions.
+    """
+
+    ids: list[str]
+
+
+def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
+    """Read SQuAD's or CMRC's .json, or .jsonl lines of id, question, context and answers.
+
+    In .jsonl, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets.
+
+    Raises:
+        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer is
+            not in its context.
+    """
+    path = Path(path)
+    if path.suffix not in (".json", ".jsonl"):
+        raise BrimfulError(f"{path}: questions are .json files in SQuAD's layout, or .jsonl files")
+    try:
+        rows = list(_squad(path) if path.suffix == ".json" else json_lines(path))
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    if not rows:
+        raise BrimfulError(f"{path} holds no questions")
+    texts, contexts, answers, ids = [], [], [], []
+    for number, row in rows:
+        where = f"{path}, {'question' if path.suffix == '.json' else 'line'} {number}"
+        for key in ("question", "context"):
+            if not isinstance(row.get(key), str):
+                raise BrimfulError(f"{where} has no {key}")
+        texts.append(row["question"].strip())
+        contexts.append(row["context"])
+        ids.append(str(row.get("id", number)))
+        if labelled:
+            answers.append(_checked(row.get("answers"), row["context"], where))
+    return QuestionTable(path, texts, contexts, answers if labelled else None, ids)
+
+
+def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the parts of each question of a file in SQuAD's layout."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        number = 0
+        for article in content["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    number += 1
+                    yield number, {"context": paragraph["context"], **question}
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise BrimfulError(f"{path} is not in SQuAD's layout, data > paragraphs > qas ({reason})") from error
+
+
+def _checked(value: Any, context: str, where: str) -> list[Answer]:
+    """The answers, each where its text stands in the context."""
+    if isinstance(value, dict):
+        pairs = zip(value.get("answer_start", []), value.get("text", []), strict=False)
+        value = [{"answer_start": start, "text": text} for start, text in pairs]
+    if not isinstance(value, list):
+        raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
+    answers = []
+    for answer in value:
+        fields = answer if isinstance(answer, dict) else {}
+        start, text = fields.get("answer_start"), fields.get("text")
+        if not isinstance(start, int) or not isinstance(text, str) or not text:
+            raise BrimfulError(f"{where}: an answer needs answer_start and text: {json.dumps(answer)}")
+        if context[start : start + len(text)] != text:
+            found = context.find(text)  # CMRC 2018 has a few starts that are off
+            if found < 0:
+                raise BrimfulError(f"{where}: the answer {text!r} is not in the context")
+            start = min((abs(i - start), i) for i in _places(context, text))[1]
+        answers.append(Answer(start, text))
+    return answers
+
+
+def _places(context: str, text: str) -> Iterator[int]:
+    place = context.find(text)
+    while place >= 0:
+        yield place
+        place = context.find(text, place + 1)
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """A span of the context; the loss is the mean cross-entropy of its first and of its last token."""
+
+    name = "question-answering"
+    problem_type = "question_answering"
+    metrics = (
+        Metric("f1", "F1", percent=True),
+        Metric("exact", "exact match", percent=True),
+        Metric("lcs_f1", "F1 of CMRC 2018", percent=True),
+    )
+    sentence = "The answers to {texts} have an F1 of {primary}."
+    labels = ["start", "end"]  # noqa: RUF012
+    description = "the answer in a context"
+    overlap = 128
+
+    @classmethod
+    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+        return read_questions(path, labelled=labelled)
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        if not any(table.labels or []):
+            raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
+        return cls()
+
+    def new_head(self, encoder: Encoder) -> SpanHead:
+        return SpanHead(encoder)
+
+    def encode(
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
+    ) -> Encoded:
+        """As `Task.encode`. The target `span` of an example is the first and the last token of the first
+        answer, or 0 and 0 (the first token) where the window does not hold it."""
+        data = encode(table, tokenizer, max_length, overlap=overlap, characters=True)
+        if labelled:
+            data.examples.targets["span"] = self._spans(table, data.examples)
+        return data
+
+    def _spans(self, table: Table, examples: Examples) -> np.ndarray:
+        assert table.labels is not None
+        assert examples.characters is not None
+        spans = np.zeros((len(examples), 2), dtype=np.int64)
+        for example, row in enumerate(examples.text_of_example.tolist()):
+            answers, places = table.labels[row], examples.characters[example]
+            if not answers:
+                continue
+            start, end = answers[0].start, answers[0].start + len(answers[0].text)
+            inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > start) & (places[:, 0] >= 0))
+            if len(inside) and places[inside[0], 0] <= start and places[inside[-1], 1] >= end:
+                spans[example] = inside[0], inside[-1]
+        held = np.zeros(len(table), dtype=bool)
+        np.logical_or.at(held, examples.text_of_example, spans[:, 1] > 0)
+        if lost := sum(bool(answers) and not h for answers, h in zip(table.labels, held, strict=True)):
+            warn(
+                f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
+                " raise --overlap or --max-length"
+            )
+        return spans
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        return {self.name: span_cross_entropy_sum(outputs, batch.targets["span"], batch)}
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The squared error of the logits."""
+        if temperature != 1:
+            raise BrimfulError(f"temperature is {temperature}: the logits are the target; leave it at 1")
+        return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
+
+    def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
+        """The best candidates of each question."""
+        assert isinstance(outputs, Ragged)
+        examples = data.examples
+        assert examples.characters is not None
+        assert data.table.second is not None
+        found: list[dict[tuple[int, int], float]] = [{} for _ in range(len(data))]
+        nothing = np.full(len(data), np.inf)
+        for example, row in enumerate(examples.text_of_example.tolist()):
+            scores = outputs[example].astype(np.float64)
+            nothing[row] = min(nothing[row], scores[0].sum())
+            for span, score in _best_spans(scores, examples.characters[example]):
+                found[row][span] = max(score, found[row].get(span, -np.inf))
+        return [_rank(*row) for row in zip(found, nothing.tolist(), data.table.second, strict=True)]
+
+    def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
+        """Exact match and F1 as SQuAD defines them, and the F1 of CMRC 2018.
+
+        A Han character counts as a word in `f1`. Where some questions have no answer, also `exact` and `f1`
+        of the two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the
+        margin at which F1 would be best, with that `best_f1`.
+        """
+        assert data.table.labels is not None
+        golds = [[answer.text for answer in answers] or [""] for answers in data.table.labels]
+        pairs = list(zip((prediction.best[0].text for prediction in answers), golds, strict=True))
+        scores = {
+            name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
+            for name, score in (("f1", f1), ("exact", exact), ("lcs_f1", lcs_f1))
+        }
+        measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
+        answered = np.array([gold != [""] for gold in golds])
+        if not answered.all() and answered.any():
+            for name in ("f1", "exact"):
+                measured[f"answerable_{name}"] = float(scores[name][answered].mean())
+                measured[f"unanswerable_{name}"] = float(scores[name][~answered].mean())
+            measured |= self._best_threshold(answers, golds, answered)
+        return measured
+
+    @staticmethod
+    def _best_threshold(
+        answers: list[Prediction], golds: list[list[str]], answered: np.ndarray
+    ) -> dict[str, float]:
+        """The margin above which no answer is the better prediction, over all questions."""
+        margins = np.array([prediction.no_answer_margin for prediction in answers])
+        spans = [next((c.text for c in prediction.best if c.text), "") for prediction in answers]
+        with_span = np.array([max(f1(s, g) for g in gs) for s, gs in zip(spans, golds, strict=True)])
+        order = np.argsort(margins, kind="stable")
+        gains = np.where(answered, with_span, -1.0)[order]  # of a span, over predicting no answer
+        totals = (~answered).sum() + np.concatenate([[0.0], np.cumsum(gains)])
+        best = int(totals.argmax())
+        threshold = margins[order[best - 1]] if best else margins[order[0]] - 1
+        return {"no_answer_threshold": float(threshold), "best_f1": float(totals[best] / len(margins))}
+
+    def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
+        """`id`, `answer`, its `start` and `probability`, `no_answer_margin`, and the `n_best` candidates."""
+        assert isinstance(data.table, QuestionTable)
+        return [
+            {
+                "id": name,
+                "answer": best[0].text,
+                "start": best[0].start,
+                "probability": round(best[0].probability, 6),
+                "no_answer_margin": round(margin, 4),
+                "n_best": [candidate._asdict() for candidate in best],
+            }
+            for name, (best, margin) in zip(data.table.ids, answers, strict=True)
+        ]
+
+    def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
+        """`id`, the texts of the right answers as `label`, and the predicted text as `prediction`."""
+        assert isinstance(data.table, QuestionTable)
+        assert data.table.labels is not None
+        rows = zip(data.table.ids, data.table.labels, answers, strict=True)
+        return [
+            {"id": name, "label": [a.text for a in gold], "prediction": best[0].text}
+            for name, gold, (best, _) in rows
+        ]
+
+
+def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
+    """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
+    context = np.flatnonzero(places[:, 0] >= 0)
+    if not len(context):
+        return
+    first = context[0]
+    starts, ends = (first + np.argsort(-scores[context, k], kind="stable")[:N_BEST] for k in (0, 1))
+    for start in starts.tolist():
+        for end in ends.tolist():
+            if start <= end < start + LONGEST_ANSWER:
+                yield (int(places[start, 0]), int(places[end, 1])), float(scores[start, 0] + scores[end, 1])
+
+
+def _rank(found: Mapping[tuple[int, int], float], nothing: float, context: str) -> Prediction:
+    """The best candidates, and their probabilities among themselves."""
+    spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
+    texts = [(start, context[start:end].strip(), score) for (start, end), score in spans]
+    candidates = sorted([*texts, (0, "", nothing)], key=lambda item: -item[2])
+    scores = np.array([score for _, _, score in candidates])
+    weights = np.exp(scores - scores.max())
+    best = [
+        Candidate(start, text, float(weight))
+        for (start, text, _), weight in zip(candidates, weights / weights.sum(), strict=True)
+    ]
+    return Prediction(best, nothing - (spans[0][1] if spans else -np.inf))
+
+
+TASK = QuestionAnswering

@@ -1,0 +1,115 @@
+"""Spans of characters with labels, such as names, and their tags on tokens.
+
+Tags are BIO (Ramshaw and Marcus, 1995; the variant in which every span begins with B-): B-X for the first
+token of a span of label X, I-X for the others, O for the rest.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from brimful.compiled import compiled
+
+OUTSIDE = "O"
+
+
+class Span(NamedTuple):
+    """`text[start:end]` has the label."""
+
+    start: int
+    end: int
+    label: str
+
+
+def tag_names(labels: Sequence[str]) -> list[str]:
+    """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
+    return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
+
+
+def spans_of_tags(tags: Sequence[str], places: Sequence[tuple[int, int]]) -> list[Span]:
+    """The spans that tags of BIO, IOB1, BIOES or BILOU describe, by the rules of conlleval.
+
+    A span begins at B, S or U, where the label changes, and after O; it ends before the next one and after E,
+    L, S or U.
+
+    Args:
+        places: the characters of each tagged word.
+    """
+    spans: list[Span] = []
+    open_span = False
+    for tag, (start, end) in zip(tags, places, strict=True):
+        mark, _, label = tag.partition("-")
+        if tag == OUTSIDE:
+            open_span = False
+            continue
+        if open_span and mark not in "BSU" and spans[-1].label == label:
+            spans[-1] = Span(spans[-1].start, end, label)
+        else:
+            spans.append(Span(start, end, label))
+        open_span = mark not in "ELSU"
+    return spans
+
+
+def tags_of_spans(spans: Sequence[Span], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
+    """The tag of each token, int64 (n,): of the span that it overlaps with.
+
+    Args:
+        spans: of the text, none of which overlap.
+        labels: the index of each label.
+        places: int (n, 2), the characters of each token, ascending.
+    """
+    tags = np.zeros(len(places), dtype=np.int64)
+    for span in spans:
+        inside = np.flatnonzero((places[:, 0] < span.end) & (places[:, 1] > span.start))
+        tags[inside] = 2 * labels[span.label] + 2
+        tags[inside[:1]] -= 1
+    return tags
+
+
+def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
+    """The characters of tokens (n, 2) without white space at their ends.
+
+    Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
+    """
+    space = np.array([*(character.isspace() for character in text), False])
+    if not space.any():
+        return places
+    starts, ends = places[:, 0].copy(), places[:, 1].copy()
+    while (leading := (starts < ends) & space[starts]).any():
+        starts += leading
+    while (trailing := (starts < ends) & space[ends - 1]).any():
+        ends -= trailing
+    return np.stack([starts, ends], -1)
+
+
+@compiled
+def best_tags(scores: np.ndarray) -> np.ndarray:
+    """The most probable sequence of tags in which every I-X follows B-X or I-X (Viterbi, 1967).
+
+    Args:
+        scores: float64 (n, 1 + 2 labels), log-probabilities in the order of `tag_names`.
+
+    Returns:
+        int64 (n,).
+    """
+    n, count = scores.shape
+    before = np.zeros((n, count), dtype=np.int64)
+    best = scores[0].copy()
+    for tag in range(2, count, 2):
+        best[tag] = -np.inf
+    following = np.empty(count)
+    for position in range(1, n):
+        top = int(np.argmax(best))
+        for tag in range(count):
+            previous = top
+            if tag and tag % 2 == 0:
+                previous = tag - 1 if best[tag - 1] >= best[tag] else tag
+            before[position, tag] = previous
+            following[tag] = best[previous] + scores[position, tag]
+        best[:] = following
+    tags = np.empty(n, dtype=np.int64)
+    tags[n - 1] = np.argmax(best)
+    for position in range(n - 1, 0, -1):
+        tags[position - 1] = before[position, tags[position]]
+    return tags

@@ -1,0 +1,137 @@
+"""Files of texts with labelled spans: JSON lines with character spans, or CoNLL columns of words and tags."""
+
+import json
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from brimful.errors import BrimfulError
+from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
+from brimful.tasks.table import Table, json_lines
+
+CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
+_MARKS = ("B", "I", "E", "S", "L", "U")
+
+
+@dataclass(frozen=True)
+class TaggedTable(Table):
+    """Texts whose labels are lists of spans, in order.
+
+    Attributes:
+        words: for each text of a CoNLL file the characters of its words; empty lists for other files.
+    """
+
+    words: list[list[tuple[int, int]]]
+
+
+def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
+    """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
+
+    CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an
+    empty line between texts. The words of a text are joined by spaces, except between characters of scripts
+    that write none. Without labels, a .txt file holds one text a line.
+
+    Raises:
+        BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
+            text, one that overlaps with another, or a tag of another scheme.
+    """
+    path = Path(path)
+    if path.suffix not in (".jsonl", *CONLL):
+        raise BrimfulError(
+            f"{path}: texts with spans are .jsonl files, or CoNLL columns in {', '.join(CONLL)}"
+        )
+    try:
+        if path.suffix == ".jsonl":
+            rows = list(_json_rows(path, labelled))
+        elif path.suffix == ".txt" and not labelled:
+            lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
+            texts = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+            rows = [(text, [], []) for text in texts]
+        else:
+            rows = list(_conll_rows(path, labelled))
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    if not rows:
+        raise BrimfulError(f"{path} has no texts")
+    texts, spans, words = (list(column) for column in zip(*rows, strict=True))
+    return TaggedTable(path, texts, None, spans if labelled else None, words)
+
+
+_Row = tuple[str, list[Span], list[tuple[int, int]]]
+
+
+def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
+    for number, row in json_lines(path):
+        where = f"{path}, line {number}"
+        text = row.get("text")
+        if not isinstance(text, str):
+            raise BrimfulError(
+                f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}'
+            )
+        yield text, _checked(row.get("spans"), text, where) if labelled else [], []
+
+
+def _checked(values: Any, text: str, where: str) -> list[Span]:
+    """Spans of JSON, sorted."""
+    if not isinstance(values, list):
+        raise BrimfulError(f'{where} has no spans; write "spans": [] for a text without any')
+    spans = []
+    for value in values:
+        if isinstance(value, dict):
+            value = [value.get(key) for key in ("start", "end", "label")]
+        if not isinstance(value, list) or [type(part) for part in value] != [int, int, str]:
+            raise BrimfulError(f"{where}: the span {json.dumps(value)} is not [start, end, label]")
+        span = Span(*value)
+        if not 0 <= span.start < span.end <= len(text):
+            raise BrimfulError(
+                f"{where}: the span {list(span)} is not within its text of {len(text)} characters"
+            )
+        spans.append(span)
+    spans.sort()
+    for first, second in pairwise(spans):
+        if second.start < first.end:
+            raise BrimfulError(
+                f"{where}: the spans {list(first)} and {list(second)} overlap; keep one of them"
+            )
+    return spans
+
+
+def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
+    words: list[str] = []
+    tags: list[str] = []
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            fields = line.split()
+            if not fields or fields[0] == "-DOCSTART-":
+                if words:
+                    yield _text_of_words(words, tags)
+                    words, tags = [], []
+                continue
+            if labelled and len(fields) < 2:
+                raise BrimfulError(f"{path}, line {number} has one column; expected a word and its tag")
+            tag = fields[-1] if labelled else OUTSIDE
+            mark, dash, label = tag.partition("-")
+            if tag != OUTSIDE and not (mark in _MARKS and dash and label):
+                raise BrimfulError(f"{path}, line {number}: {tag!r} is not a tag such as O, B-PER or I-PER")
+            words.append(fields[0])
+            tags.append(tag)
+    if words:
+        yield _text_of_words(words, tags)
+
+
+def _text_of_words(words: list[str], tags: list[str]) -> _Row:
+    text, places = "", []
+    for word in words:
+        if text and not (_unspaced(text[-1]) and _unspaced(word[0])):
+            text += " "
+        places.append((len(text), len(text) + len(word)))
+        text += word
+    return text, spans_of_tags(tags, places), places
+
+
+def _unspaced(character: str) -> bool:
+    """Whether a character belongs to a script without spaces between words, or to its punctuation."""
+    return unicodedata.east_asian_width(character) in "WF" and not "\uac00" <= character <= "\ud7a3"

@@ -1,0 +1,247 @@
+"""Token classification: labelled spans of each text, such as the names in it.
+
+A text of any length is read in windows. Each token takes its scores from the window in which it stands
+farthest from a cut. The best sequence of tags for the whole text gives the spans.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.special import log_softmax
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from brimful.console import warn
+from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError, nearest
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import TokenHead
+from brimful.nn.linear_cross_entropy import cross_entropy_sum
+from brimful.objectives.losses import count, soft_cross_entropy_sum
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
+from brimful.tasks.table import Table
+from brimful.tasks.tagged import TaggedTable, read_tagged
+from brimful.tasks.task import Metric, Outputs, Row, Task
+
+
+class Found(NamedTuple):
+    """A predicted span, and the lowest probability among the tags of its tokens."""
+
+    span: Span
+    probability: float
+
+
+@dataclass(frozen=True)
+class TokenClassification(Task):
+    """Spans with labels; the loss is the cross-entropy of BIO tags, a mean over tokens."""
+
+    labels: list[str]
+    name = "token-classification"
+    problem_type = "token_classification"
+    metrics = (
+        Metric("f1", "F1", percent=True),
+        Metric("precision", "precision", percent=True),
+        Metric("recall", "recall", percent=True),
+    )
+    sentence = "The spans of {texts} are found with an F1 of {primary}."
+    overlap = 32
+
+    @classmethod
+    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+        return read_tagged(path, labelled=labelled)
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        assert table.labels is not None
+        labels = sorted({span.label for spans in table.labels for span in spans})
+        if not labels:
+            raise BrimfulError(f"{table.path} has no span; there is nothing to learn")
+        return cls(tag_names(labels))
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        if labels != tag_names([label[2:] for label in labels[1::2]]):
+            raise BrimfulError(f"the model's labels {labels} are not O, then B-X and I-X for each label X")
+        return cls(labels)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The labels of spans."""
+        return [label[2:] for label in self.labels[1::2]]
+
+    @property
+    def description(self) -> str:
+        return f"spans of {len(self.kinds)} labels ({', '.join(self.kinds[:8])})"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.kinds}
+
+    def new_head(self, encoder: Encoder) -> TokenHead:
+        return TokenHead(encoder, len(self.labels))
+
+    def encode(
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
+    ) -> Encoded:
+        """As `Task.encode`; the targets are `tags` of tokens."""
+        data = encode(table, tokenizer, max_length, overlap=overlap, characters=True)
+        if not labelled:
+            return data
+        assert table.labels is not None
+        data.examples.targets["tags"] = self._tags(table, data.examples)
+        return data
+
+    def _tags(self, table: Table, examples: Examples) -> Ragged:
+        """The tag of each token of each example; none of special tokens and of tokens without characters."""
+        assert table.labels is not None
+        assert examples.characters is not None
+        index = {label: i for i, label in enumerate(self.kinds)}
+        for row, spans in enumerate(table.labels, 1):
+            for span in spans:
+                if span.label not in index:
+                    hint = nearest(span.label, self.kinds)
+                    raise BrimfulError(f"{table.path}, text {row}: unknown label {span.label!r}; {hint}")
+        tags, bounds = [], [(set[int](), set[int]()) for _ in table.texts]
+        for row, places in zip(examples.text_of_example.tolist(), examples.characters, strict=True):
+            inside = np.flatnonzero(places[:, 0] >= 0)
+            words = without_spaces(places[inside], table.texts[row])
+            kept = words[:, 0] < words[:, 1]
+            tags.append(np.full(len(places), IGNORED, dtype=np.int64))
+            tags[-1][inside[kept]] = tags_of_spans(table.labels[row], index, words[kept])
+            for ends, values in zip(bounds[row], words.T, strict=True):
+                ends.update(values.tolist())
+        spans = [(span, *bounds[row]) for row, found in enumerate(table.labels) for span in found]
+        if lost := sum(span.start not in starts or span.end not in ends for span, starts, ends in spans):
+            warn(
+                f"{lost:,} of {len(spans):,} spans of {table.path} begin or end within a token, so no"
+                " prediction can equal them"
+            )
+        return Ragged.of(tags, np.int64)
+
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+        return {self.name: cross_entropy_sum(outputs, batch.targets["tags"])}
+
+    def count(self, batch: PackedBatch) -> float:
+        return count(batch.targets["tags"])
+
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The soft cross-entropy with the teacher's probabilities, for each token."""
+        return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
+
+    def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
+        """The spans of each text, in order."""
+        assert isinstance(outputs, Ragged)
+        words = data.table.words if isinstance(data.table, TaggedTable) else [[]] * len(data)
+        places, scores = merge_windows(outputs, data.examples)
+        return [self._decode(*row) for row in zip(data.table.texts, words, places, scores, strict=True)]
+
+    def _decode(
+        self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
+    ) -> list[Found]:
+        """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
+        places = without_spaces(places, text)
+        if words:  # the first token of each word speaks for it
+            tokens = np.searchsorted(places[:, 0], [start for start, _ in words])
+            present = [i for i, token in enumerate(tokens) if token < len(places)]
+            places, scores = np.array([words[i] for i in present]).reshape(-1, 2), scores[tokens[present]]
+        else:
+            kept = places[:, 0] < places[:, 1]
+            places, scores = places[kept], scores[kept]
+        if not len(places):
+            return []
+        logs = log_softmax(scores.astype(np.float64), -1)
+        tags = best_tags(logs)
+        sure = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])
+        found: list[Found] = []
+        for tag, (start, end), probability in zip(tags.tolist(), places.tolist(), sure.tolist(), strict=True):
+            start = (
+                max(start, found[-1].span.end) if found else start
+            )  # two tokens can be parts of a character
+            if start == end:
+                continue
+            if tag % 2:
+                found.append(Found(Span(start, end, self.kinds[tag // 2]), probability))
+            elif tag:
+                span, lowest = found[-1]
+                found[-1] = Found(span._replace(end=end), min(lowest, probability))
+        return found
+
+    def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
+        """Precision, recall and F1 of whole spans over all texts together, as in conlleval and seqeval."""
+        assert data.table.labels is not None
+        pairs = [
+            ({f.span for f in found}, set(gold))
+            for found, gold in zip(answers, data.table.labels, strict=True)
+        ]
+        right = sum(len(found & gold) for found, gold in pairs)
+        predicted, wanted = (sum(map(len, sets)) for sets in zip(*pairs, strict=True))
+        return {
+            "f1": 2 * right / max(predicted + wanted, 1),
+            "precision": right / max(predicted, 1),
+            "recall": right / max(wanted, 1),
+            "spans": wanted,
+            "n": len(data),
+        }
+
+    def rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
+        """`spans`: of each its start and end in characters, its label, its text, and a probability."""
+        return [
+            {"spans": [self._row(found, text) for found in spans]}
+            for spans, text in zip(answers, data.table.texts, strict=True)
+        ]
+
+    @staticmethod
+    def _row(found: Found, text: str) -> Row:
+        span, probability = found
+        return {**span._asdict(), "text": text[span.start : span.end], "probability": round(probability, 6)}
+
+    def compared_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
+        """The text, its spans as `label`, and the predicted ones as `prediction`."""
+        assert data.table.labels is not None
+        rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
+        return [{"text": text, "label": gold, "prediction": row["spans"]} for text, gold, row in rows]
+
+
+def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The characters and outputs of the tokens of each text, without special tokens.
+
+    A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
+
+    Returns:
+        For each text int32 (tokens, 2) and float32 (tokens, C).
+    """
+    assert examples.characters is not None
+    ends = np.append(examples.first_of_text[1:], len(examples))
+    places, merged = [], []
+    for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
+        inside = [examples.characters[i][:, 0] >= 0 for i in range(first, end)]
+        parts = [examples.characters[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
+        scores = [outputs[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
+        step = len(parts[0]) - (examples.overlap or 0)
+        size = step * (len(parts) - 1) + len(parts[-1])
+        place, score = (
+            np.empty((size, 2), dtype=np.int32),
+            np.empty((size, outputs.width[0]), dtype=np.float32),
+        )
+        context = np.full(size, -1.0)
+        for k, (part, values) in enumerate(zip(parts, scores, strict=True)):
+            within = np.arange(len(part), dtype=np.float64)
+            before = within if k else np.inf
+            after = within[::-1] if k < len(parts) - 1 else np.inf
+            nearest_cut = np.broadcast_to(np.minimum(before, after), len(part))
+            here = slice(step * k, step * k + len(part))
+            better = nearest_cut > context[here]
+            place[here][better], score[here][better] = part[better], values[better]
+            context[here][better] = nearest_cut[better]
+        places.append(place)
+        merged.append(score)
+    return places, merged
+
+
+TASK = TokenClassification

@@ -1,0 +1,21 @@
+"""Encoded tables that tests make without a tokenizer."""
+
+from pathlib import Path
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.table import Table
+
+
+def encoded(examples: Examples) -> Encoded:
+    """A table of these examples, whose texts do not matter."""
+    return Encoded(Table(Path("table.tsv"), ["a"] * len(examples), None, None), examples)
+
+
+def labelled(name: str, values: np.ndarray) -> Encoded:
+    """Rows of one token each with these targets."""
+    ones = [np.ones(1, dtype=np.int32)] * len(values)
+    types = [np.zeros(1, dtype=np.uint8)] * len(values)
+    return encoded(Examples(ones, types, {name: values}, 1, 0))

@@ -1,0 +1,66 @@
+"""Multi-label classification: files, targets, the loss, metrics by scikit-learn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from brimful.data.batch import pack
+from brimful.errors import BrimfulError
+from brimful.tasks.multi_label import MultiLabel
+from builders.tables import labelled
+
+TASK = MultiLabel(["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"text": "x", "label": ["a", "c"]}\n{"text": "y", "label": []}\n'),
+        ("a.tsv", "text\tlabel\nx\ta| c\ny\t\n"),
+        ("a.csv", "text,label\nx,a|c\ny,\n"),
+    ],
+)
+def test_lists_of_labels_are_read(tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_text(content)
+    table = MultiLabel.read(tmp_path / name, labelled=True)
+    assert table.labels == [["a", "c"], []]
+    assert MultiLabel.from_table(table).labels == ["a", "c"]
+    assert TASK.targets(table)["labels"].tolist() == [[1, 0, 1], [0, 0, 0]]
+    with pytest.raises(BrimfulError, match="row 1: unknown label 'c'"):
+        MultiLabel(["a", "b"]).targets(table)
+    with pytest.raises(BrimfulError, match="no text has a label"):
+        MultiLabel.from_table(table.take([1]))
+
+
+def test_the_loss_is_the_mean_over_labels_of_real_sequences(seed: int):
+    random = np.random.default_rng(seed)
+    batch = pack([np.zeros(2, np.int32)] * 3, max_length=2, pad=0, slots=8, sequence_slots=5)
+    wanted = torch.from_numpy(random.integers(0, 2, (3, 3)).astype(np.float32))
+    batch.targets["labels"] = torch.cat([wanted, torch.full((2, 3), torch.nan)])
+    outputs = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    total = TASK.losses(outputs, batch)["multi-label"]
+    expected = F.binary_cross_entropy_with_logits(outputs[:3], wanted.double(), reduction="sum") / 3
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
+    total.backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+    assert (outputs.grad[3:] == 0).all()
+
+
+def test_metrics_are_those_of_scikit_learn(seed: int):
+    metrics = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(seed)
+    wanted = random.integers(0, 2, (30, 3)).astype(np.float32)
+    answers = random.normal(size=(30, 3)).astype(np.float32)
+    data = labelled("labels", wanted)
+    found = TASK.measure(answers, data)
+    for kind in ("micro", "macro"):
+        expected = metrics.f1_score(wanted, answers > 0, average=kind, zero_division=0)
+        assert found[f"{kind}_f1"] == pytest.approx(expected)
+    assert found["exact"] == pytest.approx(metrics.accuracy_score(wanted, answers > 0))
+    row = TASK.rows(answers, data)[0]
+    assert row["labels"] == [name for name, logit in zip("abc", answers[0], strict=True) if logit > 0]
+    assert all(p > 0.5 for p in row["probabilities"])

@@ -1,0 +1,173 @@
+"""Answers: files, windows, the loss and n-best against transformers' definitions, scores by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.objectives.losses import span_cross_entropy_sum
+from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
+
+TASK = QuestionAnswering()
+CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15 w16 w17 w18 w19"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.split()]
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, "[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return made
+
+
+def squad(answers: list[list[tuple[int, str]]]) -> dict:
+    questions = [
+        {
+            "id": f"q{i}",
+            "question": "what",
+            "answers": [{"answer_start": start, "text": text} for start, text in row],
+        }
+        for i, row in enumerate(answers)
+    ]
+    return {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
+
+
+def write(path: Path, content: object) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_files_of_both_layouts_are_read_alike(tmp_path: Path):
+    nested = read_questions(write(tmp_path / "a.json", squad([[(3, "w1")], []])), labelled=True)
+    lines = [
+        {"id": f"q{i}", "question": "what ", "context": CONTEXT, "answers": answers}
+        for i, answers in enumerate([{"text": ["w1"], "answer_start": [3]}, {"text": [], "answer_start": []}])
+    ]
+    content = "\n".join(map(json.dumps, lines))
+    flat = read_questions(write(tmp_path / "a.jsonl", content), labelled=True)
+    for table in (nested, flat):
+        assert table.texts == ["what", "what"]
+        assert table.second == [CONTEXT, CONTEXT]
+        assert table.labels == [[Answer(3, "w1")], []]
+        assert table.ids == ["q0", "q1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", "{", "not in SQuAD's layout"),
+        ("a.json", {"data": [{"title": "x"}]}, "no 'paragraphs'"),
+        ("a.json", {"data": []}, "holds no questions"),
+        ("a.json", squad([[(0, "absent")]]), "question 1: the answer 'absent' is not in the context"),
+        ("a.json", squad([[("0", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
+        ("a.jsonl", '{"question": "a"}', "line 1 has no context"),
+        ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
+        ("a.tsv", "x", r"\.json files in SQuAD's layout"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: object, message: str):
+    with pytest.raises(BrimfulError, match=message) as error:
+        read_questions(write(tmp_path / name, content), labelled=True)
+    assert "\n" not in str(error.value)
+
+
+def test_a_start_that_is_off_moves_to_the_nearest_place(tmp_path: Path):
+    table = read_questions(write(tmp_path / "a.json", squad([[(4, "w1")]])), labelled=True)
+    assert table.labels == [[Answer(3, "w1")]]
+
+
+def test_targets_are_where_the_answer_stands_in_each_window(tmp_path: Path, tokenizer: Tokenizer):
+    answer = "w9 w10"
+    rows = [[(CONTEXT.index(answer), answer)], []]
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    data = TASK.encode(table, tokenizer, 12, 2, labelled=True)
+    held = 0
+    for example, row in enumerate(data.examples.text_of_example):
+        first, last = data.examples.targets["span"][example]
+        words = [VOCABULARY[i] for i in data.examples.tokens[example]]
+        if answer in " ".join(words) and row == 0:
+            assert words[first : last + 1] == answer.split()
+            held += 1
+        else:
+            assert (first, last) == (0, 0)
+    assert held
+
+
+def test_the_loss_is_the_cross_entropy_over_each_sequence(seed: int):
+    random = np.random.default_rng(seed)
+    lengths = [int(n) for n in random.integers(1, 9, 5)]
+    from brimful.data.batch import pack
+
+    batch = pack(
+        [np.zeros(n, np.int32) for n in lengths],
+        max_length=9,
+        pad=0,
+        slots=sum(lengths) + 4,
+        sequence_slots=9,
+    )
+    spans = torch.full((9, 2), -100)
+    for i, n in enumerate(lengths[:-1]):  # the last has no target
+        spans[i] = torch.from_numpy(random.integers(0, n, 2))
+    logits = torch.randn(sum(lengths) + 4, 2, dtype=torch.float64, requires_grad=True)
+    total = span_cross_entropy_sum(logits, spans, batch)
+    (gradient,) = torch.autograd.grad(total, logits)
+    expected = torch.zeros((), dtype=torch.float64)
+    for part, span in zip(logits[: sum(lengths)].split(lengths)[:-1], spans, strict=False):
+        expected = expected + F.cross_entropy(part.T, span, reduction="sum") / 2
+    (wanted,) = torch.autograd.grad(expected, logits)
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: Tokenizer, seed: int):
+    rows = [[(0, "w0")], [], [(3, "w1")]]
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    data = TASK.encode(table, tokenizer, 11, 3, labelled=False)
+    random = np.random.default_rng(seed)
+    scores = [random.normal(size=(n, 2)) for n in data.examples.lengths]
+    found = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    for row, prediction in enumerate(found):
+        best, nothing = -np.inf, np.inf
+        text = ""
+        for example in np.flatnonzero(data.examples.text_of_example == row):
+            logits = scores[example].astype(np.float32).astype(np.float64)
+            nothing = min(nothing, logits[0].sum())
+            places = data.examples.characters[example]
+            for start in range(3, len(places) - 1):
+                for end in range(start, len(places) - 1):
+                    if (score := logits[start, 0] + logits[end, 1]) > best:
+                        best, text = score, CONTEXT[places[start, 0] : places[end, 1]]
+        assert prediction.no_answer_margin == pytest.approx(nothing - best)
+        assert prediction.best[0].text == ("" if nothing > best else text)
+        assert sum(c.probability for c in prediction.best) == pytest.approx(1)
+        for candidate in prediction.best:
+            assert CONTEXT[candidate.start :].startswith(candidate.text)
+    encoded = TASK.encode(table, tokenizer, 11, 3, labelled=True)
+    measured = TASK.measure(found, encoded)
+    assert measured["n"] == 3
+    assert measured["f1"] <= measured["best_f1"]
+    kinds = (2 * measured["answerable_f1"] + measured["unanswerable_f1"]) / 3
+    assert measured["f1"] == pytest.approx(kinds)
+
+
+def test_scores_by_hand():
+    assert exact("The  Cat!", "cat") == 1
+    assert f1("the cat sat", "a cat sat down") == pytest.approx(2 * 2 / (2 + 3))
+    assert f1("", "") == 1
+    assert f1("", "a b") == 0
+    assert f1("腾讯控股", "腾讯") == pytest.approx(2 * 2 / 6)
+    assert f1("讯腾", "腾讯") == 1  # SQuAD's F1 knows no order, CMRC's does
+    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)
+    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(1)

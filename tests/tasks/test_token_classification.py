@@ -1,0 +1,240 @@
+"""Spans: every text gives back its characters, windows merge exactly, metrics are those of seqeval."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
+from brimful.tasks.tagged import read_tagged
+from brimful.tasks.token_classification import TokenClassification, merge_windows
+
+SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"
+
+
+def template(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return tokenizer
+
+
+def wordpiece(normalizer: object) -> Tokenizer:
+    """A vocabulary of single characters, so that every token is one after normalisation."""
+    letters = sorted({c for form in ("NFC", "NFD", "NFKC", "NFKD") for c in _normal(form, TEXT) if c.strip()})
+    letters += sorted({c.lower() for c in letters} - set(letters))
+    pieces = [*SPECIAL, *letters, *(f"##{c}" for c in letters)]
+    model = models.WordPiece({p: i for i, p in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]")
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return template(tokenizer)
+
+
+def _normal(form: str, text: str) -> str:
+    return getattr(normalizers, form)().normalize_str(text)
+
+
+def bytes_alone() -> Tokenizer:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*SPECIAL, *letters]
+    tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return template(tokenizer)
+
+
+def unigram() -> Tokenizer:
+    letters = sorted({c for c in _normal("NFKC", TEXT) if c.strip()})
+    pieces = [(p, 0.0) for p in SPECIAL] + [("▁", -2.0)] + [(c, -3.0) for c in letters]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=1))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return template(tokenizer)
+
+
+BERT = normalizers.BertNormalizer
+TOKENIZERS = {
+    "cased": lambda: wordpiece(BERT(lowercase=False)),
+    "uncased": lambda: wordpiece(BERT(lowercase=True)),
+    "nfd": lambda: wordpiece(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),
+    "nfkc": lambda: wordpiece(normalizers.NFKC()),
+    "bytes": bytes_alone,
+    "unigram": unigram,
+}
+PARTS = [*TEXT.split(" "), "\t", "  ", "，"]
+TASK = TokenClassification(tag_names(["ORG", "PER"]))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_every_span_comes_back_with_its_characters(kind: str, data: st.DataObject, tmp_path_factory):
+    tokenizer = TOKENIZERS[kind]()
+    words = data.draw(st.lists(st.sampled_from(PARTS), min_size=1, max_size=12))
+    text = data.draw(st.sampled_from([" ", ""])).join(words)
+    drawn = data.draw(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=4))
+    chosen, last = [], 0
+    for start, size in sorted(drawn):
+        start = max(start, last)
+        end = min(start + size, len(text))
+        if start < end and text[start:end].strip() == text[start:end]:
+            chosen.append([start, end, "ORG" if size % 2 else "PER"])
+            last = end
+    path = tmp_path_factory.mktemp("spans") / "a.jsonl"
+    path.write_text(json.dumps({"text": text, "spans": chosen}) + "\n", encoding="utf-8")
+    table = read_tagged(path, labelled=True)
+    encoded = TASK.encode(table, tokenizer, 10, 3, labelled=True)
+    tags = encoded.examples.targets["tags"]
+    assert isinstance(tags, Ragged)
+    scores = [np.where(np.arange(5) == np.where(t == -100, 0, t)[:, None], 9.0, 0.0) for t in tags]
+    found = TASK.answers(Ragged.of(scores, np.float32, (5,)), encoded)[0]
+    for span, _ in found:
+        assert 0 <= span.start < span.end <= len(text)
+        assert text[span.start : span.end].strip() == text[span.start : span.end]
+    row = TASK.rows([found], encoded)[0]["spans"]
+    assert [text[s["start"] : s["end"]] for s in row] == [s["text"] for s in row]
+    for (first, _), (second, _) in pairwise(found):
+        assert first.end <= second.start
+    # Where each character is one token, spans come back exactly.
+    if kind == "cased" and all(c.isascii() and c.isalnum() for c in text.replace(" ", "")):
+        assert [list(span) for span, _ in found] == chosen
+
+
+def test_windows_merge_into_the_tokens_of_the_whole_text():
+    tokenizer = TOKENIZERS["cased"]()
+    text = "Cola rose ok Cola rose ok rose"
+    whole = TASK.encode(table_of([text]), tokenizer, 64, None, labelled=False).examples
+    for max_length, overlap in ((6, 0), (6, 3), (9, 2), (12, 9), (64, 5)):
+        table = table_of([text, "", "ok"])
+        parts = TASK.encode(table, tokenizer, max_length, overlap, labelled=False).examples
+        # The score of a token is where it stands in its window, so that the choice of the window shows.
+        within = [np.arange(len(c), dtype=np.float32)[:, None] for c in parts.characters]
+        outputs = Ragged.of(within, np.float32, (1,))
+        places, scores = merge_windows(outputs, parts)
+        assert places[0].tolist() == whole.characters[0][1:-1].tolist()
+        assert len(places[1]) == 0
+        assert len(places[2]) == 2
+        windows = int((parts.text_of_example == 0).sum())
+        room = max_length - 2
+        step = room - overlap
+        for position, score in enumerate(scores[0][:, 0].tolist()):
+            options = []
+            for k in range(windows):
+                size = min(room, len(places[0]) - k * step)
+                if 0 <= position - k * step < size:
+                    left = position - k * step if k else np.inf
+                    right = size - 1 - (position - k * step) if k < windows - 1 else np.inf
+                    options.append((min(left, right), position - k * step + 1))
+            assert score in [place for context, place in options if context == max(options)[0]]
+
+
+def table_of(texts: list[str]):
+    from brimful.tasks.tagged import TaggedTable
+
+    return TaggedTable(Path("a.jsonl"), texts, None, None, [[] for _ in texts])
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_best_tags_are_the_best_of_all_allowed_sequences(n: int, labels: int, seed: int):
+    scores = np.random.default_rng(seed).normal(size=(n, 1 + 2 * labels))
+    best, top = None, -np.inf
+    for code in range((1 + 2 * labels) ** n):
+        tags = [code // (1 + 2 * labels) ** i % (1 + 2 * labels) for i in range(n)]
+        allowed = all(
+            tag == 0 or tag % 2 or (i > 0 and tags[i - 1] in (tag, tag - 1)) for i, tag in enumerate(tags)
+        )
+        total = sum(scores[i, tag] for i, tag in enumerate(tags))
+        if allowed and total > top:
+            best, top = tags, total
+    assert best_tags(scores).tolist() == best
+
+
+def test_tags_and_spans_by_hand():
+    places = [(0, 2), (3, 5), (6, 8), (9, 11), (12, 14)]
+    expected = {
+        "B-A I-A O B-A B-A": [(0, 5), (9, 11), (12, 14)],
+        "I-A I-A O I-B I-A": [(0, 5), (9, 11), (12, 14)],
+        "B-A E-A S-A S-A O": [(0, 5), (6, 8), (9, 11)],
+        "B-A L-A U-A B-B L-B": [(0, 5), (6, 8), (9, 14)],
+        "O O O O O": [],
+    }
+    for tags, spans in expected.items():
+        assert [span[:2] for span in spans_of_tags(tags.split(), places)] == spans
+    tags = tags_of_spans([Span(1, 7, "B"), Span(9, 14, "A")], {"A": 0, "B": 1}, np.array(places))
+    assert tags.tolist() == [3, 4, 4, 1, 2]
+
+
+def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
+    metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed")
+    random = np.random.default_rng(seed)
+    names = ["O", "B-A", "I-A", "B-B", "I-B"]
+    gold, guess = ([random.choice(names, 9).tolist() for _ in range(40)] for _ in range(2))
+    path = tmp_path / "a.conll"
+    path.write_text("\n\n".join("\n".join(f"w{i} {tag}" for i, tag in enumerate(row)) for row in gold) + "\n")
+    table = read_tagged(path, labelled=True)
+    guesses = [
+        [(span, 1.0) for span in spans_of_tags(tags, words)]
+        for tags, words in zip(guess, table.words, strict=True)  # type: ignore[attr-defined]
+    ]
+    from brimful.tasks.encoded import Encoded
+    from brimful.tasks.token_classification import Found
+
+    found = TASK.measure([[Found(*f) for f in row] for row in guesses], Encoded(table, None))  # type: ignore[arg-type]
+    assert found["f1"] == pytest.approx(metrics.f1_score(gold, guess))
+    assert found["precision"] == pytest.approx(metrics.precision_score(gold, guess))
+    assert found["recall"] == pytest.approx(metrics.recall_score(gold, guess))
+
+
+def test_files(tmp_path: Path):
+    conll = tmp_path / "a.conll"
+    conll.write_text(
+        "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects V O\n\n腾 B-ORG\n讯 I-ORG\n涨 O\n。 O\nOK O\n",
+        encoding="utf-8",
+    )
+    table = read_tagged(conll, labelled=True)
+    assert table.texts == ["EU rejects", "腾讯涨。 OK"]
+    assert table.labels == [[Span(0, 2, "ORG")], [Span(0, 2, "ORG")]]
+    taken = table.take([1])
+    assert (taken.texts, taken.words) == (["腾讯涨。 OK"], [[(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)]])
+    assert read_tagged(conll, labelled=False).labels is None
+    texts = tmp_path / "a.txt"
+    texts.write_text("  two spaces\n\nlast", encoding="utf-8")
+    assert read_tagged(texts, labelled=False).texts == ["  two spaces", "", "last"]
+    json_file = tmp_path / "a.jsonl"
+    spans = {"text": "ab cd", "spans": [{"start": 3, "end": 5, "label": "X"}, [0, 2, "Y"]]}
+    json_file.write_text(json.dumps(spans) + "\n")
+    assert read_tagged(json_file, labelled=True).labels == [[Span(0, 2, "Y"), Span(3, 5, "X")]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "ab"}', "line 1 has no spans"),
+        ("a.jsonl", '{"spans": []}', "line 1 has no text"),
+        ("a.jsonl", '{"text": "ab", "spans": [[0, 3, "X"]]}', r"the span \[0, 3, 'X'\] is not within"),
+        ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"is not \[start, end, label\]"),
+        ("a.jsonl", '{"text": "abc", "spans": [[0, 2, "X"], [1, 3, "Y"]]}', "overlap; keep one"),
+        ("a.conll", "EU\n", "line 1 has one column"),
+        ("a.conll", "EU ORG\n", "line 1: 'ORG' is not a tag"),
+        ("a.conll", "\n\n", "has no texts"),
+        ("a.csv", "text,label\n", r"\.jsonl files, or CoNLL"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(BrimfulError, match=message) as error:
+        read_tagged(tmp_path / name, labelled=True)
+    assert "\n" not in str(error.value)
