@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.common.study import kept
 from bench.domain.text import write_text
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
@@ -117,12 +118,12 @@ class Bench:
     def run(self) -> None:
         """Run the jobs that are not done."""
         settings = json.loads(json.dumps(asdict(self.scale)))
-        kept = self.work / "scale.json"
-        if kept.exists() and read_json(kept) != settings:
+        sizes = self.work / "scale.json"
+        if sizes.exists() and read_json(sizes) != settings:
             raise SystemExit(
                 f"bench: {self.work} has runs of other sizes; delete it or choose another --work"
             )
-        write_json(kept, settings)
+        write_json(sizes, settings)
         for name, call in self.jobs():
             kept(self.record(name), partial(self.begin, name, call))
 
@@ -150,7 +151,12 @@ class Bench:
         """Documentation -> shards, with a tokenizer of its own."""
         source, vocabulary = self.work / "text" / "general", f"train:{self.scale.vocabulary}"
         return prepare(
-            paths=[str(source)], out=str(self.work / job), tokenizer=vocabulary, model="bpe", workers=1
+            paths=[str(source)],
+            out=str(self.work / job),
+            tokenizer=vocabulary,
+            model="bpe",
+            validation_share=0.5 if self.scale == QUICK else 0.01,  # a quick run has a few pages only
+            workers=1,
         )
 
     def prepare_reviews(self, job: str, lexicon: str | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ ones, attention for pairs within sequences (the sum of squared lengths, not capa
 Lengths are as in bench/step.
 
 Nothing is needed but torch, numpy, safetensors, tokenizers and pyyaml; `transformers` is a peer where it is.
+Other lengths (--histogram) need all that Brimful needs.
 
     python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
@@ -21,27 +20,28 @@ from bench.common.peers import masked_lm
 from bench.common.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
-from brimful.data.batch import PackedBatch, filler_lengths
-from brimful.data.blocks import PackingConfig
-from brimful.data.rows import Phase, expected_slots
-from brimful.data.slots import SequenceSlots
+from brimful.data.batch import PackedBatch
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
-from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit
-from brimful.precision.policy import has_fast_bf16
-from brimful.train.config import resolve_residual
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
 FEWEST_REPEATS = 5
 determinism: Any = torch.utils.deterministic
 LEAST_TOKENS = 8192
-ROW, UPDATE = 1024, 2048
-"""Slots of a row and rows of an update: training chooses S for micro-batches of an update's rows."""
-PLANNED = 250_000
-"""Sequences of the plan that S is chosen from, about as many as of a block of training."""
+SEQUENCE_SLOTS = {
+    (256, 128): 24,
+    (8192, 128): 192,
+    (16384, 128): 264,
+    (32768, 128): 408,
+    (65536, 128): 712,
+    (8192, 512): 80,
+    (16384, 512): 112,
+    (32768, 512): 168,
+    (65536, 512): 296,
+}
+"""What `slots.chosen_slots` finds for Wikipedia's lengths, by T and the longest sequence."""
 
 
 def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
@@ -58,18 +58,11 @@ def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
 
 def sequence_slots(histogram: Path | None, tokens: int, longest: int, lengths: list[int]) -> int:
     """S as training has it for micro-batches of `tokens` slots, at least what these lengths need."""
-    capacity = min(ROW, tokens)
-    packing = PackingConfig(max_length=longest, capacity=capacity)
-    sample = cut(quantile_sample(read_histogram(histogram, CAPACITY), PLANNED, seed=0), longest)
-    plan = best_fit(count_lengths(np.array(sample)), capacity, packing.depth)
-    each = [np.add.reduceat(plan.lengths.astype(np.int64) ** n, plan.offsets[:-1]) for n in range(3)]
-    phase, rows = Phase(1, packing, max(UPDATE, tokens // capacity)), tokens // capacity
+    if histogram is None and (tokens, longest) in SEQUENCE_SLOTS:
+        return SEQUENCE_SLOTS[tokens, longest]
+    from bench.gpu.slots import chosen_slots  # needs all that Brimful needs
 
-    def sampled() -> int:
-        return expected_slots(*each, plan.repeats.astype(np.float64), phase, rows, seed=0)
-
-    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
-    return SequenceSlots(shown=False).choose({"bench": sampled}, needed)
+    return chosen_slots(histogram, tokens, longest, lengths)
 
 
 class GpuStep:
@@ -78,7 +71,7 @@ class GpuStep:
     def __init__(self, case: Case, tokens: int, device: torch.device, histogram: Path | None) -> None:
         torch.manual_seed(0)
         self.case, self.device = case, device
-        self.emulated = device.type == "cuda" and not has_fast_bf16(device)
+        self.emulated = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
         config = model_config(case.model, case.architecture)
         encoder = Encoder(config)
         head = MaskedLMHead(encoder)
@@ -116,7 +109,7 @@ class GpuStep:
         self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
-        if resolve_residual("auto", "fp16" if self.emulated else "bf16", self.device) == "bf16":
+        if self.device.type == "cuda" and not self.emulated:  # as `trainer.residual auto` in pretraining
             encoder.set_residual(torch.bfloat16)
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         self.batch = batch

@@ -5,6 +5,7 @@ brimful/compiled.py compiles loops with numba, and has nothing to do with this.
 
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch._functorch import config as functorch_config
 
-from brimful.console import warn
 from brimful.errors import is_out_of_memory
 
 
@@ -86,7 +86,7 @@ class Compiled:
 def warn_once(line: str) -> None:
     """Warn on the main rank. The next training of this process does not say the same again."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
-        warn(line)
+        print(f"warning: {line}", file=sys.stderr)  # a step must not need rich
 
 
 def _is_of_compiler(error: BaseException) -> bool:
