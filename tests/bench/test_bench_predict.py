@@ -11,7 +11,7 @@ import torch
 from bench.gpu import __main__ as gpu
 from bench.gpu import predict
 from bench.gpu.predict import ASSUMED, PARTS, SHEETS, product_seconds, visited, visited_flat
-from bench.gpu.recording import Watching, moved
+from bench.gpu.recording import Watching, chunk_kernels, moved
 
 H100 = SHEETS["h100"]
 
@@ -153,6 +153,21 @@ def test_an_unknown_device_is_refused_in_one_line(tmp_path, options):
     with pytest.raises(SystemExit, match=rf"bench: .*{options[-1]}") as refused:
         gpu.main(["--out", str(tmp_path), *options])
     assert "\n" not in str(refused.value)
+
+
+# Kernels of the cross-entropy
+
+
+def test_kernels_a_chunk_are_those_between_its_products():
+    def of(k: int) -> dict:
+        return {"of_cross_entropy": True, "k": k}
+
+    width, other = 64, {"of_cross_entropy": False, "k": 64}
+    chunk = [of(width), {}, {}, of(1000), of(128)]
+    before, after = [other, {}], [{}, {}, other]
+    assert chunk_kernels([*before, *chunk, *after], width) == 5
+    assert chunk_kernels([*before, *chunk, *chunk, {}, {}, *chunk, *after], width) == 17 / 3
+    assert chunk_kernels([*before, *after], width) is None
 
 
 # What operations move
