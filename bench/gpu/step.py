@@ -113,6 +113,8 @@ class GpuStep:
         self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
+        if self.case.residual == "bf16":
+            encoder.set_residual(torch.bfloat16)
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         self.batch = batch
         with self.autocast():

@@ -148,6 +148,21 @@ def test_the_command_writes_a_prediction_that_says_so(record, tmp_path, monkeypa
     assert found["cases"][0]["derated"]["over_padded"] == pytest.approx(1)
 
 
+def test_a_device_without_bfloat16_has_no_residual_in_it(record, tmp_path, monkeypatch):
+    def recorded(case, device, folder, out, histogram):
+        out.write_text(json.dumps(record | {"name": case.name, "case": asdict(case)}), encoding="utf-8")
+
+    monkeypatch.setattr(predict.recorder, "lacks", lambda: None)
+    monkeypatch.setattr(predict.recorder, "build", lambda folder: folder)
+    monkeypatch.setattr(predict, "record_on_device", recorded)
+    residual = {case.name for case in predict.CASES if case.residual == "bf16"}
+    assert residual
+    for name, left_out in (("t4", True), ("a100", False)):
+        predict.run(tmp_path, name, None)
+        found = json.loads((tmp_path / f"predicted_{name}.json").read_text(encoding="utf-8"))
+        assert residual.isdisjoint(case["name"] for case in found["cases"]) == left_out
+
+
 @pytest.mark.parametrize("options", [["--predict", "--device", "v100"], ["--device", "h100"]])
 def test_an_unknown_device_is_refused_in_one_line(tmp_path, options):
     with pytest.raises(SystemExit, match=rf"bench: .*{options[-1]}") as refused:
