@@ -56,6 +56,7 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
         "rows_per_micro_batch": "auto",
         "packing.capacity": 4096,
         "trainer.steps": 6,
+        "validation_tokens": 0,
     }
     answer = train(config, settings={"gib": 2}, taken_after=2)
     assert answer.status == 0, answer.said
@@ -65,13 +66,16 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
 
 
 @pytest.mark.parametrize("taken_on", [-1, 0, 1], ids=["every rank", "the first rank", "the second rank"])
-def test_without_memory_on_any_rank_all_ranks_halve(train: Run, taken_on: int) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_without_memory_on_any_rank_all_ranks_halve(train: Run, precision: str, taken_on: int) -> None:
     """And make the same update again; afterwards their gradients meet as before."""
     config = {
-        "rows_per_update": 128,
+        "rows_per_update": 32,
         "rows_per_micro_batch": "auto",
         "packing.capacity": 4096,
+        "precision": precision,
         "trainer.steps": 6,
+        "validation_tokens": 0,
     }
     answer = train(config, ranks=2, settings={"gib": 2}, taken_after=2, taken_on=taken_on)
     assert answer.status == 0, answer.said
