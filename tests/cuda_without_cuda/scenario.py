@@ -76,6 +76,7 @@ class _Watch:
     """
 
     def __init__(self) -> None:
+        self.began = 0.0
         self.beside: dict[int, str] = {}
         self.updates: list[dict[str, Any]] = []
         self.stacks: Counter[str] = record.watch()
@@ -183,6 +184,7 @@ def _patch(options: Options, watch: _Watch) -> None:
         return result
 
     def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        watch.began = time.perf_counter()
         metrics = run(self, *arguments, **named)
         watch.end()
         return metrics
@@ -247,6 +249,7 @@ def main() -> None:
     summary = verb.pretrain(**_values(options))
     rank = os.environ.get("RANK", "")
     answer = {
+        "began": watch.began,
         "updates": watch.updates,
         "summary": summary,
         "metrics": read_metrics(Path(options.out) / "metrics.jsonl"),
