@@ -9,6 +9,7 @@ bench/gpu/predict.py makes milliseconds of it.
     python -m bench.gpu.recording '{"case": {"model": "base", ...}, "histogram": null}' FILE.json
 """
 
+import gc
 import json
 import os
 import re
@@ -275,6 +276,10 @@ def record_case(case: Case, histogram: Path | None) -> dict[str, Any]:
             if tokens // 2 < LEAST_TOKENS:
                 raise
             tokens //= 2
+        # Beyond the handler, whose traceback holds the step.
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
