@@ -35,6 +35,8 @@ CASES: tuple[Case, ...] = (
     replace(THIRTY_BERT, side="padded"),
     replace(BERT, side="padded"),
     replace(LARGE_BERT, side="padded"),
+    replace(BERT, residual="bf16"),
+    replace(BASE, residual="bf16"),
 )
 
 
@@ -112,6 +114,7 @@ PARTS = {
 }
 """The parts of a step's time. Products hold the decoder's; the cross-entropy is what lies beside them."""
 
+BF16_SINCE = 80  # the capability
 TYPES_16 = (2, 14)  # cudaDataType: float16, bfloat16
 BYTES = {0: 4, 1: 8, 2: 2, 14: 2}
 FLEX_BLOCK = 128
@@ -332,6 +335,8 @@ def run(out: Path, name: str, histogram: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         built = recorder.build(Path(folder))
         for case in CASES:
+            if case.residual == "bf16" and device.capability < BF16_SINCE:
+                continue
             file = out.resolve() / f"record_{case.name.replace(' ', '_')}.json"
             file.unlink(missing_ok=True)
             error = record_on_device(case, device, built, file, histogram)

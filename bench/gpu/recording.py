@@ -9,13 +9,14 @@ bench/gpu/predict.py makes milliseconds of it.
     python -m bench.gpu.recording '{"case": {"model": "base", ...}, "histogram": null}' FILE.json
 """
 
+import gc
 import json
 import os
 import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -218,7 +219,8 @@ def _kernel(entry: record.Entry, asked: tuple[dict[str, Any], ...], counted: set
     found: dict[str, Any] = {"kind": entry.kind, "name": entry.name, "bytes": size}
     if entry.kind == "product":
         sizes = zip(("m", "n", "k", "batch", "type", "lda", "ldb", "ldc"), entry.values, strict=True)
-        return found | {"part": "gemm"} | dict(sizes)
+        own = any("linear_cross_entropy" in each for each in operations)
+        return found | {"part": "gemm", "of_cross_entropy": own} | dict(sizes)
     if entry.kind in ("copy", "memset"):
         found |= {"bytes": entry.values[0] * (2 if entry.kind == "copy" else 1)}
     if attention or _FLEX.match(generated or ""):
@@ -251,6 +253,19 @@ def summed(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(kernel) | {"count": count} for kernel, count in counts.items()]
 
 
+def chunk_kernels(kernels: Sequence[dict[str, Any]], width: int) -> float | None:
+    """Kernels a chunk of the packed cross-entropy: all from its first product to its last one, divided by the
+    products that make scores, whose inner dimension is the hidden size; None if it has no products.
+
+    Args:
+        kernels: in the order of their launches.
+        width: the hidden size.
+    """
+    products = [i for i, kernel in enumerate(kernels) if kernel.get("of_cross_entropy")]
+    chunks = sum(kernels[i]["k"] == width for i in products)
+    return (products[-1] - products[0] + 1) / chunks if chunks else None
+
+
 def record_case(case: Case, histogram: Path | None) -> dict[str, Any]:
     """One update of a case, with the largest micro-batch that fits: `case.tokens` or half, a quarter ..."""
     tokens = case.tokens
@@ -261,6 +276,10 @@ def record_case(case: Case, histogram: Path | None) -> dict[str, Any]:
             if tokens // 2 < LEAST_TOKENS:
                 raise
             tokens //= 2
+        # Beyond the handler, whose traceback holds the step.
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
@@ -278,6 +297,7 @@ def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
         since = len(watch.log)
         step.train()
     batch, config = step.batch, model_config(case.model, case.architecture)
+    kernels = watch.work(since)
     return {
         "real_tokens": step.real_tokens,
         "model_flops": step.flops,
@@ -291,7 +311,8 @@ def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
         "vocabulary": config.vocabulary_size,
         "prediction_slots": None if batch is None or batch.mlm_labels is None else len(batch.mlm_labels),
         "peak_bytes": torch.cuda.max_memory_allocated(),
-        "kernels": summed(watch.work(since)),
+        "chunk_kernels": chunk_kernels(kernels, config.hidden_size),
+        "kernels": summed(kernels),
     }
 
 
@@ -302,8 +323,15 @@ def main() -> None:
     torch._inductor.config.benchmark_kernel = True  # for it, Inductor counts the bytes of its kernels
     torch.backends.cuda.enable_cudnn_sdp(False)  # the device has no cuDNN
     found = record_case(case, Path(asked["histogram"]) if asked["histogram"] else None)
-    facts = {"case": asdict(case), "name": case.name, "torch": torch.__version__, "triton": version("triton")}
-    facts["capability"] = list(torch.cuda.get_device_capability())
+    facts: dict[str, Any] = {"case": asdict(case), "name": case.name}
+    facts |= {"torch": torch.__version__, "triton": version("triton")}
+    card = torch.cuda.get_device_properties()
+    facts["device"] = {
+        "name": card.name,
+        "capability": [card.major, card.minor],
+        "processors": card.multi_processor_count,
+        "gib": card.total_memory // 2**30,
+    }
     if case.side == "padded":
         facts["transformers"] = version("transformers")
     out.write_text(json.dumps(facts | found) + "\n", encoding="utf-8")

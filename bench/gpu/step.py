@@ -109,7 +109,7 @@ class GpuStep:
         self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
-        if self.device.type == "cuda" and not self.emulated:  # as `trainer.residual auto` in pretraining
+        if self.case.residual == "bf16":
             encoder.set_residual(torch.bfloat16)
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         self.batch = batch

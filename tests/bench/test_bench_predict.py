@@ -11,7 +11,7 @@ import torch
 from bench.gpu import __main__ as gpu
 from bench.gpu import predict
 from bench.gpu.predict import ASSUMED, PARTS, SHEETS, product_seconds, visited, visited_flat
-from bench.gpu.recording import Watching, moved
+from bench.gpu.recording import Watching, chunk_kernels, moved
 
 H100 = SHEETS["h100"]
 
@@ -148,11 +148,41 @@ def test_the_command_writes_a_prediction_that_says_so(record, tmp_path, monkeypa
     assert found["cases"][0]["derated"]["over_padded"] == pytest.approx(1)
 
 
+def test_a_device_without_bfloat16_has_no_residual_in_it(record, tmp_path, monkeypatch):
+    def recorded(case, device, folder, out, histogram):
+        out.write_text(json.dumps(record | {"name": case.name, "case": asdict(case)}), encoding="utf-8")
+
+    monkeypatch.setattr(predict.recorder, "lacks", lambda: None)
+    monkeypatch.setattr(predict.recorder, "build", lambda folder: folder)
+    monkeypatch.setattr(predict, "record_on_device", recorded)
+    residual = {case.name for case in predict.CASES if case.residual == "bf16"}
+    assert residual
+    for name, left_out in (("t4", True), ("a100", False)):
+        predict.run(tmp_path, name, None)
+        found = json.loads((tmp_path / f"predicted_{name}.json").read_text(encoding="utf-8"))
+        assert residual.isdisjoint(case["name"] for case in found["cases"]) == left_out
+
+
 @pytest.mark.parametrize("options", [["--predict", "--device", "v100"], ["--device", "h100"]])
 def test_an_unknown_device_is_refused_in_one_line(tmp_path, options):
     with pytest.raises(SystemExit, match=rf"bench: .*{options[-1]}") as refused:
         gpu.main(["--out", str(tmp_path), *options])
     assert "\n" not in str(refused.value)
+
+
+# Kernels of the cross-entropy
+
+
+def test_kernels_a_chunk_are_those_between_its_products():
+    def of(k: int) -> dict:
+        return {"of_cross_entropy": True, "k": k}
+
+    width, other = 64, {"of_cross_entropy": False, "k": 64}
+    chunk = [of(width), {}, {}, of(1000), of(128)]
+    before, after = [other, {}], [{}, {}, other]
+    assert chunk_kernels([*before, *chunk, *after], width) == 5
+    assert chunk_kernels([*before, *chunk, *chunk, {}, {}, *chunk, *after], width) == 17 / 3
+    assert chunk_kernels([*before, *after], width) is None
 
 
 # What operations move

@@ -66,6 +66,24 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return device.build(tmp_path_factory.mktemp("recorder"))
 
 
+def _finished(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int, str]:
+    """Status of a process, and what it printed. After `seconds` it and the ranks of torchrun are ended."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=device.ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            said = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # if killed, torchrun would leave its ranks behind
+            try:
+                process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    return process.returncode, "".join(said)
+
+
 Run = Callable[..., Answer]
 
 
@@ -99,20 +117,13 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
         environment = device.environment(recorder, **{"devices": max(1, ranks)} | (settings or {}))
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             environment.pop(name, None)
-        done = subprocess.run(
-            [*command, str(SCENARIO), str(path)],
-            cwd=device.ROOT,
-            env=environment | (variables or {}),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-        said = done.stdout + done.stderr
+        environment |= variables or {}
+        status, said = _finished([*command, str(SCENARIO), str(path)], environment, seconds)
         answers = sorted(tmp_path.glob("options.out*.json"))
         found = [json.loads(answer.read_text()) for answer in answers]
         for answer in answers:
             answer.unlink()
-        return Answer(done.returncode, said, found)
+        return Answer(status, said, found)
 
     return run
 

@@ -43,7 +43,8 @@ class Options:
             operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning a process exits with 9.
         kills: the rank of that process.
-        taken_after: after so many updates, something else takes two fifths of the memory of a step; 0: never.
+        taken_after: after so many updates, something else takes memory: three quarters are left of what the
+            CUDA graphs of a step hold; 0: never.
         taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
         bucket_bytes: of the buckets of gradients; 0: the usual size.
@@ -75,6 +76,7 @@ class _Watch:
     """
 
     def __init__(self) -> None:
+        self.began = 0.0
         self.beside: dict[int, str] = {}
         self.updates: list[dict[str, Any]] = []
         self.stacks: Counter[str] = record.watch()
@@ -82,11 +84,11 @@ class _Watch:
 
     def begin(self, step: int) -> None:
         """An update begins: the entries so far belong to the one before it, or to the start."""
+        now = time.perf_counter()  # reading the record takes time, which belongs to the update that begins
         found = record.entries()
         record.reset()
         self.captured += [entry for entry in found if entry.graph]
         done = record.replayed(found, self.captured)
-        now = time.perf_counter()
         if self.updates:
             beside: dict[str, Counter[str]] = {name: Counter() for name in BESIDE}
             for entry in found:
@@ -165,12 +167,14 @@ def _patch(options: Options, watch: _Watch) -> None:
             os._exit(9)
         here = options.taken_on in (-1, self.world.rank)
         if options.taken_after and self.step == options.taken_after and here and not taken:
+            torch.cuda.empty_cache()
+            free_beside_graphs, _ = torch.cuda.mem_get_info()
             torch.compiler.reset()  # the graphs of the step are captured again, in less memory
             gc.collect()
             torch.cuda.empty_cache()
             free, _ = torch.cuda.mem_get_info()
-            step_takes = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-            taken.append(torch.empty(free - int(0.6 * step_takes), dtype=torch.uint8, device="cuda"))
+            left = int(0.75 * (free - free_beside_graphs))
+            taken.append(torch.empty(free - left, dtype=torch.uint8, device="cuda"))
         if options.sabotage == "item in backward" and not self.step:
             next(self.encoder.parameters()).register_hook(_read)
         result = step(self, update)
@@ -180,6 +184,7 @@ def _patch(options: Options, watch: _Watch) -> None:
         return result
 
     def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        watch.began = time.perf_counter()
         metrics = run(self, *arguments, **named)
         watch.end()
         return metrics
@@ -244,6 +249,7 @@ def main() -> None:
     summary = verb.pretrain(**_values(options))
     rank = os.environ.get("RANK", "")
     answer = {
+        "began": watch.began,
         "updates": watch.updates,
         "summary": summary,
         "metrics": read_metrics(Path(options.out) / "metrics.jsonl"),

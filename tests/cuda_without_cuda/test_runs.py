@@ -18,19 +18,20 @@ PEAK = 989e12
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
-    """And so are tokens per second, and the utilisation. A kernel takes 1 ms, so the host is far ahead. Wall
-    time passes between the beginnings of updates."""
-    config = {"trainer.steps": 24, "trainer.compile": mode == "graphs", "validation_tokens": 0}
-    answer = train(config, mode=mode, settings={"kernel_ns": 1_000_000})
+    """And so are tokens per second, and the utilisation. A kernel takes 3 ms, so the host is far ahead, even
+    on a busy machine. Wall time passes between the beginnings of updates; before the first one, the run waits
+    for its batch."""
+    config = {"trainer.steps": 16, "trainer.compile": mode == "graphs", "validation_tokens": 0}
+    answer = train(config, mode=mode, settings={"kernel_ns": 3_000_000})
     lines = {line["step"]: line for line in answer.values["metrics"] if "seconds" in line}
-    assert set(lines) == {4, 8, 12, 16, 20, 24}
+    assert set(lines) == {4, 8, 12, 16}
     ends = {u["step"] + 1: u["ended"] for u in answer.updates}
-    for step in (8, 12, 16, 20):
+    for step in (8, 12):
         wall = ends[step] - ends[step - 4]
         seconds = lines[step]["seconds"] - lines[step - 4]["seconds"]
         assert seconds == pytest.approx(wall, rel=0.05), step
         assert wall > 0.1
-        since_start = ends[step] - answer.updates[0]["began"]
+        since_start = ends[step] - answer.values["began"]
         speed = lines[step]["tokens"] / since_start
         assert lines[step]["tokens_per_second"] == pytest.approx(speed, rel=0.05)
         flops = sum(update["flops"] for update in answer.updates[step - 4 : step])
@@ -38,13 +39,13 @@ def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
 
 
 def test_hours_end_a_run_by_the_wall(train: Run) -> None:
-    """Eager, a kernel takes 1 ms: the launches of the updates alone take a small part of the time."""
+    """Eager, a kernel takes 2 ms: the launches of the updates alone take a small part of the time."""
     hours = 40 / 3600
-    config = {"trainer.steps": 100_000, "trainer.hours": hours, "trainer.compile": False}
-    answer = train(config | {"validation_tokens": 0}, mode="eager", settings={"kernel_ns": 1_000_000})
+    config = {"trainer.steps": 100_000, "trainer.hours": hours, "trainer.log_every": 2}
+    config |= {"trainer.compile": False, "validation_tokens": 0}
+    answer = train(config, mode="eager", settings={"kernel_ns": 2_000_000})
     assert answer.status == 0, answer.said
-    first, last = answer.updates[0], answer.updates[-1]
-    wall = last["ended"] - first["began"]
+    wall = answer.updates[-1]["ended"] - answer.values["began"]
     assert wall == pytest.approx(40, rel=0.15)
     assert answer.values["summary"]["seconds"] == pytest.approx(wall, rel=0.05)
 
@@ -56,6 +57,7 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
         "rows_per_micro_batch": "auto",
         "packing.capacity": 4096,
         "trainer.steps": 6,
+        "validation_tokens": 0,
     }
     answer = train(config, settings={"gib": 2}, taken_after=2)
     assert answer.status == 0, answer.said
@@ -65,13 +67,16 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
 
 
 @pytest.mark.parametrize("taken_on", [-1, 0, 1], ids=["every rank", "the first rank", "the second rank"])
-def test_without_memory_on_any_rank_all_ranks_halve(train: Run, taken_on: int) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_without_memory_on_any_rank_all_ranks_halve(train: Run, precision: str, taken_on: int) -> None:
     """And make the same update again; afterwards their gradients meet as before."""
     config = {
-        "rows_per_update": 128,
+        "rows_per_update": 32,
         "rows_per_micro_batch": "auto",
         "packing.capacity": 4096,
+        "precision": precision,
         "trainer.steps": 6,
+        "validation_tokens": 0,
     }
     answer = train(config, ranks=2, settings={"gib": 2}, taken_after=2, taken_on=taken_on)
     assert answer.status == 0, answer.said
