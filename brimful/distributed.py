@@ -67,6 +67,10 @@ class World:
             dist.barrier()
 
 
+ALONE = World(0, 1, torch.device("cpu"))
+"""A process without peers."""
+
+
 @torch.no_grad()
 def sum_gradients(
     parameters: Iterable[torch.Tensor], factor: float = 1.0, group: dist.ProcessGroup | None = None
