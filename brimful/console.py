@@ -50,8 +50,25 @@ def say(message: str) -> None:
     console.print(message, markup=False)
 
 
+_recording: list[list[str]] = []
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """Collect the lines of `warn` instead of printing them."""
+    lines: list[str] = []
+    _recording.append(lines)
+    try:
+        yield lines
+    finally:
+        _recording.pop()
+
+
 def warn(message: str) -> None:
     """Print one line that the user should notice."""
+    if _recording:
+        _recording[-1].append(message)
+        return
     console.print(f"warning: {message}", style="yellow", markup=False)
 
 

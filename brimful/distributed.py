@@ -66,6 +66,10 @@ class World:
             dist.barrier()
 
 
+ALONE = World(0, 1, torch.device("cpu"))
+"""A process without peers."""
+
+
 def default_device() -> torch.device:
     """The CUDA device of this process, or the CPU where there is none.
 

@@ -1,8 +1,11 @@
 """What all tests share: fresh random inputs whose seed is shown on failure, and a small real corpus."""
 
+import atexit
 import os
 import random
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
+
+# Encoded task files of tests stay out of the user's cache.
+os.environ["BRIMFUL_CACHE"] = tempfile.mkdtemp(prefix="brimful-cache-")
+atexit.register(shutil.rmtree, os.environ["BRIMFUL_CACHE"], ignore_errors=True)
 
 # A shell ignores Ctrl-C for what runs in its background, and the processes of tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from brimful.commands.finetune import TASK_TRAINER, FinetuneConfig, starting_model
@@ -25,7 +26,7 @@ from brimful.config import (
 )
 from brimful.console import say
 from brimful.data.examples import Examples
-from brimful.distributed import world
+from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, pooling_of
@@ -44,9 +45,10 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.stages import Stages, finish_stages
-from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut_texts
+from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
-from brimful.tasks.table import write_rows
+from brimful.tasks.table import Table, write_rows
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
@@ -186,20 +188,25 @@ def _student(
     return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths)
 
 
-def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel) -> Examples:
+def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData) -> Examples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files.
 
     Empty texts are left out. At least one text is left: a training table has two texts or more.
     """
     assert teacher.encoder.tokenizer is not None
-    parts = []
-    for path in (finetuned.tables[0], *config.unlabelled):
-        table = teacher.task.read(path, labelled=False)
-        table = table.take([row for row, text in enumerate(table.texts) if text])
-        data = teacher.task.encode(
-            table, teacher.encoder.tokenizer, teacher.max_length, teacher.overlap, labelled=False
+    parts = [data.train.take(_with_text(data.train.table)).examples]
+    layout = find_layout(None, finetuned.columns)
+    for path in config.unlabelled:
+        table = teacher.task.read(path, labelled=False, layout=layout)
+        more = teacher.task.encode(
+            table.take(_with_text(table)),
+            teacher.encoder.tokenizer,
+            teacher.max_length,
+            teacher.overlap,
+            labelled=False,
         )
-        parts.append(data.examples)
+        warn_of_cut_texts(more)
+        parts.append(more.examples)
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],
         segments=[types for part in parts for types in part.segments],
@@ -207,6 +214,11 @@ def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel) 
         max_length=teacher.max_length,
         pad=parts[0].pad,
     )
+
+
+def _with_text(table: Table) -> np.ndarray:
+    """int64: the rows whose text is not empty."""
+    return np.array([row for row, text in enumerate(table.texts) if text], dtype=np.int64)
 
 
 def _read_teacher_config(run: Path) -> FinetuneConfig:
@@ -222,7 +234,7 @@ def _read_teacher_config(run: Path) -> FinetuneConfig:
     return finetuned
 
 
-def _prepare(config: DistilConfig) -> Distillation:
+def _prepare(config: DistilConfig, ranks: World) -> Distillation:
     assert config.teacher is not None
     finetuned = _read_teacher_config(Path(config.teacher))
     teacher = load_task_model(config.teacher)
@@ -233,6 +245,9 @@ def _prepare(config: DistilConfig) -> Distillation:
         max_length=teacher.max_length,
         overlap=teacher.overlap,
         split=False,
+        layout=find_layout(finetuned.layout, finetuned.columns),
+        metric=finetuned.metric,
+        ranks=ranks,
     )
     if data.task.labels != teacher.task.labels:
         raise BrimfulError(
@@ -240,7 +255,7 @@ def _prepare(config: DistilConfig) -> Distillation:
         )
     data.task.imitation(config.temperature)  # so that a wrong setting is refused now
     student = _student(config, finetuned, teacher, data)
-    return Distillation(config, finetuned, teacher, student, _texts(config, finetuned, teacher), data)
+    return Distillation(config, finetuned, teacher, student, _texts(config, finetuned, teacher, data), data)
 
 
 @verb(DistilConfig)
@@ -261,7 +276,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             return summary
         config, directory, resuming = open_run(config, "distil", ("teacher", "out"), ranks)
         runtime = Runtime.of(ranks, config.precision, config.trainer)
-        distillation = _prepare(config)
+        distillation = _prepare(config, ranks)
         inputs = check_inputs(directory, _inputs(distillation))
         texts = len(distillation.texts)
         old, new = distillation.teacher.encoder.config, distillation.student.encoder.config

@@ -5,6 +5,7 @@ seed's model, and the best seed's model is kept.
 """
 
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Result, Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.model import TaskModel, evaluation
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.tasks.table import write_rows
@@ -59,9 +61,19 @@ class FinetuneConfig:
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
     train: str | None = incidental(None)
-    """TSV, CSV or JSONL with the columns text, text_b (optional) and label."""
+    """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     test: str | None = incidental(None)
     """A table of the same columns, on which the finished model is measured once."""
+    more_tests: tuple[str, ...] = incidental(())
+    """More tables to measure the finished model on, such as those of another domain."""
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
+    task and the primary metric are."""
+    metric: str | None = None
+    """The metric that learning rates and checkpoints are compared by, such as f1 (macro-averaged), matthews
+    or spearman. By default the first of the task, or the one of the layout."""
     out: str | None = incidental(None)
     """Run directory to create; the model ends up in RUN/model."""
     resume: str | None = incidental(None)
@@ -187,6 +199,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, encoder.config.max_length)
+        layout = find_layout(config.layout, config.columns)
+        if config.task == DEFAULT and layout.task:
+            config = replace(config, task=layout.task)
+        require_task(layout, config.task)
         kind = find_task(config.task)
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
@@ -200,6 +216,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             max_length=max_length,
             overlap=overlap,
             split=len(config.learning_rates) > 1,
+            more_tests=config.more_tests,
+            layout=layout,
+            metric=config.metric,
+            ranks=ranks,
         )
         with undrawn():
             starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
@@ -222,14 +242,18 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:
     """The files that decide the result of a run."""
     tables = zip(("train", "dev", "test"), config.tables, strict=True)
-    return {name: Path(path) for name, path in tables if path} | model_files("encoder", config.encoder_folder)
+    more = {f"more_tests[{i}]": Path(path) for i, path in enumerate(config.more_tests)}
+    files = {name: Path(path) for name, path in tables if path}
+    return files | more | model_files("encoder", config.encoder_folder)
 
 
 def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
     """The configuration with everything that it needs to mean the same elsewhere."""
     train, dev, test = (path and absolute(path) for path in config.tables)
     encoder = config.encoder and absolute(config.encoder)
-    return replace(config, encoder=encoder, train=train, dev=dev, test=test, precision=precision)
+    more = tuple(map(absolute, config.more_tests))
+    config = replace(config, encoder=encoder, train=train, dev=dev, test=test, more_tests=more)
+    return replace(config, precision=precision)
 
 
 @dataclass(frozen=True)
@@ -325,20 +349,25 @@ class Finetuning:
         data, task, directory, ranks = self.data, self.data.task, self.stages.run, self.runtime.world
         trials: list[Trial] = []
         chosen: list[Trial] = []
-        tests: list[tuple[Any, dict[str, float]]] = []
+        tests: list[dict[str, tuple[Any, dict[str, float]]]] = []
+        tables = {"": data.test} | _by_name(data.more_tests)
         for seed in self.config.seed:
             trial, compared = self.train_seed(seed)
             trials += compared
             chosen.append(trial)
-            tests.append(self.model(trial).judge(data.test, self.runtime))
+            judged = self.model(trial)
+            tests.append({name: judged.judge(table, self.runtime) for name, table in tables.items()})
         index = max(range(len(chosen)), key=lambda i: self.primary.score(chosen[i].dev))
-        best, answers = chosen[index], tests[index][0]
+        best = chosen[index]
+        measured = {name: _over_seeds([test[name][1] for test in tests], task) for name in tables}
         model = self.model(best)
         results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
         summary = {
             "kind": "finetune",
             "task": task.name,
-            "test": _over_seeds([metrics for _, metrics in tests], task),
+            "primary_metric": self.primary.name,
+            "test": measured.pop(""),
+            **({"tests": measured} if measured else {}),
             "dev": best.dev,
             "learning_rate": best.learning_rate,
             "trials": [
@@ -358,11 +387,23 @@ class Finetuning:
         ranks.barrier()  # every rank has read the kept weights
         if ranks.is_main:
             model.save(directory / "model", token_types=data.train.examples.typed)
-            write_rows(directory / "predictions.jsonl", task.compared_rows(answers, data.test))
+            for name, table in tables.items():
+                path = directory / f"predictions{name and f'-{name}'}.jsonl"
+                write_rows(path, task.compared_rows(tests[index][name][0], table))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)
         ranks.barrier()
         return summary
+
+
+def _by_name(tables: Sequence[Encoded]) -> dict[str, Encoded]:
+    """Tables by the names of their files, numbered where they are the same."""
+    names: dict[str, Encoded] = {}
+    for table in tables:
+        stem = table.table.path.stem
+        name = stem if stem not in names else f"{stem}-{len(names) + 1}"
+        names[name] = table
+    return names
 
 
 def _over_seeds(tests: list[dict[str, float]], task: Task) -> dict[str, Any]:
@@ -372,7 +413,8 @@ def _over_seeds(tests: list[dict[str, float]], task: Task) -> dict[str, Any]:
         return tests[0]
     primary = task.metrics[0].name
     runs = [test[primary] for test in tests]
-    means = {metric.name: float(np.mean([test[metric.name] for test in tests])) for metric in task.metrics}
+    names = [metric.name for metric in task.metrics if metric.name in tests[0]]
+    means = {name: float(np.mean([test[name] for test in tests])) for name in names}
     return means | {
         f"{primary}_std": float(np.std(runs, ddof=1)),
         f"{primary}_runs": runs,

@@ -10,7 +10,9 @@ from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.data import check_max_length, warn_of_cut_texts
+from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.model import load_task_model
+from brimful.tasks.submission import check_submission, write_submission
 from brimful.tasks.table import FORMATS, write_rows
 
 
@@ -21,9 +23,15 @@ class PredictConfig:
     model: str
     """Folder of a task model: RUN/model, the RUN itself, or a Hugging Face folder."""
     input: str
-    """.txt (one text a line), or TSV, CSV or JSONL with the columns text and text_b (optional)."""
+    """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
-    """.jsonl, .tsv or .csv to write: a row for each text, in the order of the input."""
+    """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input."""
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
+    submission: bool = False
+    """Write what the leaderboard of the layout takes."""
     max_length: int | None = None
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
@@ -45,12 +53,15 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         BrimfulError: the folder holds no task model, the input is not a table of texts, the output's format
             is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
-    output = Path(config.output)
-    if output.suffix not in FORMATS:
+    output, layout = Path(config.output), find_layout(config.layout, config.columns)
+    if output.suffix not in FORMATS and not config.submission:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(FORMATS)}")
     device = default_device()
     model = load_task_model(config.model)
-    table = model.task.read(config.input, labelled=False)
+    require_task(layout, model.task.name)
+    if config.submission:
+        check_submission(layout, model.task, output)
+    table = model.task.read(config.input, labelled=False, layout=layout)
     max_length = model.max_length if config.max_length is None else config.max_length
     check_max_length(max_length, model.encoder)
     assert model.encoder.tokenizer is not None
@@ -63,7 +74,11 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     started = time.perf_counter()
     outputs = model.outputs(data.examples, device, resolve(config.precision, device))
     seconds = time.perf_counter() - started
-    write_rows(output, model.task.rows(model.task.answers(outputs, data), data))
+    rows = model.task.rows(model.task.answers(outputs, data), data)
+    if config.submission:
+        write_submission(output, layout, table, rows)
+    else:
+        write_rows(output, rows)
     return {
         "texts": len(table),
         "tokens_per_second": int(data.examples.lengths.sum()) / seconds,

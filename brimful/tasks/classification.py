@@ -40,7 +40,12 @@ class Classification(Task):
     labels: list[str]
     name = "classification"
     problem_type = "single_label_classification"
-    metrics = (Metric("accuracy", "accuracy", percent=True), Metric("f1", "F1", percent=True))
+    metrics = (
+        Metric("accuracy", "accuracy", percent=True),
+        Metric("f1", "F1", percent=True),
+        Metric("matthews", "Matthews correlation"),
+        Metric("positive_f1", "F1 of the second of two classes", percent=True),
+    )
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
 
@@ -64,10 +69,10 @@ class Classification(Task):
         """`label`, int64 (n,): an index into `labels`."""
         assert table.labels is not None
         index = {name: i for i, name in enumerate(self.labels)}
-        for row, label in enumerate(table.labels, 1):
+        for row, label in enumerate(table.labels):
             if label not in index:
                 hint = nearest(label, self.labels)
-                raise BrimfulError(f"{table.path}, row {row}: unknown label {label!r}; {hint}")
+                raise BrimfulError(f"{table.where(row)}: unknown label {label!r}; {hint}")
         return {"label": np.array([index[label] for label in table.labels], dtype=np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
@@ -79,17 +84,19 @@ class Classification(Task):
         return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Accuracy, F1 averaged over the classes, n, and the mean cross-entropy as `loss`."""
+        """Accuracy, F1 averaged over the classes, Matthews correlation, of two classes also the F1 of the
+        second, n, and the mean cross-entropy as `loss`."""
         labels, predicted = data.targets["label"], answers.argmax(1)
-        scores = []
-        for c in range(answers.shape[1]):
-            right = float(((predicted == c) & (labels == c)).sum())
-            wrong = float(((predicted == c) ^ (labels == c)).sum())
-            scores.append(2 * right / (2 * right + wrong) if right + wrong else 0.0)
+        classes = len(self.labels)
+        table = np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+        right, both = np.diag(table), table.sum(0) + table.sum(1)
+        scores = np.divide(2 * right, both, out=np.zeros(classes), where=both > 0)
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return {
             "accuracy": float((predicted == labels).mean()),
-            "f1": float(np.mean(scores)),
+            "f1": float(scores.mean()),
+            "matthews": _matthews(table.astype(np.float64)),
+            **({"positive_f1": float(scores[1])} if classes == 2 else {}),
             "n": len(labels),
             "loss": float(loss),
         }
@@ -110,6 +117,21 @@ class Classification(Task):
             {"label": self.labels[label], "prediction": guess, "probability": value}
             for label, (guess, value) in zip(data.targets["label"], self._best(answers), strict=True)
         ]
+
+
+def _matthews(table: np.ndarray) -> float:
+    """The correlation of labels and predictions (Gorodkin, 2004; of two classes: Matthews, 1975).
+
+    Args:
+        table: float64 (classes, classes), how many rows have a label (first index) and a prediction.
+
+    Returns:
+        0 if all labels or all predictions are the same.
+    """
+    n, labelled, predicted = table.sum(), table.sum(1), table.sum(0)
+    covariance = np.trace(table) * n - labelled @ predicted
+    spread = (n**2 - labelled @ labelled) * (n**2 - predicted @ predicted)
+    return float(covariance / np.sqrt(spread)) if spread > 0 else 0.0
 
 
 TASK = Classification

@@ -1,16 +1,19 @@
 """The tables of a task as examples: encoded, split, streamed in updates."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from brimful.console import warn
 from brimful.data.examples import Examples, ExampleStream
+from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.randomness import derive_key, permutation
+from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.table import Table
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
@@ -24,6 +27,7 @@ class TaskData:
         dev: the rows that they are compared on.
         train: all rows for the final training.
         leaked: how many distinct test texts are in the training table too.
+        more_tests: other tables to measure the finished model on.
     """
 
     task: Task
@@ -32,6 +36,7 @@ class TaskData:
     train: Encoded
     test: Encoded
     leaked: int
+    more_tests: tuple[Encoded, ...] = ()
 
 
 def load_task_data(
@@ -44,44 +49,58 @@ def load_task_data(
     max_length: int,
     overlap: int | None = None,
     split: bool,
+    more_tests: Sequence[str] = (),
+    layout: Layout = OWN_LAYOUT,
+    metric: str | None = None,
+    ranks: World = ALONE,
 ) -> TaskData:
-    """Read and encode the tables, and warn of what would make a metric misleading.
+    """Read and encode the tables, each once (`cache`), and warn of what would make a metric misleading.
 
     Args:
-        kind: the task. The training table gives its labels.
+        kind: the task. The layout or the training table gives its labels.
         overlap: the tokens that windows of a long text share; None cuts it.
         split: hold out a fifth of train as dev if no dev table is given.
+        more_tests: other tables to measure on.
+        metric: the primary metric; None: that of the layout or the task.
 
     Raises:
         BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to split.
     """
-    train, test = kind.read(train_path, labelled=True), kind.read(test_path, labelled=True)
-    task = kind.from_table(train)
-    leaked = len(set(train.keys()) & set(test.keys()))
-    if leaked:
+    files = TaskFiles(kind, layout, ranks)
+    train, test = files.read(train_path), files.read(test_path)
+    task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
+    if primary := metric or layout.primary:
+        task = task.compared_by(primary)
+    leaked = len(np.intersect1d(train.fingerprints, test.fingerprints))
+    if leaked and ranks.is_main:
         warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
     check_max_length(max_length, encoder)
     tokenizer = encoder.tokenizer
 
-    def encoded(table: Table) -> Encoded:
-        data = task.encode(table, tokenizer, max_length, overlap, labelled=True)
-        warn_of_cut_texts(data)
+    def encoded(path: str) -> Encoded:
+        data = files.encode(task, path, tokenizer, max_length, overlap)
+        if ranks.is_main:
+            warn_of_cut_texts(data)
         return data
 
-    everything = encoded(train)
+    everything = encoded(train_path)
     dev: Encoded | None = None
     fit = everything
     if dev_path:
-        dev = encoded(kind.read(dev_path, labelled=True))
+        dev = encoded(dev_path)
     elif split:
         order = permutation(len(train), derive_key("dev"))
         size = len(train) // 5
         if not size:
             raise BrimfulError(f"{train.path} has {len(train)} rows, too few to hold out a fifth; give --dev")
         dev, fit = everything.take(order[:size]), everything.take(np.sort(order[size:]))
-    return TaskData(task, fit, dev, everything, encoded(test), leaked)
+        try:
+            task.targets(dev.table)
+        except BrimfulError as error:
+            raise BrimfulError(f"{error}, in the fifth of train that is held out; give --dev") from error
+    return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
 
 
 def warn_of_cut_texts(data: Encoded) -> None:

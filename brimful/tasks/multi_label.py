@@ -14,6 +14,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, read_table, read_texts
 from brimful.tasks.task import Metric, Row, Task
 
@@ -33,8 +34,10 @@ class MultiLabel(Task):
     sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
-        return read_table(path, labelled=True, lists=True) if labelled else read_texts(path)
+    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+        if labelled:
+            return read_table(path, labelled=True, lists=True, layout=layout)
+        return read_texts(path, layout)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -65,7 +68,7 @@ class MultiLabel(Task):
             for label in labels:
                 if label not in index:
                     hint = nearest(label, self.labels)
-                    raise BrimfulError(f"{table.path}, row {row + 1}: unknown label {label!r}; {hint}")
+                    raise BrimfulError(f"{table.where(row)}: unknown label {label!r}; {hint}")
                 wanted[row, index[label]] = 1
         return {"labels": wanted}
 

@@ -24,7 +24,8 @@ from brimful.nn.heads import SpanHead
 from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
 from brimful.tasks.answers import exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.table import Table, json_lines
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.table import Table, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 LONGEST_ANSWER = 30
@@ -57,13 +58,9 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionTable(Table):
-    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none.
+    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none."""
 
-    Attributes:
-        ids: of the questions, for files of predictions.
-    """
-
-    ids: list[str]
+    types = {"labels": list[Answer]}  # noqa: RUF012
 
 
 def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
@@ -78,10 +75,8 @@ def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
     path = Path(path)
     if path.suffix not in (".json", ".jsonl"):
         raise BrimfulError(f"{path}: questions are .json files in SQuAD's layout, or .jsonl files")
-    try:
+    with readable(path):
         rows = list(_squad(path) if path.suffix == ".json" else json_lines(path))
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     texts, contexts, answers, ids = [], [], [], []
@@ -95,7 +90,8 @@ def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
         ids.append(str(row.get("id", number)))
         if labelled:
             answers.append(_checked(row.get("answers"), row["context"], where))
-    return QuestionTable(path, texts, contexts, answers if labelled else None, ids)
+    lines = None if path.suffix == ".json" else [number for number, _ in rows]
+    return QuestionTable(path, texts, contexts, answers if labelled else None, lines=lines, ids=ids)
 
 
 def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -159,7 +155,8 @@ class QuestionAnswering(Task):
     overlap = 128
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+        layout.require_own_columns(cls.name)
         return read_questions(path, labelled=labelled)
 
     @classmethod
@@ -266,7 +263,7 @@ class QuestionAnswering(Task):
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, `answer`, its `start` and `probability`, `no_answer_margin`, and the `n_best` candidates."""
-        assert isinstance(data.table, QuestionTable)
+        assert data.table.ids is not None
         return [
             {
                 "id": name,
@@ -281,7 +278,7 @@ class QuestionAnswering(Task):
 
     def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, the texts of the right answers as `label`, and the predicted text as `prediction`."""
-        assert isinstance(data.table, QuestionTable)
+        assert data.table.ids is not None
         assert data.table.labels is not None
         rows = zip(data.table.ids, data.table.labels, answers, strict=True)
         return [

@@ -65,11 +65,12 @@ class Regression(Task):
         return squared_error_sum
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """The metrics and n. Predictions that are all equal have a correlation of 0."""
+        """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         values, labels = answers[:, 0].astype(np.float64), data.targets["label"].astype(np.float64)
         measured = {"mse": float(np.square(values - labels).mean()), "n": len(labels)}
+        varied = np.ptp(values) > 0 and np.ptp(labels) > 0
         for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-            measured[name] = float(correlation(values, labels).statistic) if np.ptp(values) else 0.0
+            measured[name] = float(correlation(values, labels).statistic) if varied else 0.0
         return measured
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:

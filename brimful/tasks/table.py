@@ -1,19 +1,28 @@
-"""Tables of texts: TSV, CSV or JSONL files with the columns text, text_b (optional) and label (if needed)."""
+"""Tables of texts: TSV, CSV, JSONL or Parquet files with columns of texts, second texts and labels."""
 
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.storage import atomic_file
+from brimful.tasks.columns import Column
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 
-FORMATS = (".tsv", ".csv", ".jsonl")
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+_DELIMITERS = {".tsv": "\t", ".csv": ","}
+_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons"}
+_SHOWN = 5
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -22,23 +31,51 @@ class Table:
     """The columns of a table. `second` and `labels` are None if the file does not have them.
 
     A label is what the task reads: the text of its column by default.
+
+    Attributes:
+        lines: the line of the file that each row begins at; None: row i is the i-th.
+        ids: what a submission calls the rows; None: their numbers from 0.
+        types: what the values of other columns than texts are, if they are not plain JSON.
     """
 
     path: Path
-    texts: list[str]
-    second: list[str] | None
-    labels: list[Any] | None
+    texts: Sequence[str]
+    second: Sequence[str] | None
+    labels: Sequence[Any] | None
+    lines: Sequence[int] | np.ndarray | None = field(default=None, kw_only=True)
+    ids: Sequence[str] | None = field(default=None, kw_only=True)
+
+    types: ClassVar[Mapping[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def where(self, row: int) -> str:
+        """The file and the place in it of a row (counted from 0), for messages."""
+        if self.lines is None:
+            return f"{self.path}, row {row + 1}"
+        return f"{self.path}, line {self.lines[row]}"
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 
         def pick(value: Any) -> Any:
+            if isinstance(value, Column):
+                return value.take(np.asarray(rows, dtype=np.int64))
+            if isinstance(value, np.ndarray):
+                return value[np.asarray(rows, dtype=np.int64)]
             return [value[i] for i in rows] if isinstance(value, list) else value
 
         return replace(self, **{field.name: pick(getattr(self, field.name)) for field in fields(self)})
+
+    @cached_property
+    def fingerprints(self) -> np.ndarray:
+        """uint64 (n,): hashes of `keys`."""
+        digests = (
+            blake2b(f"{len(text)} {text}{second}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            for text, second in self.keys()
+        )
+        return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
     def keys(self) -> list[tuple[str, str]]:
         """Equal for two rows of the same text or pair."""
@@ -48,17 +85,17 @@ class Table:
         """The labels as numbers, float32 (n,).
 
         Raises:
-            BrimfulError: a label is not a finite number; the message names its row.
+            BrimfulError: a label is not a finite number; the message names its place.
         """
         assert self.labels is not None
         values = []
-        for row, label in enumerate(self.labels, 1):
+        for row, label in enumerate(self.labels):
             try:
                 values.append(float(label))
             except ValueError:
                 values.append(math.nan)
             if not abs(values[-1]) <= _LARGEST:
-                raise BrimfulError(f"{self.path}, row {row}: the label {label!r} is not a finite number")
+                raise BrimfulError(f"{self.where(row)}: the label {label!r} is not a finite number")
         return np.array(values, dtype=np.float32)
 
 
@@ -81,71 +118,186 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict]]:
-    """The line number and the values by column of each row."""
+_Rows = Iterator[tuple[int, dict[str, Any]]]
+
+
+def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> _Rows:
+    """The rows of a TSV or CSV. A row of another width than the header is refused; in a known layout it may
+    be longer, and what it lacks is missing."""
+    # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
+    csv.field_size_limit(1 << 30)
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        if path.suffix == ".jsonl":
-            yield from json_lines(path)
-            return
-        # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
-        tsv = path.suffix == ".tsv"
-        csv.field_size_limit(1 << 30)
         reader = csv.reader(
-            file, delimiter="\t" if tsv else ",", quoting=csv.QUOTE_NONE if tsv else csv.QUOTE_MINIMAL
+            file,
+            delimiter=_DELIMITERS[form],
+            quoting=csv.QUOTE_NONE if form == ".tsv" else csv.QUOTE_MINIMAL,
         )
+        header: list[str] = []
+        line = 0
         try:
-            header = next(reader, [])
             for fields in reader:
+                first, line = line + 1, reader.line_num
+                if not header:
+                    header = fields or [""]
+                    bare = layout.bare and layout.columns.text not in header
+                    header = list(layout.bare) if bare else header
+                    _check_delimiter(path, form, header, wanted)
+                    if not bare:
+                        continue
                 if not fields and len(header) > 1:
                     continue  # an empty line is a row (with the empty text) only if the table has one column
                 fields = fields or [""]
-                if len(fields) != len(header):
+                if len(fields) != len(header) and not layout.form:
+                    longer = len(fields) > len(header) and form == ".tsv"
+                    hint = "; a tab within a text must become a space" if longer else ""
                     raise BrimfulError(
-                        f"{path}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}"
+                        f"{path}, line {first} has {counted(len(fields), 'field')}, the header"
+                        f" {len(header)}{hint}"
                     )
-                yield reader.line_num, dict(zip(header, fields, strict=True))
+                yield first, dict(zip(header, fields, strict=False))
         except csv.Error as error:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def read_table(path: Path | str, *, labelled: bool, lists: bool = False) -> Table:
+def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[str]) -> None:
+    """Refuse a header whose columns are found once it is divided by another delimiter."""
+    for delimiter, name in _NAMES.items():
+        if delimiter == _DELIMITERS[form]:
+            continue
+        divided = {part.strip().strip('"') for part in _DELIMITERS[form].join(header).split(delimiter)}
+        if any(column in divided and column not in header for column in wanted):
+            remedy = {"\t": "name it .tsv", ",": "name it .csv"}.get(delimiter, "write it with commas")
+            raise BrimfulError(
+                f"{path} has {name} between its columns, not {_NAMES[_DELIMITERS[form]]}: {remedy}"
+            )
+
+
+def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
+    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            known = file.schema_arrow.names
+            found = [column for column in wanted if column in known]
+            number = 0
+            for batch in file.iter_batches(batch_size=1 << 14, columns=found or known[:1]):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row if found else dict.fromkeys(known)
+    except ArrowException as error:
+        raise BrimfulError(f"{path} is not a Parquet file: {' '.join(str(error).split())}") from error
+
+
+def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows:
+    """The line number and the values by column of each row."""
+    if form == ".parquet":
+        yield from _parquet(path, wanted)
+    elif form != ".jsonl":
+        yield from _delimited(path, form, wanted, layout)
+    elif layout.rewrite is None:
+        yield from json_lines(path)
+    else:
+        for number, row in json_lines(path):
+            try:
+                yield number, layout.rewrite(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise BrimfulError(f"{path}, line {number} is not in the layout {layout.name}") from error
+
+
+def read_table(
+    path: Path | str, *, labelled: bool, lists: bool = False, layout: Layout = OWN_LAYOUT
+) -> Table:
     """Read a table.
+
+    In a known layout, a labelled row that lacks a field (files of GLUE have some) or that nobody agreed on is
+    left out, and a warning counts such rows.
 
     Args:
         labelled: whether to read labels. Every row must then have one.
         lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
+        layout: names the columns.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
-    if path.suffix not in FORMATS:
+    form = layout.form or path.suffix
+    if form not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
+    columns = layout.columns
+    needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
+    reader = _rows(path, form, [*needed, columns.text_b, *([layout.id] if layout.id else [])], layout)
     texts: list[str] = []
     second: list[str] = []
     labels: list[Any] = []
-    try:
-        for number, row in _rows(path):
-            for column in ("text", "label") if labelled else ("text",):
-                if column not in row:
-                    hint = nearest(column, [str(name) for name in row])
-                    raise BrimfulError(f"{path} has no column {column!r} (line {number}): {hint}")
-                empty = column == "label" and not lists and str(row[column]) == ""
-                if row[column] is None or empty:
-                    raise BrimfulError(f"{path}, line {number}: the {column} is empty")
-            texts.append(str(row["text"]))
-            if "text_b" in row:
-                second.append("" if row["text_b"] is None else str(row["text_b"]))
+    lines: list[int] = []
+    ids: list[str] = []
+    unsure, short, empty = 0, list[int](), list[int]()
+    place = "row" if form == ".parquet" else "line"
+    with readable(path):
+        for number, row in reader:
+            missing = next((column for column in needed if row.get(column) is None), None)
+            if missing is not None and labelled and layout.form and texts:
+                short.append(number)
+                continue
+            if missing is not None and missing in row:
+                what = "label" if missing == columns.label else "text"
+                raise BrimfulError(f"{path}, {place} {number}: the {what} is empty")
+            if missing is not None:
+                hint = nearest(missing, [str(name) for name in row])
+                if texts:
+                    raise BrimfulError(f"{path}, {place} {number} has no {missing!r}: {hint}")
+                raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
+            label = row[columns.label] if labelled else None
+            if labelled and not lists and str(label) == "":
+                raise BrimfulError(f"{path}, {place} {number}: the label is empty")
+            if labelled and str(label) in layout.unsure:
+                unsure += 1
+                continue
+            texts.append(str(row[columns.text]))
+            lines.append(number)
+            if not texts[-1].strip():
+                empty.append(number)
+            if columns.text_b in row:
+                second.append("" if row[columns.text_b] is None else str(row[columns.text_b]))
             if labelled:
-                labels.append(_names(row["label"]) if lists else str(row["label"]))
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+                labels.append(_names(label) if lists else str(label))
+            if layout.id:
+                ids.append(str(row.get(layout.id, len(ids))))
     if not texts:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
-    for name, values in (("text_b", second), ("label", labels)):
+    for name, values in ((columns.text_b, second), (columns.label, labels)):
         if values and len(values) != len(texts):
             raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
-    return Table(path, texts, second or None, labels or None)
+    if short:
+        warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
+    if unsure:
+        warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
+    if empty:
+        warn(f"{_counted_lines(path, empty, place)} have an empty text")
+    numbers = None if form == ".parquet" else np.array(lines, dtype=np.int64)
+    return Table(path, texts, second or None, labels or None, lines=numbers, ids=ids or None)
+
+
+def _counted_lines(path: Path, lines: list[int], place: str) -> str:
+    """`a.tsv: 2 rows (line 3, 7)`."""
+    shown = ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
+    return f"{path}: {counted(len(lines), 'row')} ({place} {shown})"
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """One line for a file that cannot be read.
+
+    Raises:
+        BrimfulError: in place of OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _names(label: Any) -> list[str]:
@@ -154,19 +306,17 @@ def _names(label: Any) -> list[str]:
     return [name for name in (str(name).strip() for name in names) if name]
 
 
-def read_texts(path: Path | str) -> Table:
+def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT) -> Table:
     """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
 
     Raises:
         BrimfulError: as `read_table`.
     """
     path = Path(path)
-    if path.suffix != ".txt":
-        return read_table(path, labelled=False)
-    try:
+    if layout.form or path.suffix != ".txt":
+        return read_table(path, labelled=False, layout=layout)
+    with readable(path):
         lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     texts = [line.strip() for line in (lines if lines[-1] else lines[:-1])]
     if not any(texts):
         raise BrimfulError(f"{path} holds no text; expected one text a line")
@@ -174,10 +324,17 @@ def read_texts(path: Path | str) -> Table:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically.
+    """Write rows of the same columns as .jsonl, .tsv, .csv or .parquet, by the path's suffix; atomically.
 
     In .tsv and .csv, a list is written as JSON.
     """
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow.parquet import write_table
+
+        with atomic_file(path) as temporary:
+            write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), temporary)
+        return
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

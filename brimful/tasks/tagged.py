@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
-from brimful.tasks.table import Table, json_lines
+from brimful.tasks.table import Table, json_lines, readable
 
 CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
 _MARKS = ("B", "I", "E", "S", "L", "U")
@@ -24,7 +24,9 @@ class TaggedTable(Table):
         words: for each text of a CoNLL file the characters of its words; empty lists for other files.
     """
 
-    words: list[list[tuple[int, int]]]
+    words: Sequence[list[tuple[int, int]]]
+
+    types = {"labels": list[Span], "words": list[tuple[int, int]]}  # noqa: RUF012
 
 
 def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
@@ -43,24 +45,25 @@ def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl files, or CoNLL columns in {', '.join(CONLL)}"
         )
-    try:
+    with readable(path):
         if path.suffix == ".jsonl":
             rows = list(_json_rows(path, labelled))
         elif path.suffix == ".txt" and not labelled:
             lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
             texts = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-            rows = [(text, [], []) for text in texts]
+            rows = [(number, text, [], []) for number, text in enumerate(texts, 1)]
         else:
             rows = list(_conll_rows(path, labelled))
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not rows:
         raise BrimfulError(f"{path} has no texts")
-    texts, spans, words = (list(column) for column in zip(*rows, strict=True))
-    return TaggedTable(path, texts, None, spans if labelled else None, words)
+    texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    numbers = [row[0] for row in rows]
+    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
 
 
-_Row = tuple[str, list[Span], list[tuple[int, int]]]
+_Text = tuple[str, list[Span], list[tuple[int, int]]]
+_Row = tuple[int, str, list[Span], list[tuple[int, int]]]
+"""The line of a text, the text, its spans, its words."""
 
 
 def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
@@ -71,7 +74,7 @@ def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
             raise BrimfulError(
                 f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}'
             )
-        yield text, _checked(row.get("spans"), text, where) if labelled else [], []
+        yield number, text, _checked(row.get("spans"), text, where) if labelled else [], []
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:
@@ -102,12 +105,13 @@ def _checked(values: Any, text: str, where: str) -> list[Span]:
 def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     words: list[str] = []
     tags: list[str] = []
+    first = 0
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             fields = line.split()
             if not fields or fields[0] == "-DOCSTART-":
                 if words:
-                    yield _text_of_words(words, tags)
+                    yield first, *_text_of_words(words, tags)
                     words, tags = [], []
                 continue
             if labelled and len(fields) < 2:
@@ -116,13 +120,14 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
             mark, dash, label = tag.partition("-")
             if tag != OUTSIDE and not (mark in _MARKS and dash and label):
                 raise BrimfulError(f"{path}, line {number}: {tag!r} is not a tag such as O, B-PER or I-PER")
+            first = first if words else number
             words.append(fields[0])
             tags.append(tag)
     if words:
-        yield _text_of_words(words, tags)
+        yield first, *_text_of_words(words, tags)
 
 
-def _text_of_words(words: list[str], tags: list[str]) -> _Row:
+def _text_of_words(words: list[str], tags: list[str]) -> _Text:
     text, places = "", []
     for word in words:
         if text and not (_unspaced(text[-1]) and _unspaced(word[0])):

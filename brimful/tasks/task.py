@@ -12,6 +12,7 @@ The defaults below are for a task with one prediction for each text.
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -22,9 +23,11 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError, nearest
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, read_table, read_texts
 from brimful.train.objective import PrimaryMetric
 
@@ -67,8 +70,8 @@ class Task(Protocol):
     """What config.json calls it. A model folder names its task by it, so no two tasks have the same.
     `transformers` takes its own three as the names of losses; another one has no loss there."""
     metrics: ClassVar[tuple[Metric, ...]]
-    """What `measure` returns at least. The first is the primary metric: learning rates, checkpoints and
-    students are compared by it."""
+    """What `measure` returns, if the data allow it. The first is the primary metric, which it always
+    returns: learning rates, checkpoints and students are compared by it."""
     watched: ClassVar[tuple[str, ...]] = ()
     """Sums of `losses` that are logged and not trained."""
     sentence: ClassVar[str]
@@ -81,13 +84,16 @@ class Task(Protocol):
     `from_labels` makes it again from them. A property or a class attribute will do."""
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
         """Read a file of this task; without labels, also a .txt file of one text a line.
+
+        Args:
+            layout: names the columns, or says how files of GLUE or CLUE are laid out.
 
         Raises:
             BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
         """
-        return read_table(path, labelled=True) if labelled else read_texts(path)
+        return read_table(path, labelled=True, layout=layout) if labelled else read_texts(path, layout)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -115,6 +121,20 @@ class Task(Protocol):
     def primary_metric(self) -> PrimaryMetric:
         """The primary metric and its direction, as the trainer takes them."""
         return self.metrics[0].name, self.metrics[0].best
+
+    def compared_by(self, name: str) -> Self:
+        """The same task with another primary metric.
+
+        Raises:
+            BrimfulError: it has no such metric.
+        """
+        known = {metric.name: metric for metric in self.metrics}
+        if name not in known:
+            raise BrimfulError(f"{self.name} has no metric {name!r}; {nearest(name, known)}")
+        chosen = copy(self)
+        others = (metric for metric in self.metrics if metric.name != name)
+        object.__setattr__(chosen, "metrics", (known[name], *others))  # tasks are frozen dataclasses
+        return chosen
 
     def new_head(self, encoder: Encoder) -> TaskHead:
         """A head with random weights, drawn from torch's generator."""

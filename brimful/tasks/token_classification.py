@@ -24,6 +24,7 @@ from brimful.nn.heads import TokenHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import count, soft_cross_entropy_sum
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.table import Table
 from brimful.tasks.tagged import TaggedTable, read_tagged
@@ -53,7 +54,8 @@ class TokenClassification(Task):
     overlap = 32
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
+    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+        layout.require_own_columns(cls.name)
         return read_tagged(path, labelled=labelled)
 
     @classmethod
@@ -102,11 +104,11 @@ class TokenClassification(Task):
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
-        for row, spans in enumerate(table.labels, 1):
+        for row, spans in enumerate(table.labels):
             for span in spans:
                 if span.label not in index:
                     hint = nearest(span.label, self.kinds)
-                    raise BrimfulError(f"{table.path}, text {row}: unknown label {span.label!r}; {hint}")
+                    raise BrimfulError(f"{table.where(row)}: unknown label {span.label!r}; {hint}")
         tags, bounds = [], [(set[int](), set[int]()) for _ in table.texts]
         for row, places in zip(examples.text_of_example.tolist(), examples.characters, strict=True):
             inside = np.flatnonzero(places[:, 0] >= 0)

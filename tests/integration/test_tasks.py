@@ -179,7 +179,7 @@ def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path
     strange = write_table(
         tmp_path / "strange.tsv", [{"text": "a", "label": "low"}, {"text": "b", "label": "lwo"}]
     )
-    assert "strange.tsv, row 2: unknown label 'lwo'" in message(test=strange)
+    assert "strange.tsv, line 3: unknown label 'lwo'" in message(test=strange)
     assert "'low'" in message(test=strange)
     single = write_table(tmp_path / "single.tsv", [{"text": "a", "label": "low"}] * 3)
     assert "single label" in message(train=single)

@@ -29,7 +29,7 @@ def test_lists_of_labels_are_read(tmp_path: Path, name: str, content: str):
     assert table.labels == [["a", "c"], []]
     assert MultiLabel.from_table(table).labels == ["a", "c"]
     assert TASK.targets(table)["labels"].tolist() == [[1, 0, 1], [0, 0, 0]]
-    with pytest.raises(BrimfulError, match="row 1: unknown label 'c'"):
+    with pytest.raises(BrimfulError, match=r"line [12]: unknown label 'c'"):
         MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
         MultiLabel.from_table(table.take([1]))

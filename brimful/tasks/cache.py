@@ -1,0 +1,184 @@
+"""Task files are parsed and encoded once: the results are kept as memory-mapped arrays.
+
+An entry is named by a hash of the file's bytes and of all that decides the result: the task and its labels,
+the layout, the tokenizer, the lengths, and this package's code. So no entry is ever out of date. The main
+rank writes entries, and all ranks of a machine map the same pages.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tokenizers
+from tokenizers import Tokenizer
+
+import brimful.data.examples
+import brimful.data.ragged
+from brimful.config import config_hash, to_dict
+from brimful.console import recorded_warnings, warn
+from brimful.distributed import ALONE, World
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.entries import (
+    Entry,
+    entry_of_examples,
+    entry_of_table,
+    examples_of_entry,
+    read_entry,
+    table_of_entry,
+    try_to_write,
+)
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.table import Table
+from brimful.tasks.task import Task
+
+VARIABLE = "BRIMFUL_CACHE"
+"""Names the folder of the cache; `off` means that there is none."""
+MOST = 20 << 30
+"""Bytes: of more, the entries go that were not used for longest."""
+_PATH = "{path}"
+
+T = TypeVar("T")
+
+
+def cache_folder() -> Path | None:
+    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen is None:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "brimful" / "tasks"
+    return None if chosen in ("", "off") else Path(chosen).expanduser()
+
+
+@cache
+def _code() -> str:
+    """A hash of the code that reads and encodes task files."""
+    folder = Path(__file__).parent
+    others = (brimful.data.examples.__file__, brimful.data.ragged.__file__)
+    files = [*sorted(folder.glob("*.py")), *map(Path, others)]
+    digest = hashlib.sha256(tokenizers.__version__.encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """The files of a task, read with one layout. The main rank prints what there is to warn of."""
+
+    kind: type[Task]
+    layout: Layout = OWN_LAYOUT
+    ranks: World = ALONE
+    _tables: dict[Path, tuple[Table, dict[str, Any] | None]] = field(default_factory=dict)
+
+    def read(self, path: Path | str) -> Table:
+        """A labelled table.
+
+        Raises:
+            BrimfulError: as `Task.read`.
+        """
+        path = Path(path)
+        if path not in self._tables:
+            key = self._key(path)
+            table = self._once(
+                key,
+                path,
+                lambda: self.kind.read(path, labelled=True, layout=self.layout),
+                entry_of_table,
+                lambda entry: table_of_entry(entry, path),
+            )
+            self._tables[path] = (table, key)
+        return self._tables[path][0]
+
+    def encode(
+        self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
+    ) -> Encoded:
+        """The labelled examples of a table.
+
+        Raises:
+            BrimfulError: as `Task.read` and `Task.encode`.
+        """
+        table = self.read(path)
+        key = self._tables[Path(path)][1]
+        if key is not None:
+            settings = {"labels": task.labels, "max_length": max_length, "overlap": overlap}
+            words = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+            key = {**key, **settings, "tokenizer": words}
+        examples = self._once(
+            key,
+            Path(path),
+            lambda: task.encode(table, tokenizer, max_length, overlap, labelled=True).examples,
+            entry_of_examples,
+            examples_of_entry,
+        )
+        return Encoded(table, examples)
+
+    def _key(self, path: Path) -> dict[str, Any] | None:
+        """What decides the table in a file; None if it cannot be read."""
+        try:
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return None
+        columns = to_dict(self.layout.columns)
+        return {
+            "file": content,
+            "suffix": path.suffix,
+            "task": self.kind.name,
+            "layout": self.layout.name,
+            "columns": columns,
+            "code": _code(),
+        }
+
+    def _once(
+        self,
+        key: dict[str, Any] | None,
+        path: Path,
+        build: Callable[[], T],
+        pack: Callable[[T], Entry],
+        unpack: Callable[[Entry], T],
+    ) -> T:
+        """What `build` makes, out of the cache if it is there. Every rank calls this for the same file."""
+        folder, main = cache_folder(), self.ranks.is_main
+        made: T | None = None
+        entry: Entry | None = None
+        said: list[str] = []
+        place = folder / config_hash(key) if folder and key else None
+        try:
+            if main and place:
+                entry = read_entry(place, verify=True)
+                if entry is None:
+                    with recorded_warnings() as said:
+                        made = build()
+                    entry = self._written(place, made, pack, said, path)
+        finally:
+            ready = self.ranks.least(int(entry is not None or not main)) if folder else 0
+        if ready and not main and place:
+            entry = read_entry(place)
+        if entry is not None:
+            said = [line.replace(_PATH, str(path)) for line in entry.facts["warnings"]]
+            made = unpack(entry)
+        elif made is None:
+            with recorded_warnings() as said:
+                made = build()
+        if main:
+            for line in said:
+                warn(line)
+        return made
+
+    @staticmethod
+    def _written(
+        place: Path, made: T, pack: Callable[[T], Entry], said: list[str], path: Path
+    ) -> Entry | None:
+        """The entry of what was made, read back; None if it cannot be one, or cannot be written."""
+        try:
+            packed = pack(made)
+        except (TypeError, ValueError):  # a label that JSON does not know
+            return None
+        warnings = [line.replace(str(path), _PATH) for line in said]
+        error = try_to_write(place, Entry(packed.arrays, {**packed.facts, "warnings": warnings}), MOST)
+        if error is not None:
+            warn(f"encoded task files are not kept ({error}); {VARIABLE}=off does without")
+        return read_entry(place)

@@ -1,0 +1,184 @@
+"""Layouts of task files: which column is what, which labels there are, what decides, what leaderboards take.
+
+Files of GLUE (Wang et al., 2019) and CLUE (Xu et al., 2020) are read as they are downloaded. The labels are
+those of the files, in the order of Hugging Face's `datasets`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from brimful.errors import BrimfulError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of a table are read."""
+
+    text: str = "text"
+    """Name of the column of texts, or of the first texts of pairs."""
+    text_b: str = "text_b"
+    """Name of the column of second texts."""
+    label: str = "label"
+    """Name of the column of labels."""
+
+
+OWN = Columns()
+"""The columns of a table without options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the files of a task are laid out.
+
+    Attributes:
+        name: what `--layout` calls it; empty for the user's own tables.
+        task: the only task that reads it; empty for all.
+        form: of the files, if their names do not say it: tab-separated without quotes, or JSON lines.
+        bare: the columns of files that have no header.
+        id: the column that names a row in a submission; without it, rows are counted from 0.
+        labels: all classes in their order; empty if the training table tells them.
+        unsure: labels of rows that nobody agreed on. Such rows are left out.
+        primary: the metric that decides; empty for the task's own.
+        rewrite: makes the columns of a row of JSON.
+        submission: what the leaderboard takes: `index` and `prediction` in columns, lines of `id` and
+            `label`, or one object of answers by id.
+    """
+
+    name: str = ""
+    task: str = ""
+    columns: Columns = OWN
+    form: Literal["", ".tsv", ".jsonl"] = ""
+    bare: tuple[str, ...] = ()
+    id: str = ""
+    labels: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    primary: str = ""
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    submission: Literal["", "columns", "lines", "answers"] = ""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether every row must have a second text: its column was named."""
+        return self.columns.text_b != OWN.text_b
+
+    def require_own_columns(self, task: str) -> None:
+        """Refuse named columns, for a task whose files have none.
+
+        Raises:
+            BrimfulError: a column is named.
+        """
+        if self.columns != OWN:
+            raise BrimfulError(f"the files of {task} have keys and columns of their own: leave out --columns")
+
+
+OWN_LAYOUT = Layout()
+
+
+def _glue(
+    name: str,
+    text: str,
+    text_b: str = OWN.text_b,
+    label: str = OWN.label,
+    *,
+    labels: tuple[str, ...] = ("0", "1"),
+    task: str = "classification",
+    primary: str = "",
+    bare: tuple[str, ...] = (),
+    id: str = "index",
+) -> Layout:
+    columns = Columns(text=text, text_b=text_b, label=label)
+    return Layout(
+        name=f"glue/{name}",
+        task=task,
+        columns=columns,
+        form=".tsv",
+        bare=bare,
+        id=id,
+        labels=labels,
+        unsure=("-",) if len(labels) == 3 else (),
+        primary=primary,
+        submission="columns",
+    )
+
+
+def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> Layout:
+    facts: dict[str, Any] = {"form": ".jsonl", "id": "id", "submission": "lines"} | more
+    return Layout(name=f"clue/{name}", task="classification", columns=columns, labels=labels, **facts)
+
+
+def _marked_names(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of CLUE's WSC: the name stands between underscores, the pronoun in brackets (as in CLUE's code).
+
+    Raises:
+        KeyError, TypeError: the row has no target.
+    """
+    text, target = row["text"], row["target"]
+    marks = []
+    for number, (left, right) in ((1, "__"), (2, "[]")):
+        start, part = int(target[f"span{number}_index"]), target[f"span{number}_text"]
+        marks.append((start, start + len(part), left, right))
+    for start, end, left, right in sorted(marks, reverse=True):
+        text = text[:start] + left + text[start:end] + right + text[end:]
+    return row | {"text": text}
+
+
+def _joined_keywords(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of CLUE's CSL: the keywords of a paper, and its abstract."""
+    return row | {"keyword": " ".join(row["keyword"])}
+
+
+_SENTENCES = ("sentence1", "sentence2")
+_INFERENCE = ("entailment", "neutral", "contradiction")
+_ENTAILED = ("entailment", "not_entailment")
+_PAIR = Columns(text="sentence1", text_b="sentence2")
+_ONE = Columns(text="sentence")
+_NEWS = tuple(str(number) for number in range(100, 117) if number not in (105, 111))
+
+_ALL = (
+    _glue("cola", "sentence", primary="matthews", bare=("source", "label", "mark", "sentence")),
+    _glue("sst-2", "sentence"),
+    _glue("mrpc", "#1 String", "#2 String", "Quality", primary="positive_f1"),
+    _glue("sts-b", *_SENTENCES, "score", labels=(), task="regression", primary="pearson"),
+    _glue("qqp", "question1", "question2", "is_duplicate", primary="positive_f1", id="id"),
+    _glue("mnli", *_SENTENCES, "gold_label", labels=_INFERENCE),
+    _glue("qnli", "question", "sentence", labels=_ENTAILED),
+    _glue("rte", *_SENTENCES, labels=_ENTAILED),
+    _glue("wnli", *_SENTENCES),
+    _glue("ax", *_SENTENCES, labels=_INFERENCE, primary="matthews"),
+    _clue("afqmc", ("0", "1"), _PAIR),
+    _clue("tnews", _NEWS, _ONE),
+    _clue("iflytek", tuple(map(str, range(119))), _ONE),
+    _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
+    _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
+    _clue("wsc", ("true", "false"), rewrite=_marked_names),
+    _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
+    Layout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
+    Layout(name="squad", task="question-answering", submission="answers"),
+)
+LAYOUTS = {layout.name: layout for layout in _ALL}
+
+
+def require_task(layout: Layout, task: str) -> None:
+    """Refuse a layout of another task.
+
+    Raises:
+        BrimfulError: `task` does not read it.
+    """
+    if layout.task and layout.task != task:
+        raise BrimfulError(f"the layout {layout.name} is for the task {layout.task}, not {task}")
+
+
+def find_layout(name: str | None, columns: Columns = OWN) -> Layout:
+    """The layout that `--layout` names, with the columns that were named beside it.
+
+    Raises:
+        BrimfulError: there is no such layout, or it has columns of its own.
+    """
+    if name is None:
+        return replace(OWN_LAYOUT, columns=columns)
+    if name not in LAYOUTS:
+        raise BrimfulError(f"unknown layout {name!r}; {nearest(name, LAYOUTS)}")
+    if columns != OWN:
+        raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")
+    return LAYOUTS[name]

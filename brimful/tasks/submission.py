@@ -1,0 +1,56 @@
+"""Files of predictions as the leaderboards of GLUE, CLUE, SQuAD and CMRC 2018 take them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_file
+from brimful.tasks.layouts import LAYOUTS, Layout
+from brimful.tasks.table import Table
+from brimful.tasks.task import Row, Task
+
+SUFFIXES = {"columns": ".tsv", "lines": ".json or .jsonl", "answers": ".json"}
+_LARGEST_SIMILARITY = 5.0
+
+
+def check_submission(layout: Layout, task: Task, output: Path) -> None:
+    """Refuse what no leaderboard would take.
+
+    Raises:
+        BrimfulError: there is no layout, the model has other labels, or the file has another ending.
+    """
+    if not layout.submission:
+        known = ", ".join(name for name, known in LAYOUTS.items() if known.submission)
+        raise BrimfulError(f"--submission needs a --layout: {known}")
+    if layout.labels and set(task.labels) != set(layout.labels):
+        raise BrimfulError(
+            f"the model's labels {', '.join(task.labels)} are not those of {layout.name}:"
+            f" {', '.join(layout.labels)}"
+        )
+    suffixes = SUFFIXES[layout.submission]
+    if output.suffix not in suffixes.split(" or "):
+        raise BrimfulError(f"--output {output}: the name of a submission to {layout.name} ends in {suffixes}")
+
+
+def write_submission(path: Path, layout: Layout, table: Table, rows: Sequence[Row]) -> None:
+    """Write the rows of `Task.rows` as the layout's leaderboard takes them, atomically."""
+    ids = table.ids or [str(number) for number in range(len(table))]
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        if layout.submission == "answers":
+            answers = {name: row["answer"] for name, row in zip(ids, rows, strict=True)}
+            json.dump(answers, file, ensure_ascii=False)
+        elif layout.submission == "lines":
+            for name, row in zip(ids, rows, strict=True):
+                number = int(name) if name.isdecimal() else name
+                file.write(json.dumps({"id": number, "label": row["label"]}, ensure_ascii=False) + "\n")
+        else:
+            file.write("index\tprediction\n")
+            file.writelines(f"{name}\t{_prediction(row)}\n" for name, row in zip(ids, rows, strict=True))
+
+
+def _prediction(row: Row) -> str:
+    """A label, or a similarity from 0 to 5, the range of STS-B."""
+    if "value" not in row:
+        return row["label"]
+    return f"{min(max(row['value'], 0.0), _LARGEST_SIMILARITY):.3f}"
