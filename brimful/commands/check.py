@@ -12,7 +12,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import read_config
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
-from brimful.tasks.checks import check_lengths, check_tables, label_counts, measure_lengths
+from brimful.tasks.checks import check_lengths, check_tables, check_unknown, label_counts, measure_lengths
 from brimful.tasks.data import check_length
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.text.tokenizer import load
@@ -83,7 +83,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
     files: dict[str, Any] = {}
     for table in (train, *others):
         lengths = measure_lengths(table, tokenizer)
-        found += check_lengths(table, lengths, max_length, longest, overlap)
+        found += check_lengths(table, lengths, max_length, longest, overlap) + check_unknown(table, lengths)
         files[str(table.path)] = {"rows": len(table)}
         if labels is not None:
             files[str(table.path)]["labels"] = label_counts(labels, table)

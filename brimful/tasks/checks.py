@@ -16,6 +16,7 @@ from scipy import stats
 from tokenizers import Tokenizer
 
 from brimful.console import counted, visible
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.text.tokenizer import unknown_id
@@ -318,10 +319,21 @@ def measure_lengths(table: Table, tokenizer: Tokenizer) -> Lengths:
     return Lengths(tokens, unknown, [piece for piece, _ in pieces.most_common(SHOWN_ROWS)])
 
 
+def lengths_of_encoded(data: Encoded, tokenizer: Tokenizer) -> Lengths:
+    """As `measure_lengths`, of rows that are encoded already: of cut texts without their ends, no pieces."""
+    unk, examples = unknown_id(tokenizer), data.examples
+    unknown = [int(np.count_nonzero(ids == unk)) for ids in examples.tokens]
+    tokens_of_row, unknown_of_row = (
+        np.bincount(examples.text_of_example, values, minlength=len(data)).astype(np.int64)
+        for values in (examples.lengths, unknown)
+    )
+    return Lengths(tokens_of_row, unknown_of_row, [])
+
+
 def check_lengths(
     table: Table, lengths: Lengths, max_length: int, longest: int, windows: int | None
 ) -> list[Finding]:
-    """Texts that are cut or read in windows, and unknown tokens.
+    """Texts that are cut or read in windows.
 
     Args:
         max_length: the most tokens of an example.
@@ -345,18 +357,23 @@ def check_lengths(
         elif windows is None:
             message += "; --overlap 32 would read them in windows"
         found.append(_finding("long texts", table, over.tolist(), message))
-    rate = lengths.facts["unknown"]
-    if rate >= UNKNOWN:
-        rows = np.flatnonzero(lengths.unknown)
-        worst = int((lengths.unknown / np.maximum(lengths.tokens, 1)).argmax())
-        pieces = ", ".join(_quoted(piece) for piece in lengths.pieces)
-        message = (
-            f"{100 * rate:.1f} % of the tokens are unknown, in {counted(len(rows), 'text')}"
-            f" ({lengths.unknown[worst]} of {lengths.tokens[worst]} in row {worst + 1}"
-            + (f"; most often {pieces})" if pieces else ")")
-        )
-        found.append(_finding("unknown tokens", table, rows.tolist(), message))
     return found
+
+
+def check_unknown(table: Table, lengths: Lengths) -> list[Finding]:
+    """Unknown tokens, if there are many."""
+    rate = lengths.facts["unknown"]
+    if rate < UNKNOWN:
+        return []
+    rows = np.flatnonzero(lengths.unknown)
+    worst = int((lengths.unknown / np.maximum(lengths.tokens, 1)).argmax())
+    pieces = ", ".join(_quoted(piece) for piece in lengths.pieces)
+    message = (
+        f"{100 * rate:.1f} % of the tokens are unknown, in {counted(len(rows), 'text')}"
+        f" ({lengths.unknown[worst]} of {lengths.tokens[worst]} in row {worst + 1}"
+        + (f"; most often {pieces})" if pieces else ")")
+    )
+    return [_finding("unknown tokens", table, rows.tolist(), message)]
 
 
 def check_tables(

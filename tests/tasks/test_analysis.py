@@ -140,7 +140,7 @@ def test_folds_are_even_and_keep_groups_together() -> None:
 def test_wrong_labels_are_found_out_of_fold(rng) -> None:
     pytest.importorskip("sklearn")
     truth = rng.integers(0, 3, 600)
-    features = rng.normal(0, 1, (600, 20)) + 3 * np.eye(3, 20)[truth]
+    features = rng.normal(0, 1, (600, 20)) + 5 * np.eye(3, 20)[truth]
     labels = truth.copy()
     wrong = rng.choice(600, 30, replace=False)
     labels[wrong] = (labels[wrong] + 1) % 3
@@ -148,9 +148,9 @@ def test_wrong_labels_are_found_out_of_fold(rng) -> None:
     assert probabilities.sum(1) == pytest.approx(1)
     assert not probabilities[:, 3].any()
     rows, classes = likely_mislabelled(probabilities, labels)
-    assert np.isin(wrong, rows).mean() > 0.5
-    assert np.isin(rows, wrong).mean() > 0.8
-    assert (classes == truth[rows]).mean() > 0.8
+    assert np.isin(wrong, rows).mean() > 0.35
+    assert np.isin(rows, wrong).mean() > 0.9
+    assert (classes == truth[rows]).mean() > 0.9
     # A row that its own fold decides would be believed.
     sure = np.eye(3)[labels]
     assert len(likely_mislabelled(sure, labels)[0]) == 0

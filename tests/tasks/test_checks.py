@@ -11,11 +11,14 @@ from brimful.tasks.checks import (
     check_lengths,
     check_rows,
     check_tables,
+    check_unknown,
     label_counts,
+    lengths_of_encoded,
     measure_lengths,
     normalised,
     overlap,
 )
+from brimful.tasks.encoded import encode
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from builders.encoders import word_tokenizer
@@ -142,7 +145,7 @@ def test_long_texts_and_unknown_tokens() -> None:
     assert lengths.facts == pytest.approx(
         {"median": 5, "p90": 22, "p99": 22, "longest": 22, "unknown": 2 / 33}
     )
-    found = by_kind(check_lengths(rows, lengths, 16, 128, None))
+    found = by_kind(check_lengths(rows, lengths, 16, 128, None) + check_unknown(rows, lengths))
     assert "1 of 4 texts (25.0 %) are over 16 tokens and cut (row 2 has 22" in found["long texts"].message
     assert "--max-length 22" in found["long texts"].message
     assert "6.1 % of the tokens are unknown, in 1 text (2 of 5 in row 4; most often 'strange')" in (
@@ -151,7 +154,17 @@ def test_long_texts_and_unknown_tokens() -> None:
     windows = by_kind(check_lengths(rows, lengths, 16, 16, 4))["long texts"].message
     assert "read in windows" in windows
     assert "--" not in windows
-    assert check_lengths(rows, lengths, 64, 128, None)[0].kind == "unknown tokens"
+    assert check_lengths(rows, lengths, 64, 128, None) == []
+    assert check_unknown(rows, measure_lengths(table([("w1", "a")]), word_tokenizer())) == []
+
+
+@pytest.mark.parametrize("overlap", [None, 2])
+def test_encoded_rows_are_counted_as_they_are_read(overlap: int | None) -> None:
+    rows = table([(text, "a") for text in ["odd w1", "w1 " * 20 + "odd", "", "w2"]])
+    lengths = lengths_of_encoded(encode(rows, word_tokenizer(), 12, overlap=overlap), word_tokenizer())
+    assert lengths.unknown.tolist() == [1, 0 if overlap is None else 1, 0, 0]
+    assert lengths.tokens.tolist()[::2] == [4, 2]
+    assert (lengths.tokens[1] > 12) == (overlap is not None)
 
 
 def test_lengths_of_pairs_count_both_texts() -> None:
