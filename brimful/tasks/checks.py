@@ -235,7 +235,7 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
     if shared.near:
         row, (there, similarity) = max(shared.near.items(), key=lambda item: item[1][1])
         message = (
-            f"{counted(len(shared.near), 'row')} nearly in {train.path} (row {row + 1} shares"
+            f"{counted(len(shared.near), 'row')} almost as in {train.path} (row {row + 1} shares"
             f" {int(100 * similarity)} % with row {there + 1}: {_quoted(other.texts[row])},"
             f" {_quoted(train.texts[there])})"
         )
