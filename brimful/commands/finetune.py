@@ -202,13 +202,13 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
                 f" test {len(data.test):,}"
             )
-        if dry_run:
-            return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         findings, told = check_before(data, encoder, own_dev=config.dev is not None)
         if ranks.is_main and not resuming:
             for finding in findings:
                 if finding.kind != "leakage":  # load_task_data has warned of it
                     warn(finding.message)
+        if dry_run:
+            return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
         if ranks.is_main:
             start_run(directory, config, inputs)
