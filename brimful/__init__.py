@@ -11,6 +11,7 @@ from brimful.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from brimful.commands.check import check as check
     from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
@@ -34,6 +35,7 @@ __getattr__, _names, __all__ = lazy_names(
         "verify": "commands.verify",
         "pack": "commands.pack",
         "pretrain": "commands.pretrain",
+        "check": "commands.check",
         "finetune": "commands.finetune",
         "distil": "commands.distil",
         "predict": "commands.predict",

@@ -23,6 +23,7 @@ VERBS = {
     "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
     "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the proven limit"),
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
+    "check": ("brimful.commands.check:check", "labelled tables -> what is odd in them"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
     "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
@@ -62,16 +63,18 @@ def _show(result: Any, indent: str = "") -> None:
             print(f"{indent}{key}: {value:,.4f}" if abs(value) < 1000 else f"{indent}{key}: {value:,.0f}")
         elif isinstance(value, int) and not isinstance(value, bool):
             print(f"{indent}{key}: {value:,}")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            print(f"{indent}{key}{' (the first 10)' if len(value) > 10 else ''}")
+            for item in value[:10]:
+                print(f"{indent}  {_in_one_line(item)}")
         elif isinstance(value, list):
-            shown = [_in_one_line(item) for item in value[:10]]
+            shown = [str(item) for item in value[:10]]
             print(f"{indent}{key}: {', '.join(shown)}{' ...' if len(value) > 10 else ''}")
         else:
             print(f"{indent}{key}: {value}")
 
 
-def _in_one_line(item: Any) -> str:
-    if not isinstance(item, dict):
-        return str(item)
+def _in_one_line(item: dict[str, Any]) -> str:
     return "; ".join(f"{key} {value}" for key, value in item.items() if value is not None)
 
 

@@ -16,7 +16,7 @@ import torch
 import tyro
 
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, verb
-from brimful.console import say
+from brimful.console import say, warn
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
@@ -29,6 +29,7 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
 from brimful.runs.directory import (
+    SUMMARY,
     absolute,
     check_inputs,
     find_model,
@@ -38,11 +39,13 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.stages import Result, Stages, finish_stages
+from brimful.storage import read_json
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.model import TaskModel, evaluation
 from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.review import check_before, review
 from brimful.tasks.table import write_rows
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.config import TrainerConfig, check_trainer
@@ -229,6 +232,11 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
                 f" test {len(data.test):,}"
             )
+        findings, told = check_before(data, encoder, own_dev=config.dev is not None)
+        if ranks.is_main and not resuming:
+            for finding in findings:
+                if finding.kind != "leakage":  # load_task_data has warned of it
+                    warn(finding.message)
         if dry_run:
             return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
@@ -236,7 +244,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             start_run(directory, config, inputs)
         ranks.barrier()
         stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
-        return Finetuning(config, data, stages, runtime).run()
+        return Finetuning(config, data, stages, runtime, told).run()
 
 
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:
@@ -268,12 +276,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A run: a training for each seed and learning rate, and the choice among them."""
+    """A run: a training for each seed and learning rate, and the choice among them.
+
+    Attributes:
+        told: what summary.json says of the tables (`tasks.review.check_before`).
+    """
 
     config: FinetuneConfig
     data: TaskData
     stages: Stages
     runtime: Runtime
+    told: dict[str, Any]
 
     @property
     def primary(self) -> Metric:
@@ -283,8 +296,7 @@ class Finetuning:
     def train(
         self, training: Encoded, held_out: Encoded | None, seed: int, rate: float, folder: Path
     ) -> Trial:
-        """Train one model from the start, and measure it on `held_out`. Its weights are kept if `training` is
-        all of train."""
+        """Train one model from the start, and measure it on `held_out`. Its weights are kept."""
         config, task = self.config, self.data.task
         everything = training is self.data.train
         epochs = config.epochs if everything else config.trial_epochs or config.epochs
@@ -307,8 +319,7 @@ class Finetuning:
             )
 
         title = f"fine-tune, seed {seed}, rate {rate:g}"
-        keep = {"encoder": encoder, "head": head} if everything else {}
-        result = self.stages.train(folder, title, trainer, keep)
+        result = self.stages.train(folder, title, trainer, {"encoder": encoder, "head": head})
         return Trial(seed, rate, result.metrics, result)
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
@@ -335,7 +346,7 @@ class Finetuning:
         return best, trials
 
     def model(self, trial: Trial) -> TaskModel:
-        """The model of a training on all examples."""
+        """The model of a training."""
         with undrawn():
             encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
@@ -343,6 +354,15 @@ class Finetuning:
         return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(
             self.runtime.device
         )
+
+    def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
+        """The answers for dev of the trial with the settings of `best`, which has not seen dev; None without
+        dev or without its weights (a trial that an earlier version of Brimful has finished)."""
+        settings = (best.seed, best.learning_rate)
+        trial = next(trial for trial in trials if (trial.seed, trial.learning_rate) == settings)
+        if self.data.dev is None or not trial.result.has_weights:
+            return None
+        return self.model(trial).judge(self.data.dev, self.runtime)[0]
 
     def run(self) -> dict[str, Any]:
         """Train all, keep the model that is best on dev, and return the summary."""
@@ -361,6 +381,12 @@ class Finetuning:
         best = chosen[index]
         measured = {name: _over_seeds([test[name][1] for test in tests], task) for name in tables}
         model = self.model(best)
+        reviewed: dict[str, Any] = {}
+        if ranks.is_main:
+            start = load_model(self.config.encoder_folder)[0].to(self.runtime.device)
+            answers, of_dev = tests[index][""][0], self.dev_answers(best, trials)
+            reviewed, temperature = review(data, answers, of_dev, start, self.runtime)
+            model = replace(model, temperature=temperature)
         results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
         summary = {
             "kind": "finetune",
@@ -379,6 +405,8 @@ class Finetuning:
                 for trial in trials
             ],
             **task.facts,
+            **self.told,
+            **reviewed,
             "parameters": model.parameters,
             "leaked_test_texts": data.leaked,
             "precision": self.runtime.precision,
@@ -389,11 +417,12 @@ class Finetuning:
             model.save(directory / "model", token_types=data.train.examples.typed)
             for name, table in tables.items():
                 path = directory / f"predictions{name and f'-{name}'}.jsonl"
-                write_rows(path, task.compared_rows(tests[index][name][0], table))
+                answers = model.calibrated(tests[index][name][0])
+                write_rows(path, task.compared_rows(answers, table))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)
         ranks.barrier()
-        return summary
+        return summary if ranks.is_main else read_json(directory / SUMMARY)
 
 
 def _by_name(tables: Sequence[Encoded]) -> dict[str, Encoded]:

@@ -9,9 +9,11 @@ from brimful.config import verb
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision, resolve
+from brimful.tasks.classification import Classification
 from brimful.tasks.data import check_max_length, warn_of_cut_texts
 from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.model import load_task_model
+from brimful.tasks.review import abstain
 from brimful.tasks.submission import check_submission, write_submission
 from brimful.tasks.table import FORMATS, write_rows
 
@@ -38,13 +40,22 @@ class PredictConfig:
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: Precision = "fp32"
     """Number format of the computation."""
+    abstain_below: float | None = None
+    """Classification: leave the label empty where its probability is under this, and add a column abstained.
+    summary.json of a fine-tuning proposes values (abstain)."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
+            raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
 
 
 @verb(PredictConfig)
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns that the model's task has, such as label and probability.
+
+    Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
 
     Returns:
         the number of texts, real tokens per second, and the output's path.
@@ -61,6 +72,10 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     require_task(layout, model.task.name)
     if config.submission:
         check_submission(layout, model.task, output)
+    if config.abstain_below is not None and not isinstance(model.task, Classification):
+        raise BrimfulError(
+            f"abstain_below is for classification; the task of {config.model} is {model.task.name}"
+        )
     table = model.task.read(config.input, labelled=False, layout=layout)
     max_length = model.max_length if config.max_length is None else config.max_length
     check_max_length(max_length, model.encoder)
@@ -74,13 +89,16 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     started = time.perf_counter()
     outputs = model.outputs(data.examples, device, resolve(config.precision, device))
     seconds = time.perf_counter() - started
-    rows = model.task.rows(model.task.answers(outputs, data), data)
+    rows = model.task.rows(model.calibrated(model.task.answers(outputs, data)), data)
+    if config.abstain_below is not None:
+        rows = abstain(rows, config.abstain_below)
     if config.submission:
         write_submission(output, layout, table, rows)
     else:
         write_rows(output, rows)
     return {
         "texts": len(table),
+        **({} if config.abstain_below is None else {"abstained": sum(row["abstained"] for row in rows)}),
         "tokens_per_second": int(data.examples.lengths.sum()) / seconds,
         "seconds": seconds,
         "output": str(output),

@@ -49,6 +49,8 @@ _STYLE = {
 STEPS = (1, 2, 5, 10)
 MOST_POINTS = 300
 MOST_MARKERS = 40
+MOST_LETTERS = 14
+"""Of a label beside a square of counts."""
 LARGE, SMALL, WIDE = (4.5, 2.5), (3.0, 1.75), 4.5
 """Inches: a main chart, a side chart, and the width of a chart of bars."""
 
@@ -206,6 +208,40 @@ def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=f"{SPACE}%"))
         axes.grid(axis="x")
         return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
+
+
+def heat_chart(title: str, labels: Sequence[str], counts: Sequence[Sequence[float]], note: str = "") -> Chart:
+    """A square of counts by label (rows) and prediction (columns), each row shaded by its proportions."""
+    from matplotlib.patches import Rectangle
+
+    size = len(labels)
+    names = [name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "…" for name in labels]
+    with _drawing_style():
+        drawing, axes = _new_drawing(LARGE[0], max(LARGE[1], 0.3 * size + 0.9))
+        for row, values in enumerate(counts):
+            for column, value in enumerate(values):
+                strength = 0.6 * value / (sum(values) or 1)
+                colour = _STAND_IN["c1" if row == column else "c2"]
+                axes.add_patch(
+                    Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
+                )
+                if value:
+                    axes.text(column, row, f"{value:,.0f}", ha="center", va="center", fontsize=8)
+        axes.set_xlim(-0.5, size - 0.5)
+        axes.set_ylim(size - 0.5, -0.5)
+        turned = max(map(len, names)) * size > MOST_LETTERS * 3
+        axes.set_xticks(range(size), names, rotation=60 if turned else 0, ha="right" if turned else "center")
+        axes.set_yticks(range(size), names)
+        axes.set_xlabel("prediction")
+        axes.set_ylabel("label")
+        axes.spines["bottom"].set_visible(False)
+        spoken = "; ".join(
+            f"{label} as {guess} {value:,.0f}"
+            for label, values in zip(labels, counts, strict=True)
+            for guess, value in zip(labels, values, strict=True)
+            if value
+        )
+        return Chart(title, _to_svg(drawing, f"{title}: {spoken}"), note=note)
 
 
 def _rows(bars: Sequence[Bar], axis: float) -> "tuple[Figure, Axes]":

@@ -20,6 +20,7 @@ from brimful.reports.content import (
     title,
 )
 from brimful.reports.demo import demo_headline
+from brimful.reports.finetuned import calibration_card
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 
@@ -89,6 +90,7 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     dev = metric(summary, f"dev.{primary.name}")
     return sentences, [
         *_metrics(branch(summary, "test"), task, f"on {texts}"),
+        calibration_card(summary),
         card(f"Dev {primary.title}", dev, _shown(primary), "decides the learning rate"),
         card("Learning rate", metric(summary, "learning_rate"), plain),
         card("Parameters", metric(summary, "parameters"), short),

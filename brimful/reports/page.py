@@ -11,6 +11,7 @@ from brimful.reports.charts import Chart
 from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
+from brimful.reports.finetuned import SHOWN_KEYS, finetuned_charts, finetuned_tables
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_charts, prepared_tables
@@ -47,7 +48,7 @@ def make_section(run: Run) -> Section:
     shown = {
         key: value
         for key, value in run.summary.items()
-        if not _records(value) and key not in ("kind", "length_histogram", *ORIGIN)
+        if not _records(value) and key not in ("kind", "length_histogram", "confusion", "selection", *ORIGIN)
     }
     return Section(
         run=run,
@@ -85,8 +86,13 @@ def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
     return tables
 
 
-_TABLES = {"demo": demo_tables, "prepare": prepared_tables}
-_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts}
+def _tables_of_finetuning(summary: dict[str, Any]) -> list[Table]:
+    rest = {key: value for key, value in summary.items() if key not in SHOWN_KEYS}
+    return [*_tables_of_records(rest), *finetuned_tables(summary)]
+
+
+_TABLES = {"demo": demo_tables, "prepare": prepared_tables, "finetune": _tables_of_finetuning}
+_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts, "finetune": finetuned_charts}
 
 
 def _side_by_side(sections: Sequence[Section]) -> Table:

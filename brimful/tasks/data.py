@@ -114,7 +114,11 @@ def warn_of_cut_texts(data: Encoded) -> None:
 
 def check_max_length(max_length: int, encoder: Encoder) -> None:
     """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that the encoder lacks."""
-    longest = encoder.config.max_length
+    check_length(max_length, encoder.config.max_length)
+
+
+def check_length(max_length: int, longest: int) -> None:
+    """As `check_max_length`, of an encoder that takes `longest` tokens."""
     if not 3 <= max_length <= longest:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 

@@ -23,6 +23,8 @@ from brimful.train.objective import Runtime
 
 OVERLAP = "window_overlap"
 """The key of config.json for `TaskModel.overlap`."""
+TEMPERATURE = "calibration_temperature"
+"""The key of config.json for `TaskModel.temperature`."""
 
 _PROBLEM_OF_HEAD: dict[type, str] = {
     SequenceHead: "single_label_classification",
@@ -39,6 +41,7 @@ class TaskModel:
     Attributes:
         max_length: the most tokens of an example.
         overlap: the tokens that windows of a longer text share; None: it is cut.
+        temperature: what the logits of a classifier are divided by for calibrated probabilities, if known.
     """
 
     task: Task
@@ -46,6 +49,7 @@ class TaskModel:
     head: TaskHead
     max_length: int
     overlap: int | None = None
+    temperature: float | None = None
 
     @property
     def parameters(self) -> int:
@@ -70,8 +74,13 @@ class TaskModel:
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
 
+    def calibrated(self, answers: Any) -> Any:
+        """Answers whose probabilities are calibrated, if the temperature is known."""
+        return answers if self.temperature is None else answers / self.temperature
+
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
+        extra = {OVERLAP: self.overlap, TEMPERATURE: self.temperature}
         save_model(
             folder,
             self.encoder,
@@ -80,7 +89,7 @@ class TaskModel:
             max_length=self.max_length,
             problem_type=self.task.problem_type,
             token_types=token_types,
-            extra={} if self.overlap is None else {OVERLAP: self.overlap},
+            extra={key: value for key, value in extra.items() if value is not None},
         )
 
 
@@ -125,4 +134,5 @@ def load_task_model(path: Path | str) -> TaskModel:
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
             " check id2label in config.json"
         )
-    return TaskModel(task, encoder, head, text_length(folder, encoder), values.get(OVERLAP))
+    length = text_length(folder, encoder)
+    return TaskModel(task, encoder, head, length, values.get(OVERLAP), values.get(TEMPERATURE))

@@ -271,3 +271,79 @@ def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(pretrained, ta
     ours, theirs = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("two", "one"))
     for name in ("loss.classification", "accuracy"):
         assert [line[name] for line in ours] == pytest.approx([line[name] for line in theirs], rel=1e-5)
+
+
+def test_a_finetuning_says_what_it_noticed(finetuned, tables):
+    summary = read_json(finetuned / "summary.json")
+    assert summary["train"] == {"n": 120, "duplicates_in_test": 0, "near_duplicates_in_test": 0}
+    calibration = summary["calibration"]
+    assert calibration["dev_n"] == 24
+    assert 0.05 <= calibration["temperature"] <= 20
+    assert 0 <= calibration["ece_calibrated"] <= 1
+    assert sum(calibration["bins"]["rows"]) == 50
+    told = lines_of(finetuned / "predictions.jsonl")
+    wrong = [row for row in told if row["label"] != row["prediction"]]
+    assert sorted(row["probability"] for row in summary["errors"]) == sorted(
+        row["probability"] for row in wrong
+    )
+    rows = lines_of(Path(tables["test"]))
+    assert all(rows[error["row"] - 1]["text"] == error["text"] for error in summary["errors"])
+    counts = summary["confusion"]["counts"]
+    assert sum(map(sum, counts)) == 50
+    assert counts[0][1] + counts[1][0] == len(wrong) == sum(row["rows"] for row in summary["confused"])
+    config = read_json(finetuned / "model" / "config.json")
+    assert config["calibration_temperature"] == calibration["temperature"]
+
+
+def test_predictions_below_a_probability_are_left_open(finetuned, tables, tmp_path, call: Call):
+    told = lines_of(finetuned / "predictions.jsonl")
+    below = sorted(row["probability"] for row in told)[25]
+    out = tmp_path / "out.jsonl"
+    line = ("predict", "--model", finetuned, "--input", tables["test"], "--output", out)
+    answer = call(*line, "--abstain-below", below)
+    made = lines_of(out)
+    assert 20 <= answer.value["abstained"] == sum(row["abstained"] for row in made) <= 30
+    for row, known in zip(made, told, strict=True):
+        assert row["label"] == ("" if row["abstained"] else known["prediction"])
+        assert row["abstained"] == (row["probability"] < below)
+    assert "from 0 to 1" in call(*line, "--abstain-below", 1.5).message
+
+
+def test_without_dev_there_is_no_temperature(pretrained, tables, tmp_path, call: Call):
+    noisy = labelled_rows(60, seed=3)
+    for row in noisy[:3]:
+        row["label"] = "high" if row["label"] == "low" else "low"
+    train = write_table(tmp_path / "noisy.tsv", [*noisy, noisy[0]])
+    data = ("--encoder", pretrained, "--train", train, "--test", tables["test"], "--out", tmp_path / "run")
+    answer = call("finetune", *data, *FIT, "--epochs", 0.2)
+    assert "no dev rows: no temperature" in answer.error
+    assert "1 row repeats an earlier one (row 61 is row 1" in answer.error
+    assert answer.value["calibration"].keys() == {"ece", "bins"}
+    assert "abstain" not in answer.value
+    assert [finding["kind"] for finding in answer.value["findings"]] == ["duplicates"]
+    assert "calibration_temperature" not in read_json(tmp_path / "run" / "model" / "config.json")
+
+
+def test_a_dev_table_gives_the_temperature(pretrained, tables, tmp_path, call: Call):
+    dev = write_table(tmp_path / "dev.tsv", labelled_rows(40, seed=12))
+    data = ("--encoder", pretrained, "--train", tables["train"], "--test", tables["test"], "--dev", dev)
+    summary = call("finetune", *data, "--out", tmp_path / "run", *FIT, "--epochs", 1).value
+    assert summary["calibration"]["dev_n"] == 40
+    assert summary["calibration"]["temperature"] > 0
+
+
+def test_check_says_what_is_odd_in_seconds(pretrained, tables, tmp_path, call: Call):
+    rows = labelled_rows(60, seed=3)
+    train = write_table(tmp_path / "train.tsv", [*rows, {"text": rows[4]["text"], "label": "other"}])
+    test = write_table(tmp_path / "test.tsv", [rows[0], {"text": "ba de " * 100, "label": "low"}])
+    found = call("check", train, test, "--encoder", pretrained, "--max-length", 32).value
+    kinds = {(finding["file"], finding["kind"]) for finding in found["findings"]}
+    assert {(train, "conflicts"), (train, "rare"), (test, "leakage"), (test, "long texts")} <= kinds
+    assert found["files"][train]["rows"] == 61
+    assert found["files"][test]["labels"].keys() == {"high", "low", "other"}
+    assert found["files"][test]["tokens"]["longest"] > 100
+    assert call("check", tables["train"], tables["test"], "--encoder", pretrained).value["findings"] == []
+    assert "twice" in call("check", train, train, "--encoder", pretrained).message
+    assert "max_length is 1000" in call("check", train, "--encoder", pretrained, "--max-length", 1000).message
+    shown = call("check", train, test, "--encoder", pretrained)
+    assert shown.code == 0

@@ -1,0 +1,91 @@
+"""The verb `brimful check`: what is odd in the tables of a task, before anything is trained on them."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from brimful.config import verb
+from brimful.console import counted, output_console
+from brimful.errors import BrimfulError, UsageError
+from brimful.nn.hf_config import read_config
+from brimful.runs.directory import find_model
+from brimful.storage import read_json
+from brimful.tasks.checks import check_lengths, check_tables, check_unknown, label_counts, measure_lengths
+from brimful.tasks.data import check_length
+from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.text.tokenizer import load
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfig:
+    """Look for what is odd in labelled tables: repeats, leaks, contradictions, rare labels, long texts."""
+
+    files: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Tables of the task: train first, then any others (dev, test), which are compared with it."""
+    encoder: str
+    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    max_length: int | None = None
+    """The most tokens of an example. By default 128, or the encoder's maximum if less, as in finetune."""
+
+    def __post_init__(self) -> None:
+        find_task(self.task)
+
+
+def show_findings(result: dict[str, Any]) -> None:
+    """Print one line for each finding, and a few about each file."""
+    console = output_console()
+    for finding in result["findings"]:
+        console.print(finding["message"], markup=False)
+    if not result["findings"]:
+        console.print("nothing found")
+    for file, facts in result["files"].items():
+        tokens = facts["tokens"]
+        console.print(
+            f"{file}: {counted(facts['rows'], 'row')}; tokens: median {tokens['median']:,},"
+            f" 90 % within {tokens['p90']:,}, 99 % within {tokens['p99']:,}, longest {tokens['longest']:,},"
+            f" {100 * tokens['unknown']:.2f} % unknown",
+            markup=False,
+        )
+        labels = ", ".join(f"{name} {rows:,}" for name, rows in facts.get("labels", {}).items())
+        if labels:
+            console.print(f"  labels, in the order of the outputs: {labels}", markup=False)
+
+
+@verb(CheckConfig, show=show_findings)
+def check(config: CheckConfig) -> dict[str, Any]:
+    """Say what is odd in labelled tables, before training on them. Nothing is written.
+
+    Returns:
+        `findings`, each with its kind, file, count, message and first rows; and of each of the `files` the
+        number of rows, the rows of each label and quantiles of the length in tokens.
+
+    Raises:
+        BrimfulError: a table cannot be read or trained on, or the folder holds no encoder and tokenizer.
+    """
+    if not config.files:
+        raise UsageError("check needs at least one table: brimful check TRAIN [TEST...] --encoder DIR")
+    if len(set(config.files)) < len(config.files):
+        raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
+    kind = find_task(config.task)
+    folder = find_model(Path(config.encoder), "encoder")
+    longest = read_config(read_json(folder / "config.json"), str(folder / "config.json")).max_length
+    max_length = min(128, longest) if config.max_length is None else config.max_length
+    check_length(max_length, longest)
+    tokenizer = load(folder)
+    train, *others = (kind.read(path, labelled=True) for path in config.files)
+    task = kind.from_table(train)
+    labels = task.facts.get("labels")
+    found, _ = check_tables(train, others, labels)
+    overlap = None if kind.overlap is None else min(kind.overlap, max_length // 4)
+    files: dict[str, Any] = {}
+    for table in (train, *others):
+        lengths = measure_lengths(table, tokenizer)
+        found += check_lengths(table, lengths, max_length, longest, overlap) + check_unknown(table, lengths)
+        files[str(table.path)] = {"rows": len(table)}
+        if labels is not None:
+            files[str(table.path)]["labels"] = label_counts(labels, table)
+        files[str(table.path)]["tokens"] = lengths.facts
+    return {"findings": [asdict(finding) for finding in found], "files": files}
