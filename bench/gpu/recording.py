@@ -163,6 +163,7 @@ class Watch:
     def __init__(self) -> None:
         self.log: list[tuple[dict[str, Any], ...]] = []
         self._callback = record._CALLBACK(lambda kind, name: self.log.append(tuple(_asked())))
+        record._kept.append(self._callback)  # the device calls it even after a step that did not fit
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
