@@ -363,6 +363,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     summary = {
         "kind": "distil",
         "task": task.name,
+        "primary_metric": task.metrics[0].name,
         "teacher": teacher_metrics | {"parameters": teacher.parameters},
         "student": metrics | {"parameters": student.parameters},
         "test": {"n": metrics["n"]},
