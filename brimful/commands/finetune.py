@@ -236,7 +236,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main and not resuming:
             for finding in findings:
                 if finding.kind != "leakage":  # load_task_data has warned of it
-                    warn(finding.message)
+                    warn(f"{finding.file}: {finding.message}")
         if dry_run:
             return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
