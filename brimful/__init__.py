@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from brimful.commands.check import check as check
+    from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
     from brimful.commands.export import export as export
@@ -39,6 +40,7 @@ __getattr__, _names, __all__ = lazy_names(
         "distil": "commands.distil",
         "predict": "commands.predict",
         "export": "commands.export",
+        "convert": "commands.convert",
         "report": "commands.report",
         "demo": "commands.demo",
         "Encoder": "nn.model",
