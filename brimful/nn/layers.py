@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError, nearest
+from brimful.nn import fused
 from brimful.nn.attention import CaptureFunction, Layout, attend
 from brimful.nn.drawing import Linear, draw
 
@@ -223,7 +224,8 @@ class Layer(nn.Module):
     after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
     `transformers`.
 
-    Backward computes norms, activations and gates again (see `recomputed`).
+    Backward computes norms, activations and gates again (see `recomputed`); a compiled step on a GPU has
+    another form (fused.py).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -254,6 +256,8 @@ class Layer(nn.Module):
         capture: CaptureFunction | None,
     ) -> Tensor:
         """x (T, hidden) -> (T, hidden)."""
+        if fused.applies(x):
+            return self._with_fewer_bytes(x, layout, rotation, capture)
         if self.pre_norm:
             qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
             x = x + self._attend(qkv, layout, rotation, capture)
@@ -262,6 +266,25 @@ class Layer(nn.Module):
         x, up = recomputed(self._norm_and_up, x)
         return self.mlp_norm(x + self._down(up))
 
+    def _with_fewer_bytes(
+        self,
+        x: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        """`forward` in a compiled step on a GPU (see fused.py)."""
+        if not self.pre_norm:  # a norm keeps its mean and scale, so one kernel makes all of its gradients
+            x = self.attention_norm(x + self._attend(self.qkv(x), layout, rotation, capture))
+            return self.mlp_norm(x + self._down(self.up(x)))
+        qkv = fused.product_of_norm(x, self.attention_norm, self.qkv)
+        out = self._attention(qkv, layout, rotation, capture)
+        x = fused.plus_product(x, out, self.attention_out, self.attention_out_dropout)
+        up = fused.product_of_norm(x, self.mlp_norm, self.up)
+        if not self.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
+            return x + self._down(up)
+        return fused.plus_product(x, self._activate(up), self.down, self.down_dropout)
+
     def _attend(
         self,
         qkv: Tensor,
@@ -269,13 +292,24 @@ class Layer(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
     ) -> Tensor:
-        """(T, 3 * hidden) -> (T, hidden)."""
+        """(T, 3 * hidden) -> (T, hidden), with the product after attention."""
+        out = self._attention(qkv, layout, rotation, capture)
+        return self.attention_out_dropout(self.attention_out(out))
+
+    def _attention(
+        self,
+        qkv: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        """(T, 3 * hidden) -> (T, hidden), without it."""
         T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
         qkv = qkv.view(T, 3, self.heads, -1)
         q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)
         rate = self.attention_dropout if self.training and layout.drops else 0.0
         out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
-        return self.attention_out_dropout(self.attention_out(out.reshape(T, -1)))
+        return out.reshape(T, -1)
 
     def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.attention_norm(x)
@@ -286,10 +320,13 @@ class Layer(nn.Module):
         return self.down_dropout(recomputed(self._activate_and_down, up, draws=self.draws))
 
     def _activate_and_down(self, up: Tensor) -> Tensor:
+        return self.down(self._activate(up))
+
+    def _activate(self, up: Tensor) -> Tensor:
         if not self.gated:
-            return self.down(F.gelu(up))
+            return F.gelu(up)
         value, gate = up.chunk(2, dim=-1)
-        return self.down(self.gate_dropout(F.gelu(value) * gate))
+        return self.gate_dropout(F.gelu(value) * gate)
 
 
 def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
