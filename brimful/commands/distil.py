@@ -159,7 +159,12 @@ def _student(
     if _starts_pretrained(config, teacher):
         layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
         start = replace(
-            finetuned, initialisation="pretrained", layers=layers, dropout=0.0, attention_dropout=0.0
+            finetuned,
+            initialisation="pretrained",
+            reinit_top=0,
+            layers=layers,
+            dropout=0.0,
+            attention_dropout=0.0,
         )
         return TaskModel(data.task, *starting_model(start, config.seed, data.task), *lengths)
     torch.manual_seed(config.seed)

@@ -1,7 +1,7 @@
 """The ladder: what else the same labels can give, beside a fine-tuned encoder. It needs scikit-learn.
 
-Each rung is trained on the same rows as the encoder. What it has to choose is chosen on the same dev rows, and
-it is measured on the same test rows.
+Each rung is trained on the same rows as the encoder. What it has to choose is chosen on the same dev rows,
+and it is measured on the same test rows.
 """
 
 import statistics
@@ -90,7 +90,7 @@ class Features(Protocol):
 class Tfidf:
     """Words, or characters, by TF-IDF; of pairs each text has its own."""
 
-    strengths = TFIDF_STRENGTHS
+    strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
         self._columns = [tfidf_vectorizer(texts).fit(texts) for texts in self._texts(table)]
@@ -102,7 +102,8 @@ class Tfidf:
         pairs = zip(self._columns, self._texts(table), strict=True)
         return hstack([column.transform(texts) for column, texts in pairs]).tocsr()
 
-    single = of
+    def single(self, table: Table) -> Any:
+        return self.of(table)
 
     def _texts(self, table: Table) -> list[list[str]]:
         return [table.texts] if table.second is None else [table.texts, table.second]
@@ -115,7 +116,7 @@ class Frozen:
         encode: texts -> examples, without targets.
     """
 
-    strengths = FROZEN_STRENGTHS
+    strengths: tuple[float, ...] = FROZEN_STRENGTHS
 
     def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
         self.encoder = encoder.to(runtime.device).eval()
@@ -186,8 +187,12 @@ def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strengt
             fitted.append(_constant(np.log([share / (1 - share)])))
             continue
         model = LogisticRegression(C=strength, max_iter=1000).fit(features, label)
-        fitted.append(lambda x, model=model: model.decision_function(x)[:, None])
+        fitted.append(partial(_scores, model))
     return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
+
+
+def _scores(model: Any, features: Any) -> np.ndarray:
+    return model.decision_function(features)[:, None]
 
 
 def _value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
@@ -261,8 +266,8 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
 
 
 def compare(task: Task, ours: np.ndarray, theirs: np.ndarray, test: Encoded) -> tuple[float, float]:
-    """The difference of the primary metric of two models' answers to the test rows, ours minus theirs, and its
-    standard error by the paired bootstrap."""
+    """The difference of the primary metric of two models' answers to the test rows, ours minus theirs, and
+    its standard error by the paired bootstrap."""
     name, every = task.metrics[0].name, test.targets
     blank = [np.zeros(1, dtype=np.int32)] * len(test)
     examples = Examples(blank, blank, {}, 1, 0)
