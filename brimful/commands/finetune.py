@@ -158,6 +158,11 @@ class FinetuneConfig:
         """The learning rate and the epochs of each trial."""
         return list(product(self.learning_rates, _several(self.epochs)))
 
+    def trial_name(self, rate: float, epochs: float) -> str:
+        """The name of the folder of a trial."""
+        several = len(self.settings) > len(self.learning_rates)
+        return f"rate-{rate}-epochs-{epochs:g}" if several else f"rate-{rate}"
+
     @property
     def encoder_folder(self) -> Path:
         """The Hugging Face folder of the encoder.
@@ -238,18 +243,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
         config = replace(config, max_length=max_length, overlap=overlap)
-        data = load_task_data(
-            kind,
-            encoder,
-            *config.tables,
-            max_length=max_length,
-            overlap=overlap,
-            split=len(config.settings) > 1 or config.trainer.keeps_best,
-        )
-        if config.trainer.keeps_best:
-            data = replace(data, train=data.fit)
-        if config.class_weights:
-            data = _balanced(data)
+        data = load_data(config, encoder)
         if any(labels > len(data.train) for labels in config.label_curve):
             raise BrimfulError(
                 f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
@@ -273,6 +267,41 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         ranks.barrier()
         stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
         return Finetuning(config, data, stages, runtime).run()
+
+
+def load_data(config: FinetuneConfig, encoder: Encoder) -> TaskData:
+    """The rows that a run trains on, chooses on and is tested on.
+
+    Args:
+        config: with max_length and overlap, as config.yaml has them.
+    """
+    assert config.max_length is not None
+    data = load_task_data(
+        find_task(config.task),
+        encoder,
+        *config.tables,
+        max_length=config.max_length,
+        overlap=config.overlap,
+        split=len(config.settings) > 1 or config.trainer.keeps_best,
+    )
+    if config.trainer.keeps_best:
+        data = replace(data, train=data.fit)
+    return _balanced(data) if config.class_weights else data
+
+
+def curve_rows(train: Encoded, labels: int) -> Encoded:
+    """The rows that a point of the label curve is trained on; with fewer labels, some of the same."""
+    return train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+
+
+def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, Encoded]]:
+    """The seed and the rows of each training of a run, by the name of its folder."""
+    found: dict[str, tuple[int, Encoded]] = {}
+    for seed in config.seed:
+        rows = {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
+        rows |= {f"labels-{n}": curve_rows(data.train, n) for n in config.label_curve}
+        found |= {f"trials/seed-{seed}/{name}": (seed, some) for name, some in rows.items()}
+    return found
 
 
 def _balanced(data: TaskData) -> TaskData:
@@ -372,11 +401,6 @@ class Finetuning:
         """Of a training of a seed."""
         return self.stages.run / self.trials / f"seed-{seed}" / name
 
-    def trial_name(self, rate: float, epochs: float) -> str:
-        """The name of the folder of a trial."""
-        several = len(self.config.settings) > len(self.config.learning_rates)
-        return f"rate-{rate}-epochs-{epochs:g}" if several else f"rate-{rate}"
-
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
         """The training that gives the seed's model, and the trials that chose its learning rate."""
         data = self.data
@@ -385,7 +409,7 @@ class Finetuning:
         everything = data.fit is data.train
         for rate, epochs in self.config.settings:
             passes = epochs if everything else self.config.trial_epochs or epochs
-            folder = self.folder(seed, self.trial_name(rate, epochs))
+            folder = self.folder(seed, self.config.trial_name(rate, epochs))
             trial = self.train(data.fit, data.dev, seed, (rate, passes), folder, keep=everything)
             trial = replace(trial, epochs=epochs)
             trials.append(trial)
@@ -569,11 +593,10 @@ class Ladder:
         the setting that was chosen on all. Each model with fewer labels is trained by the best seed."""
         finetuning, best, primary = self.run_of, self.best, self.run_of.primary.name
         data, task, runtime = finetuning.data, finetuning.data.task, finetuning.runtime
-        order = permutation(len(data.train), derive_key("label curve"))
         records = []
         for labels in sorted({*finetuning.config.label_curve, len(data.train)}):
             record: dict[str, Any] = {"labels": labels}
-            train = data.train.take(np.sort(order[:labels]))
+            train = curve_rows(data.train, labels)
             part = replace(data, train=train, fit=train)
             if labels < len(data.train):
                 folder = finetuning.folder(best.seed, f"labels-{labels}")

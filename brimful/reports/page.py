@@ -11,6 +11,7 @@ from brimful.reports.charts import Chart
 from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
+from brimful.reports.finetune import curve_charts, ladder_tables
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_charts, prepared_tables
@@ -85,8 +86,12 @@ def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
     return tables
 
 
-_TABLES = {"demo": demo_tables, "prepare": prepared_tables}
-_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts}
+def _finetune_tables(summary: dict[str, Any]) -> list[Table]:
+    return [*ladder_tables(summary), *_tables_of_records(summary)]
+
+
+_TABLES = {"demo": demo_tables, "prepare": prepared_tables, "finetune": _finetune_tables}
+_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts, "finetune": curve_charts}
 
 
 def _side_by_side(sections: Sequence[Section]) -> Table:

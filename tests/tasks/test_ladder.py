@@ -9,6 +9,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from brimful.commands.finetune import finetune
+from brimful.commands.report import report
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
@@ -75,6 +76,10 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
     assert summary["train"] == {"n": 100, "duplicates_in_test": summary["leaked_test_texts"]}
     assert summary["examples_per_second"] > 0
     assert not (tmp_path / "run" / "start").exists()
+    report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+        assert words in page
 
 
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
