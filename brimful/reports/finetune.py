@@ -1,4 +1,4 @@
-"""What a fine-tuning shows beside its metrics: the ladder of baselines, and the metric by number of labels."""
+"""What a fine-tuning shows beside its metrics: the ladder of baselines, and its metric by labels."""
 
 from collections.abc import Mapping
 from typing import Any

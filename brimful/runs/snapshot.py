@@ -52,12 +52,12 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
         folder = find_model(run, "model")
         return Snapshot(*load_model(folder), folder, {})
     run, directory = _training(run)
-    kept = [run / "encoder", run / "model", run / START]
+    kept = [run / "encoder", run / START]
     folders = [folder for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain and finetune (a"
-            " run that an earlier version began has them once it is resumed)"
+            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain, and of finetune"
+            " until they are done (a run that an earlier version began has them once it is resumed)"
         )
     if step == "best":
         step = _best(directory)

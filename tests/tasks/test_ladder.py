@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from pytest import importorskip
 
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
@@ -50,12 +49,13 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
+    text, linear = importorskip("sklearn.feature_extraction.text"), importorskip("sklearn.linear_model")
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
-    vectors = TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    vectors = text.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
     reached = [
-        LogisticRegression(C=c, max_iter=1000)
+        linear.LogisticRegression(C=c, max_iter=1000)
         .fit(vectors.transform(texts), labels)
         .score(vectors.transform(tests), wanted)
         for c in (1, 3, 10, 30)
@@ -84,6 +84,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
 
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
 def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
+    importorskip("sklearn")
     words = {"regression": {"low": "1.5", "high": "3"}, "multi-label": {"low": "a|b", "high": "a"}}[task]
     tables = {}
     for name in ("train", "test"):
@@ -100,11 +101,16 @@ def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
         assert rung["difference"] == pytest.approx(summary["test"][primary] - rung[primary])
 
 
-def test_random_weights_and_no_ladder(inputs, tmp_path):
+def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
+    importorskip("sklearn")
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
     assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
     assert "baselines" not in summary
+    monkeypatch.setattr("brimful.tasks.baselines.find_spec", lambda name: None)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
+    assert "baselines" not in summary
+    assert "no ladder: the baselines need scikit-learn" in capsys.readouterr().err
 
 
 def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
