@@ -515,6 +515,7 @@ class Ladder:
         found: dict[str, Any] = {}
         features: dict[str, baselines.Features] = {}
         if main:
+            say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
             encoder, *_ = load_model(config.encoder_folder)
             runtime = finetuning.runtime
             features = {

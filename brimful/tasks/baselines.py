@@ -43,7 +43,7 @@ def available(task: Task) -> str | None:
     """Why there is no ladder; None if there is one."""
     if task.problem_type not in _MODELS:
         return f"the baselines are for whole texts, and not for {task.name}"
-    return None if find_spec("sklearn") else "the baselines need scikit-learn: pip install scikit-learn"
+    return None if find_spec("sklearn") else "the baselines need scikit-learn: pip install 'brimful[tasks]'"
 
 
 def median_ms(call: Callable[[Any], object], values: list[Any], warm: int = 10) -> float:

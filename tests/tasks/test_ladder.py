@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pytest import importorskip
 
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
@@ -49,7 +48,10 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
-    text, linear = importorskip("sklearn.feature_extraction.text"), importorskip("sklearn.linear_model")
+    text, linear = (
+        pytest.importorskip("sklearn.feature_extraction.text"),
+        pytest.importorskip("sklearn.linear_model"),
+    )
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
@@ -84,7 +86,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
 
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
 def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
-    importorskip("sklearn")
+    pytest.importorskip("sklearn")
     words = {"regression": {"low": "1.5", "high": "3"}, "multi-label": {"low": "a|b", "high": "a"}}[task]
     tables = {}
     for name in ("train", "test"):
@@ -102,7 +104,7 @@ def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
 
 
 def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
-    importorskip("sklearn")
+    pytest.importorskip("sklearn")
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
     assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
