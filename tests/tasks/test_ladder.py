@@ -45,17 +45,15 @@ def columns(path: str) -> tuple[list[str], list[str]]:
 
 
 def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    linear = pytest.importorskip("sklearn.linear_model")
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
-    text, linear = (
-        pytest.importorskip("sklearn.feature_extraction.text"),
-        pytest.importorskip("sklearn.linear_model"),
-    )
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
-    vectors = text.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    vectors = words.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
     reached = [
         linear.LogisticRegression(C=c, max_iter=1000)
         .fit(vectors.transform(texts), labels)
@@ -80,8 +78,8 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
     assert not (tmp_path / "run" / "start").exists()
     report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for words in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
-        assert words in page
+    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+        assert said in page
 
 
 @pytest.mark.parametrize("task", ["regression", "multi-label"])
