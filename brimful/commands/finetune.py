@@ -265,7 +265,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 encoder, head = starting_model(config, config.seed[0], data.task)
                 TaskModel(data.task, encoder, head, max_length, overlap).save(directory / START)
         ranks.barrier()
-        stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
+        decides = [identity(config), inputs]
+        if config.trainer.keeps_best:  # then evaluations decide too, and not only measure
+            decides.append(config.trainer.evaluate_every)
+        stages = Stages(directory, config_hash(decides), ranks)
         return Finetuning(config, data, stages, runtime).run()
 
 
