@@ -167,6 +167,7 @@ def _student(
             finetuned,
             initialisation="pretrained",
             pooling=pooling,
+            reinit_top=0,
             layers=layers,
             dropout=0.0,
             attention_dropout=0.0,
