@@ -5,8 +5,9 @@ kernels slow down. Results are those of the plain modules but for rounding.
                        the norm keeps its 16-bit output alone, not its input, and has no gradients of its own
     plus_product       a matrix product adds its result to the residual stream where it lies, so between two
                        products that stream is read once
+    rotate_in_place    queries and keys are rotated where they lie, and values are not touched
 
-On a CPU neither pays.
+On a CPU none of them pays.
 """
 
 from typing import Any
@@ -113,4 +114,28 @@ def _add_product(total: Tensor, a: Tensor, weight: Tensor) -> None:
 
 @_add_product.register_fake
 def _(total: Tensor, a: Tensor, weight: Tensor) -> None:
+    pass
+
+
+@torch.library.custom_op("brimful::rotate_in_place", mutates_args={"qkv"})
+def rotate_in_place(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+    """Rotate queries and keys by their positions' angles (see layers.rotate).
+
+    Args:
+        qkv: (T, 3, heads, head_dim), contiguous.
+        cosine, sine: (T, 1, head_dim / 2).
+    """
+    turned = qkv[:, :2]
+    if qkv.is_cuda:
+        from brimful.nn.rotary_kernel import rotate  # needs Triton
+
+        rotate(turned, cosine, sine)
+    else:
+        cosine, sine = cosine[:, None], sine[:, None]
+        a, b = turned.chunk(2, dim=-1)
+        turned.copy_(torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1))
+
+
+@rotate_in_place.register_fake
+def _(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
     pass

@@ -175,25 +175,30 @@ def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor
     position's angle.
 
     qkv (T, 3, heads, head_dim) -> three of (T, heads, head_dim). Compiled, forward and backward are one
-    kernel each. The values are copied: a view would keep all of `qkv` in memory.
+    kernel each. The values are copied, since a view would keep all of `qkv` in memory; in a compiled step on
+    a GPU, `qkv` is rotated where it lies instead.
     """
-    return _Rotate.apply(qkv, *rotation)
+    return _Rotate.apply(qkv, *rotation, fused.applies(qkv))
 
 
 class _Rotate(torch.autograd.Function):
     """`rotate`. Its backward pass rotates by the negative angle."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor, in_place: bool) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cosine, sine)
+        if in_place:
+            qkv = qkv.clone()  # Inductor leaves it out
+            fused.rotate_in_place(qkv, cosine, sine)
+            return qkv.unbind(1)
         q, k, v = qkv.unbind(1)
         return _rotated(q, k, v, cosine, sine).unbind(1)
 
     @staticmethod
-    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None, None]:
         cosine, sine = ctx.saved_tensors
         if not torch.compiler.is_compiling():
-            return _rotated(d_q, d_k, d_v, cosine, -sine), None, None
+            return _rotated(d_q, d_k, d_v, cosine, -sine), None, None, None
         # Inductor makes two kernels of that one, and one of this; eagerly this one takes four times as long.
         x = torch.stack((d_q, d_k, d_v), 1).unflatten(-1, (2, -1))
         cosine, sine = cosine[:, None, :, None], sine[:, None, :, None]
@@ -201,7 +206,7 @@ class _Rotate(torch.autograd.Function):
         turns = torch.arange(3, device=x.device)[:, None, None, None] < 2
         other = x.flip(-2)
         turned = x * cosine + torch.where(is_first, other, -other) * sine
-        return torch.where(turns, turned, x).to(d_q.dtype).flatten(-2), None, None
+        return torch.where(turns, turned, x).to(d_q.dtype).flatten(-2), None, None, None
 
 
 def _rotated(q: Tensor, k: Tensor, v: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -224,8 +229,8 @@ class Layer(nn.Module):
     after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
     `transformers`.
 
-    Backward computes norms, activations and gates again (see `recomputed`); a compiled step on a GPU has
-    another form (fused.py).
+    Backward computes norms, activations and gates again (see `recomputed`); in a compiled step on a GPU,
+    prenorm and modern have another form (fused.py).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -256,7 +261,7 @@ class Layer(nn.Module):
         capture: CaptureFunction | None,
     ) -> Tensor:
         """x (T, hidden) -> (T, hidden)."""
-        if fused.applies(x):
+        if self.pre_norm and fused.applies(x):
             return self._with_fewer_bytes(x, layout, rotation, capture)
         if self.pre_norm:
             qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
@@ -273,10 +278,7 @@ class Layer(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
     ) -> Tensor:
-        """`forward` in a compiled step on a GPU (see fused.py)."""
-        if not self.pre_norm:  # a norm keeps its mean and scale, so one kernel makes all of its gradients
-            x = self.attention_norm(x + self._attend(self.qkv(x), layout, rotation, capture))
-            return self.mlp_norm(x + self._down(self.up(x)))
+        """`forward` in a compiled step on a GPU (see fused.py), unless norms follow sums."""
         qkv = fused.product_of_norm(x, self.attention_norm, self.qkv)
         out = self._attention(qkv, layout, rotation, capture)
         x = fused.plus_product(x, out, self.attention_out, self.attention_out_dropout)

@@ -1,5 +1,9 @@
 """The form of a layer for compiled steps on a GPU equals the plain one."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -7,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.common.recorder import device
 from brimful.nn import fused
+from brimful.nn.layers import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
 
@@ -107,3 +113,45 @@ def test_in_bf16_it_is_as_near_to_float64_as_the_plain_form(architecture, residu
     for ours, theirs, true in zip(found, plain, exact, strict=True):
         error, usual = (float((x.double() - true).norm() / true.norm()) for x in (ours, theirs))
         assert error < 1.25 * usual
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_rotation_in_place(dtype, monkeypatch):
+    """The plain rotation; the argument is as before, where it is not given up."""
+    qkv = torch.randn(12, 3, 2, 6, dtype=dtype, requires_grad=True)
+    before = qkv.detach().clone()
+    rotation = Rotary(6, 32, 10_000.0)(torch.randint(32, (12,), dtype=torch.int32))
+    expected = rotate(qkv, rotation)
+    monkeypatch.setattr(fused, "applies", lambda x: True)
+    found = rotate(qkv, rotation)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    aims = [torch.randn(12, 2, 6, dtype=dtype) for _ in range(3)]
+    assert torch.equal(*(torch.autograd.grad(out, qkv, aims)[0] for out in (found, expected)))
+    assert torch.equal(qkv, before)
+
+
+KERNEL = """
+import torch
+from brimful.nn.layers import Rotary, rotate
+from brimful.nn.rotary_kernel import rotate as in_place
+
+for heads, head_dim in (2, 6), (3, 64), (2, 52):
+    for dtype in torch.float32, torch.float16, torch.bfloat16:
+        qkv = torch.randn(12, 3, heads, head_dim, dtype=dtype)
+        rotation = Rotary(head_dim, 32, 10_000.0)(torch.randint(32, (12,), dtype=torch.int32))
+        expected = torch.stack(rotate(qkv, rotation), 1)
+        in_place(qkv[:, :2], *rotation)
+        # Triton's interpreter cuts bfloat16 off where a GPU rounds.
+        eps = torch.finfo(dtype).eps if dtype == torch.bfloat16 else 0.0
+        torch.testing.assert_close(qkv, expected, rtol=eps, atol=0.0)
+"""
+
+
+def test_the_kernel_of_rotations():
+    """In Triton's interpreter, which needs no GPU; in a process of its own, since it is chosen on import."""
+    if find_spec("triton") is None and device.lacks():
+        pytest.skip(f"no Triton, and no {device.python()}")
+    python = sys.executable if find_spec("triton") else str(device.python())
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(device.ROOT)}
+    done = subprocess.run([python, "-c", KERNEL], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
