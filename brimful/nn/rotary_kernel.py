@@ -1,11 +1,15 @@
 """Rotary positions in Triton. `torch.compile` cannot rotate in place: it would copy what it does not change.
 
-Importing this module needs Triton.
+Without Triton this module can be imported, and `rotate` not called.
 """
 
-import triton
-import triton.language as tl
 from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> None:
@@ -21,17 +25,21 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> None:
     _rotate[(T,)](x, x, cosine, sine, x.stride(0), parts * heads, half, rows, columns)
 
 
-@triton.jit
-def _rotate(source, target, cosine, sine, stride, vectors, half, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """A program rotates the vectors of one token; `vectors` of `half` pairs, padded to powers of 2."""
-    token = tl.program_id(0).to(tl.int64)
-    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    inside = (row < vectors) & (column < half)
-    place = token * stride + row * 2 * half + column
-    angle = token * half + column
-    c = tl.load(cosine + angle, mask=column < half, other=0.0)
-    s = tl.load(sine + angle, mask=column < half, other=0.0)
-    a = tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(source + place + half, mask=inside, other=0.0).to(tl.float32)
-    tl.store(target + place, a * c - b * s, mask=inside)
-    tl.store(target + place + half, b * c + a * s, mask=inside)
+if triton is not None:
+
+    @triton.jit
+    def _rotate(
+        source, target, cosine, sine, stride, vectors, half, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    ):
+        """A program rotates the vectors of one token; `vectors` of `half` pairs, padded to powers of 2."""
+        token = tl.program_id(0).to(tl.int64)
+        row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+        inside = (row < vectors) & (column < half)
+        place = token * stride + row * 2 * half + column
+        angle = token * half + column
+        c = tl.load(cosine + angle, mask=column < half, other=0.0)
+        s = tl.load(sine + angle, mask=column < half, other=0.0)
+        a = tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
+        b = tl.load(source + place + half, mask=inside, other=0.0).to(tl.float32)
+        tl.store(target + place, a * c - b * s, mask=inside)
+        tl.store(target + place + half, b * c + a * s, mask=inside)

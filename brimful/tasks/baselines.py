@@ -62,7 +62,7 @@ def is_chinese(texts: list[str]) -> bool:
     return bool(sample) and bool((character_classes()[code_points(sample)] == HAN).mean() > 0.1)
 
 
-def tfidf_vectorizer(texts: list[str]) -> Any:
+def tfidf_vectorizer(texts: Sequence[str]) -> Any:
     """TF-IDF of words and pairs of words; of characters and pairs of characters where texts are Chinese."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
