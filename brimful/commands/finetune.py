@@ -518,7 +518,6 @@ class Finetuning:
             "kind": "finetune",
             "task": task.name,
             "primary_metric": self.primary.name,
-            "train": {"n": len(data.train), "duplicates_in_test": data.leaked},
             "test": measured.pop(""),
             **({"tests": measured} if measured else {}),
             "dev": best.dev,
@@ -617,7 +616,8 @@ class Ladder:
         for name in ("majority", "tfidf", "frozen", "random"):
             if (rung := rungs.get(name)) is not None:
                 difference, error = baselines.compare(task, self.answers, rung.answers, data.test)
-                found[name] = {metric.name: rung.metrics[metric.name] for metric in task.metrics} | {
+                scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
+                found[name] = scores | {
                     "difference": difference,
                     "standard_error": error,
                     "seconds": rung.seconds,

@@ -56,7 +56,7 @@ def median_ms(call: Callable[[Any], object], values: list[Any], warm: int = 10) 
     return statistics.median(times[min(warm, len(values)) :])
 
 
-def is_chinese(texts: list[str]) -> bool:
+def is_chinese(texts: Sequence[str]) -> bool:
     """Whether a tenth of the characters are Han: words are not divided by spaces then."""
     sample = "".join(texts[:1000])
     return bool(sample) and bool((character_classes()[code_points(sample)] == HAN).mean() > 0.1)
