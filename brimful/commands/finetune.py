@@ -506,10 +506,11 @@ class Finetuning:
         best = chosen[index]
         measured = {name: _over_seeds([test[name][1] for test in tests]) for name in tables}
         model = self.model(best)
+        answers = tests[index][""][0]
         reviewed: dict[str, Any] = {}
         if ranks.is_main:
             start = load_model(self.config.encoder_folder)[0].to(self.runtime.device)
-            answers, of_dev = tests[index][""][0], self.dev_answers(best, trials)
+            of_dev = self.dev_answers(best, trials)
             reviewed, temperature = review(data, answers, of_dev, start, self.runtime)
             model = replace(model, temperature=temperature)
         results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
@@ -547,8 +548,8 @@ class Finetuning:
             model.save(directory / "model", token_types=data.train.examples.typed)
             for name, table in tables.items():
                 path = directory / f"predictions{name and f'-{name}'}.jsonl"
-                answers = model.calibrated(tests[index][name][0])
-                write_rows(path, task.compared_rows(answers, table))
+                calibrated = model.calibrated(tests[index][name][0])
+                write_rows(path, task.compared_rows(calibrated, table))
             shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
             finish_stages(directory, summary)
             shutil.rmtree(directory / START, ignore_errors=True)
