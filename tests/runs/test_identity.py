@@ -20,7 +20,7 @@ INCIDENTAL = {
     PretrainConfig: {"data", "out", "resume", "rows_per_micro_batch", "verify_data", "dry_run"},
     FinetuneConfig: {
         *("encoder", "train", "dev", "test", "out", "resume", "dry_run"),
-        *("ladder", "label_curve"),
+        *("seeds", "ladder", "label_curve"),
     },
     DistilConfig: {"teacher", "unlabelled", "out", "resume", "dry_run"},
 }

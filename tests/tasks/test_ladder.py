@@ -15,7 +15,7 @@ from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks.metrics import paired_bootstrap, paired_bootstrap_of
 from brimful.text.tokenizer import load
-from builders.verbs import labelled_rows, write_table
+from builders.verbs import Call, labelled_rows, write_table
 
 SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
 
@@ -114,7 +114,7 @@ def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
 
 
 def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
-    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seeds": 2, "ladder": "none"}
     summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
     tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
     assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
@@ -155,3 +155,12 @@ def test_the_bootstrap_of_a_metric_is_that_of_a_mean(seed):
     found = paired_bootstrap_of(lambda rows: (first[rows].mean(), second[rows].mean()), 200)
     assert found[0] == pytest.approx(expected[0])
     assert found[1] == pytest.approx(expected[1], rel=0.1)
+
+
+def test_label_numbers_may_have_commas(inputs, tmp_path, call: Call):
+    """In a dry run, which refuses what the table does not have."""
+    line = ("finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value)))
+    line = (*line, "--out", tmp_path / "run", "--dry-run")
+    assert call(*line, "--label-curve", "20,50").value["dry_run"]
+    assert "label_curve is [20, 101]" in call(*line, "--label-curve", "20", "101").message
+    assert "give one of them" in call(*line, "--seed", 1, 2, "--seeds", 2).message
