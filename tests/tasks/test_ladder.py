@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.cli import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.errors import BrimfulError
@@ -15,7 +16,7 @@ from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks.metrics import paired_bootstrap, paired_bootstrap_of
 from brimful.text.tokenizer import load
-from builders.verbs import Call, labelled_rows, write_table
+from builders.verbs import labelled_rows, write_table
 
 SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
 
@@ -157,10 +158,12 @@ def test_the_bootstrap_of_a_metric_is_that_of_a_mean(seed):
     assert found[1] == pytest.approx(expected[1], rel=0.1)
 
 
-def test_label_numbers_may_have_commas(inputs, tmp_path, call: Call):
+def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     """In a dry run, which refuses what the table does not have."""
-    line = ("finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value)))
-    line = (*line, "--out", tmp_path / "run", "--dry-run")
-    assert call(*line, "--label-curve", "20,50").value["dry_run"]
-    assert "label_curve is [20, 101]" in call(*line, "--label-curve", "20", "101").message
-    assert "give one of them" in call(*line, "--seed", 1, 2, "--seeds", 2).message
+    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
+    line += ["--out", str(tmp_path / "run"), "--dry-run"]
+    assert main([*line, "--label-curve", "20,50"]) == 0
+    assert main([*line, "--label-curve", "20", "101"]) == 1
+    assert "label_curve is [20, 101]" in capfd.readouterr().err
+    assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
+    assert "give one of them" in capfd.readouterr().err
