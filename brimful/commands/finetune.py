@@ -68,6 +68,15 @@ RUNGS = {
     "finetuned": "fine-tuned encoder",
 }
 
+_NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="INT ...",
+    instance_from_str=lambda texts: tuple(int(part) for text in texts for part in text.split(",") if part),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda values: list(map(str, values)),
+)
+"""Whole numbers, with spaces or commas between them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
@@ -100,6 +109,8 @@ class FinetuneConfig:
     seed: tuple[int, ...] = (0,)
     """Each seed trains its own model. Metrics of several seeds are means, with their standard deviation and
     the value of each."""
+    seeds: int | None = incidental(None)
+    """How many seeds to train, from seed on: --seeds 5 is --seed 0 1 2 3 4."""
     learning_rates: tuple[float, ...] = (3e-4,)
     """Peak learning rates to try; the best on dev is kept."""
     epochs: float | tuple[float, ...] = 6.0
@@ -113,7 +124,7 @@ class FinetuneConfig:
     ladder: Literal["quick", "full", "none"] = incidental("quick")
     """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
     encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
-    label_curve: tuple[int, ...] = incidental(())
+    label_curve: Annotated[tuple[int, ...], _NUMBERS] = incidental(())
     """Numbers of labels with which TF-IDF, the frozen encoder and the fine-tuned one are compared."""
     batch: int = 16
     """Examples in an update."""
@@ -153,6 +164,10 @@ class FinetuneConfig:
         require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         check_trainer(self.trainer)
+        if self.seeds is not None:
+            require_positive(self, "seeds")
+            if len(self.seed) > 1:
+                raise BrimfulError(f"seed is {list(self.seed)} and seeds {self.seeds}: give one of them")
         for name in ("epochs", "trial_epochs"):
             for value in _several(getattr(self, name)):
                 if value is not None and not value > 0:
@@ -265,7 +280,12 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
         pooling = pooling_of(encoder) if config.pooling == "auto" else config.pooling
-        config = replace(config, max_length=max_length, overlap=overlap, pooling=pooling)
+        seed = config.seed
+        if config.seeds is not None:
+            seed = tuple(range(seed[0], seed[0] + config.seeds))
+        config = replace(
+            config, seed=seed, seeds=None, max_length=max_length, overlap=overlap, pooling=pooling
+        )
         data = load_data(config, encoder, ranks)
         if any(labels > len(data.train) for labels in config.label_curve):
             raise BrimfulError(

@@ -170,7 +170,7 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
 
     def answers(x: Any) -> np.ndarray:
         found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)
-        found[:, model.classes_] = model.predict_log_proba(x)
+        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), np.exp(-LARGE)))
         return found
 
     return answers

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.cli import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.errors import BrimfulError
@@ -114,7 +115,7 @@ def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
 
 
 def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
-    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seeds": 2, "ladder": "none"}
     summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
     tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
     assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
@@ -155,3 +156,14 @@ def test_the_bootstrap_of_a_metric_is_that_of_a_mean(seed):
     found = paired_bootstrap_of(lambda rows: (first[rows].mean(), second[rows].mean()), 200)
     assert found[0] == pytest.approx(expected[0])
     assert found[1] == pytest.approx(expected[1], rel=0.1)
+
+
+def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
+    """In a dry run, which refuses what the table does not have."""
+    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
+    line += ["--out", str(tmp_path / "run"), "--dry-run"]
+    assert main([*line, "--label-curve", "20,50"]) == 0
+    assert main([*line, "--label-curve", "20", "101"]) == 1
+    assert "label_curve is [20, 101]" in capfd.readouterr().err
+    assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
+    assert "give one of them" in capfd.readouterr().err
