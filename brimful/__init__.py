@@ -11,6 +11,7 @@ from brimful.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
     from brimful.commands.export import export as export
@@ -37,6 +38,7 @@ __getattr__, _names, __all__ = lazy_names(
         "distil": "commands.distil",
         "predict": "commands.predict",
         "export": "commands.export",
+        "convert": "commands.convert",
         "report": "commands.report",
         "demo": "commands.demo",
         "Encoder": "nn.model",

@@ -27,6 +27,7 @@ VERBS = {
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
     "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
     "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),
+    "convert": ("brimful.commands.convert:convert", "Hugging Face folder of any form -> safetensors"),
     "report": ("brimful.commands.report:report", "run directories -> one HTML page"),
     "demo": ("brimful.commands.demo:demo", "all of it, on 35,000 Chinese reviews"),
 }

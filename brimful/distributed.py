@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 from brimful.errors import BrimfulError
 
-BUCKET_BYTES = 32 << 20
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -69,36 +68,6 @@ class World:
 
 ALONE = World(0, 1, torch.device("cpu"))
 """A process without peers."""
-
-
-@torch.no_grad()
-def sum_gradients(
-    parameters: Iterable[torch.Tensor], factor: float = 1.0, group: dist.ProcessGroup | None = None
-) -> None:
-    """Replace each `.grad` by its sum over ranks, in flat buckets. A missing gradient counts as zero.
-
-    Args:
-        factor: what this rank's gradients are multiplied by first.
-    """
-    bucket: list[torch.Tensor] = []
-    size = 0
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        if bucket and (bucket[0].dtype != parameter.grad.dtype or size > BUCKET_BYTES):
-            _sum_bucket(bucket, factor, group)
-            bucket, size = [], 0
-        bucket.append(parameter.grad)
-        size += parameter.grad.nbytes
-    if bucket:
-        _sum_bucket(bucket, factor, group)
-
-
-def _sum_bucket(gradients: list[torch.Tensor], factor: float, group: dist.ProcessGroup | None) -> None:
-    flat = torch.cat([gradient.flatten() for gradient in gradients]).mul_(factor)
-    dist.all_reduce(flat, group=group)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 def default_device() -> torch.device:

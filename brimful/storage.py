@@ -33,6 +33,7 @@ _CONTENTS = {
     "plan.json": "an unfinished corpus",
     "config.yaml": _UNFINISHED,
     "export.json": "an export",
+    "conversion.json": "a converted model",
     "config.json": "a model",
 }
 
@@ -207,8 +208,11 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    path.touch()
+    mode = path.stat().st_mode  # as the umask has it; safetensors makes files for their owner alone
     try:
         save_file(tensors, path, metadata={"format": "pt"})
+        path.chmod(mode)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 

@@ -22,6 +22,7 @@ REQUIRED = {
     "pack": [],
     "predict": ["--model", "--input", "--output"],
     "export": ["--out"],
+    "convert": ["--out"],
     "report": ["--out"],
 }
 

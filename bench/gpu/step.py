@@ -30,6 +30,8 @@ from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
+from brimful.precision.policy import has_fast_bf16
+from brimful.train.config import resolve_residual
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -76,6 +78,7 @@ class GpuStep:
     def __init__(self, case: Case, tokens: int, device: torch.device, histogram: Path | None) -> None:
         torch.manual_seed(0)
         self.case, self.device = case, device
+        self.emulated = device.type == "cuda" and not has_fast_bf16(device)
         config = model_config(case.model, case.architecture)
         encoder = Encoder(config)
         head = MaskedLMHead(encoder)
@@ -113,6 +116,8 @@ class GpuStep:
         self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
+        if resolve_residual("auto", "fp16" if self.emulated else "bf16", self.device) == "bf16":
+            encoder.set_residual(torch.bfloat16)
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         self.batch = batch
         with self.autocast():
@@ -129,8 +134,7 @@ class GpuStep:
 
     def autocast(self) -> torch.autocast:
         """The context of a forward pass: bfloat16, or float16 on a GPU that has only that."""
-        emulated = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) < (8, 0)
-        return torch.autocast(self.device.type, torch.float16 if emulated else torch.bfloat16)
+        return torch.autocast(self.device.type, torch.float16 if self.emulated else torch.bfloat16)
 
     def forward(self) -> Tensor:
         """The loss."""

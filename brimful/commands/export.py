@@ -113,7 +113,7 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
     try:
-        model = kind.from_pretrained(str(folder), attn_implementation="eager").eval()
+        model = kind.from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32).eval()
     except ValueError as error:
         name = type(head).__name__
         raise BrimfulError(

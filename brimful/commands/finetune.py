@@ -6,6 +6,7 @@ seed's model, and the best seed's model is kept.
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from brimful.console import say
 from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
+from brimful.nn.drawing import discarded, undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_model
@@ -157,10 +159,12 @@ def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encod
     torch.manual_seed(seed)
     rate = config.attention_dropout
     rate = encoder.config.attention_dropout if rate is None else rate
-    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    # A seed gives the head the same weights whether or not the encoder's are drawn before them.
+    with discarded() if config.initialisation == "pretrained" else nullcontext():
+        fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     if config.initialisation == "pretrained":
-        fresh.load_state_dict(encoder.state_dict())
+        fresh.load_state_dict(encoder.state_dict(), assign=True)
     head = task.new_head(fresh)
     if config.initialisation == "pretrained" and isinstance(pretraining_head, MaskedLMHead):
         head.start_from(pretraining_head)
@@ -212,7 +216,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             metric=config.metric,
             ranks=ranks,
         )
-        starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
+        with undrawn():
+            starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
@@ -326,7 +331,8 @@ class Finetuning:
 
     def model(self, trial: Trial) -> TaskModel:
         """The model of a training on all examples."""
-        encoder, head = starting_model(self.config, trial.seed, self.data.task)
+        with undrawn():
+            encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
         assert self.config.max_length is not None
         return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(

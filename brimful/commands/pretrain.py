@@ -40,7 +40,7 @@ from brimful.packing.hyperparameters import Keep, suggest
 from brimful.precision.policy import Precision
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
 from brimful.text.tokenizer import special_ids
-from brimful.train.config import TrainerConfig
+from brimful.train.config import TrainerConfig, resolve_residual
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
@@ -287,7 +287,9 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
         return config, directory, True
     assert config.data is not None
     precision = Runtime.of(ranks, config.precision, config.trainer).precision
-    config = replace(config, data=parse_sources(config.data), precision=precision)
+    residual = resolve_residual(config.trainer.residual, precision, ranks.device)
+    trainer = replace(config.trainer, residual=residual)
+    config = replace(config, data=parse_sources(config.data), precision=precision, trainer=trainer)
     if config.rows_per_micro_batch is None:
         config = replace(config, rows_per_micro_batch="auto" if ranks.device.type == "cuda" else 1)
     if config.start_from is not None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.blockwise import blockwise_attention
-from brimful.nn.compiled import compiled
+from brimful.nn.compiled import Compiled
 from brimful.nn.compiled import lacks as compiler_lacks
 
 HALF = (torch.float16, torch.bfloat16)
@@ -237,7 +237,7 @@ class FlexLayout(Layout):
 def _compiled_flex_attention() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return compiled(flex_attention, "FlexAttention")
+    return Compiled(flex_attention, "FlexAttention")
 
 
 def _flex_options(device: torch.device) -> dict[str, Any] | None:

@@ -20,7 +20,16 @@ from brimful.errors import is_out_of_memory
 
 
 class Compiled:
-    """A function that torch compiles on its first call.
+    """A function that torch compiles on its first call; where that fails, one warning, and it runs eagerly.
+
+    Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
+    many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
+    the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
+    side effects before it fails. Its backward pass is compiled with it.
+
+    Args:
+        what: names the function in the warning.
+        options: of torch.compile.
 
     Attributes:
         failure: why the function runs eagerly; None: it does not.
@@ -43,11 +52,12 @@ class Compiled:
         if self.failure is not None:
             return self.function(*args, **kwargs)
         if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
+            # A backward pass that cannot be compiled fails below too, and not when it runs. The setting is
+            # the process's from here on: to patch it costs each call tens of microseconds.
+            functorch_config.force_non_lazy_backward_lowering = True
             self._graph = torch.compile(self.function, **self.options)
         try:
-            # A backward pass that cannot be compiled fails here too, and not when it runs.
-            with functorch_config.patch(force_non_lazy_backward_lowering=True):
-                result = self._graph(*args, **kwargs)
+            result = self._graph(*args, **kwargs)
         except Exception as error:
             # torch says of a backend's error only "backend='inductor' raised:".
             inner = getattr(error, "inner_exception", None) or error
@@ -56,29 +66,24 @@ class Compiled:
             if self._has_run and not _is_of_compiler(error):
                 raise
             result = self.function(*args, **kwargs)  # an error of its own is raised here
-            self.failure = _reason(inner)
-            _warn_once(f"{self.what} is not compiled: {self.failure}")
+            self.failure = self._reason(inner)
+            warn_once(f"{self.what} is not compiled: {self.failure}")
         self._has_run = True
         return result
 
+    def _reason(self, error: BaseException) -> str:
+        """The kind and the first line of an error, on one line; of too many recompilations what changed."""
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if type(error).__name__ == "FailOnRecompileLimitHit":
+            from torch._dynamo.utils import guard_failures
 
-def compiled(function: Callable[..., Any], what: str, **options: Any) -> Compiled:
-    """`function`, compiled on its first call; where that fails, the main rank warns and it runs eagerly.
-
-    Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
-    many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
-    the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
-    side effects before it fails. Its backward pass is compiled with it.
-
-    Args:
-        what: names the function in the warning.
-        options: of torch.compile.
-    """
-    return Compiled(function, what, **options)
+            code = getattr(self.function, "__code__", None)
+            lines = [reason.partition(": ")[2] for reason in guard_failures.get(code, [])[-1:]] or lines
+        return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
 
 
 @cache
-def _warn_once(line: str) -> None:
+def warn_once(line: str) -> None:
     """Warn on the main rank. The next training of this process does not say the same again."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
         warn(line)
@@ -95,12 +100,6 @@ def _is_of_compiler(error: BaseException) -> bool:
 
 
 _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
-
-
-def _reason(error: BaseException) -> str:
-    """The kind and the first line of an error, on one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
 
 
 def lacks(device: torch.device) -> str | None:

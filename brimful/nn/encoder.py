@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
+from brimful.nn.drawing import Embedding, Linear, undrawn
 from brimful.nn.layers import Architecture, EncoderConfig, Layer, Norm, Rotary, dropout, initialize, norm
 
 SHAPES = {
@@ -128,14 +129,18 @@ class Encoder(nn.Module):
         self.tokenizer: Tokenizer | None = None
         self._residual: torch.dtype | None = None
         padded = -(-config.vocabulary_size // 64) * 64
-        self.embedding = nn.Embedding(padded, config.hidden_size)
+        width = config.embedding_width
+        self.embedding = Embedding(padded, width)
         self.position: nn.Embedding | None = None
         self.segment: nn.Embedding | None = None
         if not config.rotary:
-            self.position = nn.Embedding(config.position_offset + config.max_length, config.hidden_size)
-            self.segment = nn.Embedding(config.segments, config.hidden_size)
-        self.embedding_norm = norm(config) if config.embedding_norm else nn.Identity()
+            self.position = Embedding(config.position_offset + config.max_length, width)
+            self.segment = Embedding(config.segments, width)
+        self.embedding_norm = norm(config, width) if config.embedding_norm else nn.Identity()
         self.dropout = dropout(config.dropout)
+        self.embedding_projection = (
+            nn.Identity() if config.embedding_size is None else Linear(width, config.hidden_size)
+        )
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
         self.final_norm = norm(config) if config.pre_norm else nn.Identity()
         self.rotary: Rotary | None = None
@@ -157,7 +162,7 @@ class Encoder(nn.Module):
 
     @property
     def word_embeddings(self) -> Tensor:
-        """The embedding matrix without its padding, (vocabulary, hidden)."""
+        """The embedding matrix without its padding, (vocabulary, embedding width)."""
         weight = self.embedding.weight
         # The backward of a slice, even of the whole, makes a matrix of zeros.
         return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
@@ -230,7 +235,7 @@ class Encoder(nn.Module):
             types = self.segment(batch.segments.int()) if reads else self.segment.weight
             x = x + types + self.position(batch.positions + self.config.position_offset)
         x = self.embedding_norm(x)
-        x = self.dropout(x if self._residual is None else x.to(self._residual))
+        x = self.embedding_projection(self.dropout(x if self._residual is None else x.to(self._residual)))
         everywhere = self.rotary(batch.positions) if self.rotary is not None else None
         nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
         keep: CaptureFunction | None = None
@@ -258,7 +263,8 @@ class Encoder(nn.Module):
         """
         if not indices or not all(0 <= index < self.config.layers for index in indices):
             raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
-        student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
+        with undrawn():
+            student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
         student.tokenizer = self.tokenizer
         weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
         student.load_state_dict(weights, strict=False)

@@ -49,7 +49,9 @@ def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
     hidden = config.hidden_size
     feed_forward = (3 if config.gated else 2) * hidden * config.intermediate_size
     layers = config.layers * (4 * hidden**2 + feed_forward)
-    return layers, hidden**2 + config.vocabulary_size * hidden
+    width = config.embedding_width
+    projection = 0 if config.embedding_size is None else width * hidden
+    return layers + projection, hidden * width + config.vocabulary_size * width
 
 
 def step_flops(config: "EncoderConfig", shape: Shape) -> int:

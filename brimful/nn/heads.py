@@ -1,7 +1,7 @@
 """Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
 All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification, ForTokenClassification and
-ForQuestionAnswering of Bert, Roberta, MegatronBert and ModernBert, and ForPreTraining and
+ForQuestionAnswering of Bert, Roberta, Electra, MegatronBert and ModernBert, and ForPreTraining and
 ForNextSentencePrediction of Bert and MegatronBert.
 """
 
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
+from brimful.nn.drawing import Linear
 from brimful.nn.encoder import Encoder
-from brimful.nn.layers import initialize, norm
+from brimful.nn.layers import draw_normal, initialize, norm
 
 Pooling = Literal["mean", "first"]
 
@@ -29,8 +30,8 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         config = encoder.config
         self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        self.norm = norm(config)
+        self.dense = Linear(config.hidden_size, config.embedding_width, bias=config.bias)
+        self.norm = norm(config, config.embedding_width)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
         initialize(self.dense, config, output=config.modern)
 
@@ -41,12 +42,12 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transform(hidden), *self.decoder)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """hidden (M, hidden) -> the input of the decoder, (M, hidden)."""
+        """hidden (M, hidden) -> the input of the decoder, (M, embedding width)."""
         return self.norm(F.gelu(self.dense(hidden)))
 
     @property
     def decoder(self) -> tuple[Tensor, Tensor]:
-        """The matrix (vocabulary, hidden) and bias (vocabulary,) of the scores."""
+        """The matrix (vocabulary, embedding width) and bias (vocabulary,) of the scores."""
         return self._encoder[0].word_embeddings, self.bias
 
 
@@ -71,15 +72,14 @@ class ClassifierHead(nn.Module):
         self.dropout_rate = config.dropout if dropout is None else dropout
         self.dense: nn.Module = nn.Identity()
         if dense:
-            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            self.dense = Linear(config.hidden_size, config.hidden_size, bias=config.bias)
             initialize(self.dense, config, output=config.modern)
         self.norm = norm(config) if config.modern else nn.Identity()
         self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
-        self.classifier = nn.Linear(config.hidden_size, classes)
+        self.classifier = Linear(config.hidden_size, classes)
         initialize(self.classifier, config)
         if config.modern:
-            std = config.hidden_size**-0.5
-            nn.init.trunc_normal_(self.classifier.weight, std=std, a=-2 * std, b=2 * std)
+            draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
     def start_from(self, head: MaskedLMHead) -> None:
         """Copy the transform of a masked-LM head, in modern; the other architectures share no transform."""
@@ -124,8 +124,8 @@ class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
     bert and prenorm take the first token, through a dense layer and tanh (the pooler of `transformers`);
-    RoBERTa has dropout before that too. modern takes the mean or the first token, through dense, GeLU and
-    norm.
+    RoBERTa and Electra have dropout before that too, and Electra has GeLU in place of tanh. modern takes the
+    mean or the first token, through dense, GeLU and norm.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class SequenceHead(ClassifierHead):
         super().__init__(encoder, classes, dropout=dropout, dense=True)
         config = encoder.config
         self.drops_input = config.variant is not None
+        self.activation = F.gelu if config.variant == "electra" else torch.tanh
         self.pooling: Pooling = pooling or ("mean" if config.modern else "first")
         if self.pooling not in ("mean", "first") or (self.pooling == "mean" and not config.modern):
             raise BrimfulError(f"pooling {self.pooling!r} is unknown in {config.architecture} classifiers")
@@ -158,7 +159,7 @@ class SequenceHead(ClassifierHead):
         """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
         if self.modern:
             return super().transform(x)
-        return torch.tanh(self.dense(self.dropout(x) if self.drops_input else x))
+        return self.activation(self.dense(self.dropout(x) if self.drops_input else x))
 
 
 class PairHead(SequenceHead):

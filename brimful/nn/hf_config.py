@@ -35,6 +35,7 @@ FAMILIES = {
     "roberta": Family("bert", "Roberta", "roberta.", "roberta", pad_id=1),
     "xlm-roberta": Family("bert", "XLMRoberta", "roberta.", "xlm-roberta", pad_id=1),
     "camembert": Family("bert", "Camembert", "roberta.", "camembert", pad_id=1),
+    "electra": Family("bert", "Electra", "electra.", "electra"),
     "megatron-bert": Family("prenorm", "MegatronBert", "bert."),
     "modernbert": Family("modern", "ModernBert", "model."),
 }
@@ -92,7 +93,7 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         sizes = {ours: int(values[theirs]) for ours, theirs in _SHARED.items()}
         pad = values.get("pad_token_id")
         pad = family.pad_id if pad is None else int(pad)
-        unused_positions = 0 if family.variant is None else pad + 1
+        unused_positions = pad + 1 if family.prefix == "roberta." else 0
         shared: dict[str, Any] = {
             **sizes,
             "architecture": family.architecture,
@@ -101,8 +102,10 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             "initializer_range": float(values.get("initializer_range", 0.02)),
         }
         if family.architecture != "modern":
+            width = int(values.get("embedding_size", 128)) if kind == "electra" else sizes["hidden_size"]
             return EncoderConfig(
                 variant=family.variant,
+                embedding_size=None if width == sizes["hidden_size"] else width,
                 segments=int(values.get("type_vocab_size", 2)),
                 norm_eps=float(values.get("layer_norm_eps", 1e-12)),
                 dropout=float(values.get("hidden_dropout_prob", 0.1)),
@@ -164,6 +167,8 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
         "tie_word_embeddings": True,
         **_REQUIRED[config.architecture],
     }
+    if config.variant == "electra":
+        values["embedding_size"] = config.embedding_width
     if not config.modern:
         return values | {
             "type_vocab_size": config.segments,

@@ -4,7 +4,7 @@ Our names are the same for every architecture; theirs follow the architecture, a
 of the family (`hf_config.FAMILIES`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from brimful.nn.heads import (
     TokenHead,
 )
 from brimful.nn.hf_config import family_of
+from brimful.nn.hf_weights import Source, fill
 from brimful.nn.layers import Architecture, EncoderConfig
 
 Head = MaskedLMHead | ClassifierHead
@@ -32,7 +33,8 @@ _BERT_EMBEDDINGS: Rules = {
     "segment": ("embeddings.token_type_embeddings",),
 }
 _ENCODER: dict[Architecture, Rules] = {
-    "bert": _BERT_EMBEDDINGS | {"embedding_norm": ("embeddings.LayerNorm",)},
+    "bert": _BERT_EMBEDDINGS
+    | {"embedding_norm": ("embeddings.LayerNorm",), "embedding_projection": ("embeddings_project",)},
     "prenorm": _BERT_EMBEDDINGS | {"final_norm": ("encoder.ln",)},
     "modern": {
         "embedding": ("embeddings.tok_embeddings",),
@@ -71,31 +73,45 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
             "": "cls.predictions",
         },
         "roberta.": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
+        "electra.": {
+            "dense": "generator_predictions.dense",
+            "norm": "generator_predictions.LayerNorm",
+            "": "generator_lm_head",
+        },
         "model.": _MODERN | {"": "decoder"},
     },
     SequenceHead: {
         "bert.": _POOLER | {"classifier": "classifier"},
         "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+        "electra.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
         "model.": _MODERN | {"classifier": "classifier"},
     },
     PairHead: {
         "bert.": _POOLER | {"classifier": "cls.seq_relationship"},
         "roberta.": {"dense": "pair.dense", "classifier": "pair.classifier"},
+        "electra.": {"dense": "pair.dense", "classifier": "pair.classifier"},
         "model.": {"dense": "pair.dense", "norm": "pair.norm", "classifier": "pair.classifier"},
     },
     TokenHead: {
         "bert.": {"classifier": "classifier"},
         "roberta.": {"classifier": "classifier"},
+        "electra.": {"classifier": "classifier"},
         "model.": _MODERN | {"classifier": "classifier"},
     },
     SpanHead: {
         "bert.": {"classifier": "qa_outputs"},
         "roberta.": {"classifier": "qa_outputs"},
+        "electra.": {"classifier": "qa_outputs"},
         "model.": _MODERN | {"classifier": "classifier"},
     },
 }
-"""By the prefix of the family. RoBERTa and ModernBERT have no pair head: these names are our own."""
-_DECODER = {"bert.": "cls.predictions.decoder", "roberta.": "lm_head.decoder", "model.": "decoder"}
+"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head: these names are our own."""
+_DECODER = {
+    "bert.": "cls.predictions.decoder",
+    "roberta.": "lm_head.decoder",
+    "electra.": "generator_lm_head",
+    "model.": "decoder",
+}
 
 
 def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
@@ -109,6 +125,14 @@ def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
 def decoder_weight(config: EncoderConfig) -> str:
     """The name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
     return f"{_DECODER[family_of(config).prefix]}.weight"
+
+
+def has_masked_lm_head(tensors: Container[str], config: EncoderConfig) -> bool:
+    """Whether there is a part of a masked-LM head among the names of tensors in `transformers`."""
+    names = _names(MaskedLMHead, config)
+    parts = [f"{names[part]}.weight" for part in ("dense", "norm")]
+    # A classifier of modern has the same transform, but no bias of the vocabulary.
+    return any(name in tensors for name in ([] if config.modern else parts) + [f"{names['']}.bias"])
 
 
 def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
@@ -134,6 +158,11 @@ def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tens
         yield parameter.detach(), tuple(f"{theirs}.{kind}" for theirs in rules[owner])
 
 
+def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
+    """The names in `transformers` of a module's parameters (an encoder's without prefix)."""
+    return {name for _, theirs in _rules(module, config) for name in theirs}
+
+
 def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
     """Copies of a module's parameters under the names of `transformers` (an encoder's without prefix)."""
     named: dict[str, Tensor] = {}
@@ -144,7 +173,7 @@ def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
 
 
 def from_hf(
-    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str = ""
+    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Source], where: str = ""
 ) -> None:
     """Copy tensors under the names of `transformers` into a module's parameters.
 
@@ -159,4 +188,4 @@ def from_hf(
             if found.shape != part.shape:
                 shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
                 raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
-            part.copy_(found)
+            fill(part, found)

@@ -79,7 +79,7 @@ def trained_model(
     if spelled:
         encoder, head = extend_vocabulary(encoder, head, spelled, sorted(old.get_vocab().values()))
     encoder.tokenizer = tokenizer
-    torch.manual_seed(seed)  # loading a model draws weights too
+    torch.manual_seed(seed)
     started = _head_kind(sequences)(encoder)
     found = {} if head is None else head.state_dict()
     missing = {name.partition(".")[0] for name in started.load_state_dict(found, strict=False).missing_keys}

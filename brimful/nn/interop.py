@@ -1,7 +1,8 @@
 """Hugging Face folders are the native format: read whole, written whole.
 
 A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
-`transformers` load it without remote code. Nothing is ever unpickled.
+`transformers` load it without remote code. Other forms of weights are read too (`hf_weights`), and other
+files of a vocabulary (`text.tokenizer`).
 """
 
 import json
@@ -9,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-import torch
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
     ClassifierHead,
@@ -27,9 +26,20 @@ from brimful.nn.heads import (
     TokenHead,
 )
 from brimful.nn.hf_config import family_of, read_config, write_config
-from brimful.nn.hf_tensors import Head, classifier_weight, decoder_weight, from_hf, to_hf
+from brimful.nn.hf_tensors import (
+    Head,
+    classifier_weight,
+    decoder_weight,
+    from_hf,
+    has_masked_lm_head,
+    hf_names,
+    to_hf,
+)
+from brimful.nn.hf_weights import Source, is_equal, read_weights
 from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
+from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
+from brimful.text.tokenizer import tokenizer_file
 
 E = TypeVar("E", bound=Encoder)
 
@@ -49,21 +59,6 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
     return type(head) in (SequenceHead, TokenHead)
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if path.with_name(f"{path.name}.index.json").is_file():
-        raise BrimfulError(f"{path.parent} has its weights in several files; save them as {path.name}")
-    if not path.is_file():
-        raise BrimfulError(f"{path} does not exist; only safetensors are read, never pickled weights")
-    try:
-        with safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
-    # Checkpoints of TensorFlow origin call the weight and bias of LayerNorm gamma and beta.
-    renamed = {name.replace("LayerNorm.gamma", "LayerNorm.weight"): t for name, t in tensors.items()}
-    return {name.replace("LayerNorm.beta", "LayerNorm.bias"): t for name, t in renamed.items()}
-
-
 def load_encoder(directory: Path | str, kind: type[E]) -> E:
     """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
 
@@ -73,48 +68,56 @@ def load_encoder(directory: Path | str, kind: type[E]) -> E:
     return _load(Path(directory), kind)[0]
 
 
-def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Tensor]]:
+def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Source], str]:
+    """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
     values = read_json(directory / "config.json")
     config = read_config(values, str(directory / "config.json"))
-    path = directory / "model.safetensors"
-    tensors = _read_tensors(path)
+    tensors, path = read_weights(directory)
     prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    encoder = kind(config)
+    with undrawn():
+        encoder = kind(config)
     from_hf(encoder, config, bare, str(path))
-    if (directory / "tokenizer.json").is_file():
-        try:
-            encoder.tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise BrimfulError(f"{directory / 'tokenizer.json'} is damaged ({error})") from error
+    encoder.tokenizer = _load_tokenizer(directory)
+    if encoder.tokenizer is not None:
         highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
         if highest >= config.vocabulary_size:
             raise BrimfulError(
-                f"{directory / 'tokenizer.json'} is not this model's: it has ids up to {highest:,}, and "
+                f"{tokenizer_file(directory)} is not this model's: it has ids up to {highest:,}, and "
                 f"config.json has a vocab_size of {config.vocabulary_size:,}"
             )
-    return encoder.eval(), values, tensors
+    return encoder.eval(), values, tensors, str(path)
+
+
+def _load_tokenizer(directory: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, also from a vocab.txt, or a vocab.json and merges.txt."""
+    file = tokenizer_file(directory)
+    if file is None or file.name != "tokenizer.json":
+        return None if file is None else load_tokenizer(file)
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise BrimfulError(f"{file} is damaged ({error})") from error
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
     """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
 
-    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS` is left
-    out.
+    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as
+    that of an Electra discriminator, is left out.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     directory = Path(directory)
-    encoder, values, tensors = _load(directory, Encoder)
-    name = (values.get("architectures") or [""])[0]
-    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    encoder, values, tensors, where = _load(directory, Encoder)
+    kind = _head_kind(encoder, values, tensors)
     if kind is None:
         return encoder, None, None
-    where = str(directory / "model.safetensors")
-    head = _new_head(kind, encoder, values, tensors, where)
+    with undrawn():
+        head = _new_head(kind, encoder, values, tensors, where)
     from_hf(head, encoder.config, tensors, where)
     labels: list[str] | None = None
     if _is_labelled(head) and (names := values.get("id2label")):
@@ -122,15 +125,38 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     return encoder, head.eval(), labels
 
 
+def _head_kind(encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source]) -> type[Head] | None:
+    """The head that config.json names. Of heads for pretraining only what the tensors have: some folders keep
+    the name of a class without its head, others have no name, and Electra's own ForPreTraining is another.
+    """
+    name = (values.get("architectures") or [""])[0]
+    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    if name and not (kind and issubclass(kind, MaskedLMHead)):
+        return kind
+    return (kind or MaskedLMHead) if has_masked_lm_head(tensors, encoder.config) else None
+
+
+def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
+    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
+    known |= {prefix + name for name in known}
+    names = read_weights(Path(directory))[0].keys() - known
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    return sorted({name.rpartition(".")[0] for name in names} - {decoder})
+
+
 def _new_head(
-    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
+    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source], where: str
 ) -> Head:
     """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         decoder = tensors.get(decoder_weight(encoder.config))
-        if decoder is not None and not torch.equal(
-            decoder.to(encoder.word_embeddings), encoder.word_embeddings
-        ):
+        if decoder is not None and not is_equal(encoder.word_embeddings.detach(), decoder):
             raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
         return kind(encoder)
     if kind is PairHead:
@@ -142,9 +168,9 @@ def _new_head(
     if name not in tensors:
         raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
     if kind is TokenHead:
-        return TokenHead(encoder, len(tensors[name]), dropout=rate)
+        return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     pooling: Pooling = "mean" if values.get("classifier_pooling") == "mean" else "first"
-    return SequenceHead(encoder, len(tensors[name]), pooling=pooling, dropout=rate)
+    return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:

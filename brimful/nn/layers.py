@@ -12,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, attend
+from brimful.nn.drawing import Linear, draw
 
 Architecture = Literal["bert", "prenorm", "modern"]
-Variant = Literal["roberta", "xlm-roberta", "camembert"]
+Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +26,15 @@ class EncoderConfig:
     """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
     Megatron-BERT (BERT with pre-LN and a final norm)."""
     variant: Variant | None = None
-    """The RoBERTa family that a bert encoder is saved as. Its position embeddings start at pad_id + 1."""
+    """The family other than BERT that a bert encoder is saved as. In all but Electra, position embeddings
+    start at pad_id + 1."""
     vocabulary_size: int = 30522
     """Number of tokens; padded to a multiple of 64 inside, invisible outside."""
     hidden_size: int = 256
     """Width of the residual stream."""
+    embedding_size: int | None = None
+    """Width of the embeddings, which a matrix projects to hidden_size; Electra only. By default, embeddings
+    have hidden_size and there is no such matrix."""
     layers: int = 4
     """Number of transformer layers."""
     heads: int = 4
@@ -84,6 +89,10 @@ class EncoderConfig:
                 )
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
+        if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
+            raise BrimfulError(
+                f"model.embedding_size is {self.embedding_size}: only Electra has one, of at least 1"
+            )
 
     @property
     def modern(self) -> bool:
@@ -119,7 +128,12 @@ class EncoderConfig:
     @property
     def position_offset(self) -> int:
         """The row of the position embeddings for a sequence's first token."""
-        return 0 if self.variant is None else self.pad_id + 1
+        return self.pad_id + 1 if self.variant in ("roberta", "xlm-roberta", "camembert") else 0
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, also where it is that of the hidden states."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     @property
     def reads_segments(self) -> bool:
@@ -222,11 +236,11 @@ class Layer(nn.Module):
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
         already_normalized = config.pre_norm and config.embedding_norm and index == 0
         self.attention_norm = nn.Identity() if already_normalized else norm(config)
-        self.qkv = nn.Linear(hidden, 3 * hidden, bias=bias)
-        self.attention_out = nn.Linear(hidden, hidden, bias=bias)
+        self.qkv = Linear(hidden, 3 * hidden, bias=bias)
+        self.attention_out = Linear(hidden, hidden, bias=bias)
         self.mlp_norm = norm(config)
-        self.up = nn.Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
-        self.down = nn.Linear(inner, hidden, bias=bias)
+        self.up = Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
+        self.down = Linear(inner, hidden, bias=bias)
         self.attention_out_dropout = dropout(config.attention_dropout if self.gated else config.dropout)
         self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
         self.down_dropout = dropout(0.0 if self.gated else config.dropout)
@@ -308,9 +322,9 @@ class Norm(nn.LayerNorm):
         return out if self.dtype is None else out.to(self.dtype)
 
 
-def norm(config: EncoderConfig) -> Norm:
-    """The LayerNorm of the architecture."""
-    return Norm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+def norm(config: EncoderConfig, width: int | None = None) -> Norm:
+    """The LayerNorm of the architecture, by default over hidden states."""
+    return Norm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 def dropout(rate: float) -> nn.Module:
@@ -330,9 +344,14 @@ def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, outpu
     std = config.initializer_range
     if output and config.pre_norm:
         std /= math.sqrt(2 * config.layers)
-    if config.modern:
-        nn.init.trunc_normal_(linear.weight, std=std, a=-2 * std, b=2 * std)
-    else:
-        nn.init.normal_(linear.weight, std=std)
+    draw_normal(linear.weight, std, truncated=config.modern)
     if isinstance(linear, nn.Linear) and linear.bias is not None:
         nn.init.zeros_(linear.bias)
+
+
+def draw_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
+    """Fill a matrix from a normal distribution, truncated at two standard deviations if asked for."""
+    if truncated:
+        draw(weight, lambda matrix: nn.init.trunc_normal_(matrix, std=std, a=-2 * std, b=2 * std))
+    else:
+        draw(weight, lambda matrix: nn.init.normal_(matrix, std=std))

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
-from brimful.nn.compiled import compiled
+from brimful.nn.compiled import Compiled
 from brimful.nn.workers import run, workers
 
 GROUP = 64 << 20
@@ -271,7 +271,7 @@ def _losses_of_scores(
     return loss * scale, right, d_scores
 
 
-_losses = compiled(_losses_of_scores, "the cross-entropy", fullgraph=True)
+_losses = Compiled(_losses_of_scores, "the cross-entropy", fullgraph=True)
 
 
 def _aligned(size: int) -> int:

@@ -23,7 +23,8 @@ class Encoder(encoder.Encoder):
 
     @classmethod
     def load(cls, directory: Path | str) -> "Encoder":
-        """Read a Hugging Face folder of one of `hf_config.FAMILIES`. A head or pooler in it is left out.
+        """Read a Hugging Face folder of one of `hf_config.FAMILIES`, in any form of `hf_weights`. A head or
+        pooler in it is left out.
 
         Raises:
             BrimfulError: the folder is incomplete, or holds a model of another type or shape.
@@ -68,7 +69,7 @@ class Encoder(encoder.Encoder):
 
     def _examples(self, texts: Iterable[str]) -> Examples:
         if self.tokenizer is None:
-            raise BrimfulError("the encoder has no tokenizer: load it from a folder with tokenizer.json")
+            raise BrimfulError("the encoder has no tokenizer: load it from a folder that has one")
         if isinstance(texts, str):
             raise BrimfulError("texts must be a list of strings, not a string")
         shape = self.config

@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from brimful.distributed import sum_gradients
 from brimful.errors import BrimfulError
 
 
@@ -87,7 +86,13 @@ class RunningMean:
             total = _total(self.weight, self.parameters, group)
         share = self.weight / total if total else 0.0
         self.finish()
-        sum_gradients(self.parameters, share, group)
+        sums = []
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            sums.append(dist.all_reduce(parameter.grad.mul_(share), group=group, async_op=True))
+        for sending in sums:
+            sending.wait()
         return total
 
 

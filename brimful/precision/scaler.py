@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor
 
 from brimful.errors import BrimfulError
 from brimful.precision import watching
+from brimful.precision.norm import gradient_norm
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD
 
 CPU = torch.device("cpu")
@@ -108,11 +109,7 @@ class AutomaticLossScaler:
             raise BrimfulError("clip_grad_norm_ once for each update(), with all parameters together")
         self._clipped = True
         gradients = self._saturated(parameters)
-        if not gradients:
-            return self._scale.new_zeros(())
-        norms = _norms(gradients)
-        norm = torch.linalg.vector_norm(torch.stack([norm.to(self._scale.device) for norm in norms]))
-        norm = norm / self._scale
+        norm = gradient_norm(gradients).to(self._scale.device) / self._scale
         self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
         return norm
 
@@ -244,13 +241,9 @@ class AutomaticLossScaler:
                 continue
             numbers = _numbers(parameter.grad)
             if not watching.is_watched(parameter) or parameter.grad.is_sparse:
-                fit = watching.saturate_and_count(numbers)
+                numbers.copy_(watching.saturate_and_count(numbers))
             elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
-                fit = watching.mend(numbers)
-            else:
-                continue
-            if fit is not numbers:
-                numbers.copy_(fit)
+                watching.mend(numbers)
         return gradients
 
     def _scaled_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -270,18 +263,6 @@ def _has_ranks() -> bool:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _norms(gradients: list[Tensor]) -> list[Tensor]:
-    """The norm of each gradient, float32 scalars in any order. Those of plain gradients share few kernels."""
-    odd = [g for g in gradients if g.is_sparse or g.is_complex() or isinstance(g, DTensor)]
-    plain = [g for g in gradients if not any(g is other for other in odd)]
-    norms = list(torch._foreach_norm(plain, 2, dtype=torch.float32)) if plain else []
-    for gradient in odd:
-        numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-        norm = torch.linalg.vector_norm(numbers, dtype=torch.float32)
-        norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-    return norms
 
 
 def _numbers(gradient: Tensor) -> Tensor:

@@ -111,20 +111,20 @@ def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
-    from brimful.nn.compiled import compiled  # for GPUs alone
+    from brimful.nn.compiled import Compiled  # for GPUs alone
 
-    return compiled(saturate, "the count of gradients", dynamic=True)
+    return Compiled(saturate, "the count of gradients", dynamic=True)
 
 
-def mend(gradient: Tensor) -> Tensor:
-    """Saturate a gradient that was counted before and may have overflowed since; count only the overflow."""
+def mend(gradient: Tensor) -> None:
+    """Saturate in place a gradient that was counted and may have overflowed since; count the overflow."""
     if gradient.device.type == "cpu" and torch.isfinite(_extremes(gradient)).all():
-        return gradient
+        return
     infinite, nan = (mask.sum(dtype=torch.float32) for mask in (gradient.isinf(), gradient.isnan()))
     none = torch.zeros_like(nan)
     _add(torch.stack([none, none, infinite, nan]))
     limit = _limit(gradient.dtype)
-    return gradient.nan_to_num(0.0, limit, -limit)
+    gradient.nan_to_num_(0.0, limit, -limit)
 
 
 def _add(counts: Tensor) -> None:

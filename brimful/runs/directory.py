@@ -10,7 +10,9 @@ from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.hf_weights import weight_files
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
+from brimful.text.tokenizer import tokenizer_file
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
@@ -19,7 +21,7 @@ START = "start"
 checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
-_MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 class RunConfig(Protocol):
@@ -136,7 +138,13 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
-    return {f"{name}/{file}": folder / file for file in _MODEL_FILES if (folder / file).exists()}
+    paths = [folder / file for file in _MODEL_FILES if (folder / file).exists()] + weight_files(folder)
+    vocabulary = tokenizer_file(folder)
+    if vocabulary is not None:
+        paths += {"vocab.txt": [vocabulary], "vocab.json": [vocabulary, folder / "merges.txt"]}.get(
+            vocabulary.name, []
+        )
+    return {f"{name}/{path.name}": path for path in paths}
 
 
 def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:

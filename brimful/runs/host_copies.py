@@ -18,7 +18,8 @@ class HostCopies:
     Tensors on the CPU are copied at once. Those of a CUDA device are copied on a stream of their own into
     pinned memory, and nobody waits but who must: the device before it changes a tensor (`before_change`), the
     host before it reads a copy (`wait`). Pinning waits for the device, so what the first set has allocated is
-    kept. If no memory can be pinned, the host waits for each copy.
+    kept. Torch pins powers of two: up to twice the bytes of the tensors, and CHUNK. If no memory can be
+    pinned, the host waits for each copy.
     """
 
     def __init__(self) -> None:

@@ -62,6 +62,20 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     return SpecialIds(pad=ids["pad"], unk=ids.get("unk"), cls=ids["cls"], sep=ids["sep"], mask=ids["mask"])
 
 
+def unknown_id(tokenizer: "Tokenizer") -> int:
+    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
+    model = json.loads(tokenizer.to_str())["model"]
+    name = model.get("unk_token")
+    found = tokenizer.token_to_id(name) if name else model.get("unk_id")
+    return -1 if found is None else found
+
+
+def named_specials(tokenizer: "Tokenizer") -> set[int]:
+    """Ids of the pieces that have the name of a special token."""
+    found = {tokenizer.token_to_id(name) for names in _NAMES.values() for name in names}
+    return {index for index in found if index is not None}
+
+
 def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
     """Load a tokenizer.json, a BERT vocab.txt, a RoBERTa vocab.json with its merges.txt, or a folder of them.
 
@@ -87,9 +101,14 @@ def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
     return tokenizer
 
 
+def tokenizer_file(directory: Path) -> Path | None:
+    """The file that `load` reads the tokenizer of a folder from, or None: tokenizer.json, vocab.txt, or a
+    vocab.json with a merges.txt."""
+    return next((directory / name for name in _FILES if (directory / name).is_file()), None)
+
+
 def _file(path: Path) -> Path:
-    candidates = [path / name for name in _FILES] if path.is_dir() else [path]
-    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    file = tokenizer_file(path) if path.is_dir() else path if path.is_file() else None
     model = next(iter(sorted(path.glob("*.model"))), None) if file is None and path.is_dir() else file
     if model is not None and model.suffix == ".model":
         raise BrimfulError(
@@ -98,8 +117,7 @@ def _file(path: Path) -> Path:
             f"A.from_pretrained('{model.parent}').save_pretrained('{model.parent}')\""
         )
     if file is None:
-        looked = ", ".join(candidate.name for candidate in candidates)
-        where = f"in {path} (looked for {looked})" if path.is_dir() else f"at {path}"
+        where = f"in {path} (looked for {', '.join(_FILES)})" if path.is_dir() else f"at {path}"
         raise BrimfulError(f"no tokenizer {where}; give train:8000, a folder or a file")
     return file
 

@@ -25,6 +25,8 @@ def load_wordpiece(file: Path, lowercase: bool) -> "Tokenizer":
     Raises:
         BrimfulError: the file cannot be read, or lacks a special token.
     """
+    from tokenizers import normalizers
+
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -35,7 +37,15 @@ def load_wordpiece(file: Path, lowercase: bool) -> "Tokenizer":
         token if token.strip() and last[token] == number else f"[line {number}]": number
         for number, token in enumerate(lines)
     }
-    return bert(vocabulary, bool(_settings(file).get("do_lower_case", lowercase)))
+    settings = _settings(file)
+    lowercase = bool(settings.get("do_lower_case", lowercase))
+    tokenizer = bert(vocabulary, lowercase)
+    accents, han = settings.get("strip_accents"), settings.get("tokenize_chinese_chars", True)
+    if accents is not None or not han:
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=bool(han), strip_accents=accents, lowercase=lowercase
+        )
+    return tokenizer
 
 
 def load_byte_level(file: Path) -> "Tokenizer":

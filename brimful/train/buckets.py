@@ -9,19 +9,21 @@ micro-batch of an update, a bucket is sent as soon as its last gradient is there
 still differentiated meanwhile (Li et al. 2020, "PyTorch Distributed", section 3.2). All ranks send the
 buckets in the same order.
 
-A parameter that no loss reaches has a gradient of zeros here, where a single CPU process leaves it None: an
-optimizer with weight decay shrinks it.
+A parameter that no loss reaches has a gradient of zeros here, and not None: an optimizer with weight decay
+shrinks it.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from brimful.distributed import BUCKET_BYTES, World
+from brimful.distributed import World
 
+BUCKET_BYTES = 32 << 20
 ALIGNMENT = 64
 """Each gradient begins at a multiple of this many numbers, for kernels that read several at a time."""
 
@@ -43,32 +45,41 @@ class Bucket:
         for parameter, room in zip(parameters, self.flat.split(rooms), strict=True):
             parameter.grad = room[: parameter.numel()].view_as(parameter)
 
+    @cached_property
+    def _mean(self) -> Tensor:
+        """Of the micro-batches before the present one; an update of one needs no memory for it."""
+        return torch.empty_like(self.flat)
+
+    def fold(self, number: int, *, last: bool) -> None:
+        """Fold an update's micro-batch, counted from 1, into the mean, which `flat` holds after the last."""
+        if number > 1:
+            torch.lerp(self._mean, self.flat, 1 / number, out=self.flat if last else self._mean)
+        elif not last:
+            self._mean.copy_(self.flat)
+        if not last:
+            self.flat.zero_()
+
 
 class Buckets:
-    """The buckets of all parameters. Call `begin`, run a backward pass, call `end`; at last `gather`.
+    """The buckets of all parameters. Call `begin`, `backward` for each micro-batch, `gather`; at last `zero`.
 
     Args:
         parameters: all on one device; their `.grad` is set, and must not be replaced.
-        each: what happens to a bucket in each backward pass, when all of its gradients are there.
-        before_sum: what happens to a bucket before it is summed over ranks.
+        mean: take each micro-batch's part of the loss times the number of all, and keep the running mean.
+        scaled: count and saturate gradients for a loss scaler, in each backward pass and after the sum.
     """
 
     def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        world: World,
-        *,
-        each: Callable[[int, Bucket], None] | None = None,
-        before_sum: Callable[[int, Bucket], None] | None = None,
+        self, parameters: Sequence[nn.Parameter], world: World, *, mean: bool = False, scaled: bool = False
     ) -> None:
         self.world = world
-        self.each = each
-        self.before_sum = before_sum
+        self.mean = mean
+        self.scaled = scaled
         self.buckets = [Bucket(group) for group in _groups(parameters)]
+        self._own = self._total = self._number = 0
         self._waits: list[int] = []
-        self._ready = 0  # buckets before this one have been given to `each`
+        self._ready = 0  # buckets before this one have the gradients of this micro-batch
         self._sums: list[Any] = []
-        self._last = False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(index))
             for index, bucket in enumerate(self.buckets)
@@ -76,22 +87,21 @@ class Buckets:
             if world.size > 1
         ]
 
-    def begin(self, *, last: bool) -> None:
-        """A backward pass begins.
+    def begin(self, own: int, total: int) -> None:
+        """An update begins: this rank has `own` micro-batches, all ranks together `total`."""
+        self._own, self._total, self._number = own, total, 0
 
-        Args:
-            last: whether it is the rank's last of this update: then buckets are sent.
-        """
+    def backward(self, loss: Tensor) -> None:
+        """Differentiate one micro-batch's part of the update's loss. In the rank's last, buckets are sent."""
+        self._number += 1
         self._waits = [len(bucket.parameters) for bucket in self.buckets]
         self._ready = 0
-        self._last = last
-
-    def end(self) -> None:
-        """The backward pass has ended; buckets with parameters that it did not reach are ready too."""
-        while self._ready < len(self.buckets):
+        (loss * self._total if self.mean else loss).backward()
+        while self._ready < len(self.buckets):  # with parameters that the pass did not reach
             self._next()
         self._waits = []
 
+    @torch.no_grad()
     def gather(self) -> None:
         """Sum the buckets over ranks. All ranks call it, also those without a micro-batch."""
         self._waits = []
@@ -100,10 +110,12 @@ class Buckets:
                 self._send()
             for sending in self._sums:
                 sending.wait()  # on a GPU its stream waits, not the host
-        elif self.before_sum is not None:
-            for index, bucket in enumerate(self.buckets):
-                self.before_sum(index, bucket)
-        self._sums = []
+            self._sums = []
+        for bucket in self.buckets if self.scaled else []:
+            if self.world.size > 1 or bucket.flat.dtype == torch.float16:  # the sum may have overflowed
+                from brimful.precision.watching import mend
+
+                mend(bucket.flat)
 
     def zero(self) -> None:
         """Zero all gradients."""
@@ -124,20 +136,26 @@ class Buckets:
 
         return arrived
 
+    @torch.no_grad()
     def _next(self) -> None:
-        """Handle the first bucket that is not ready yet."""
-        if self.each is not None:
-            self.each(self._ready, self.buckets[self._ready])
+        """Handle the first bucket that is not ready yet: now it is."""
+        bucket, last = self.buckets[self._ready], self._number == self._own
         self._ready += 1
-        if self._last and self.world.size > 1:
+        if self.scaled:
+            from brimful.precision.watching import saturate_and_count
+
+            bucket.flat.copy_(saturate_and_count(bucket.flat, bucket.padding))
+        if self.mean:
+            bucket.fold(self._number, last=last)
+        if last and self.world.size > 1:
             self._send()
 
     def _send(self) -> None:
         """Begin to sum the next bucket over ranks."""
-        index = len(self._sums)
-        if self.before_sum is not None:
-            self.before_sum(index, self.buckets[index])
-        self._sums.append(dist.all_reduce(self.buckets[index].flat, async_op=True))
+        flat = self.buckets[len(self._sums)].flat
+        if self.mean and self._own != self._total:
+            flat.mul_(self._own / self._total)
+        self._sums.append(dist.all_reduce(flat, async_op=True))
 
 
 def _groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

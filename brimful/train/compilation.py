@@ -17,14 +17,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from brimful.console import warn
 from brimful.data.batch import PackedBatch
-from brimful.distributed import BUCKET_BYTES, World
+from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
-from brimful.nn.compiled import compiled as compiled_or_eager
-from brimful.nn.compiled import lacks
+from brimful.nn.compiled import Compiled, lacks, warn_once
 from brimful.nn.encoder import Encoder
+from brimful.train.buckets import BUCKET_BYTES
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
@@ -45,7 +44,7 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
         if not possible or device.type != "cuda":
             return False
         if missing := lacks(device):
-            warn(f"steps are not compiled: compiling needs {missing}")
+            warn_once(f"steps are not compiled: compiling needs {missing}")
         return not missing
     if setting and not possible:
         raise BrimfulError(
@@ -74,7 +73,7 @@ def loss_function(
     if world.size > 1:
         options = {"backend": _cut({"triton.cudagraphs": on_cuda})}
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
-    graph = compiled_or_eager(
+    graph = Compiled(
         lambda batch, layout: loss(encoder, batch, layout), "a step", fullgraph=True, dynamic=False, **options
     )
     layout: Layout | None = None

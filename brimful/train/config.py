@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision
 from brimful.train.compilation import Compile
 from brimful.train.guard import Policy
+
+Residual = Literal["auto", "fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +35,10 @@ class TrainerConfig:
     """How 16-bit parameters are rounded, so that updates below their spacing are not lost: stochastic; kahan,
     which keeps the rounding error (2 bytes each); master, with a float32 copy after all (4 bytes each); or
     nearest, which loses them."""
-    residual: Literal["fp32", "bf16"] = "fp32"
+    residual: Residual = "auto"
     """Format of the residual stream in training. bf16, with precision bf16 alone, halves its memory and
-    traffic, and rounds each residual sum to 8 bits; norms still compute in float32."""
+    traffic, and rounds each residual sum to 8 bits; norms still compute in float32. auto: bf16 in pretraining
+    on CUDA with precision bf16; else fp32."""
     loss_scale: float = 1024.0
     """Only with precision fp16: the first factor on the loss. It doubles and halves to keep gradients within
     float16's range."""
@@ -114,7 +119,7 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
         BrimfulError: a setting of loss scaling is given, and the precision is not fp16; or the residual
             stream is bf16, and the precision is not.
     """
-    if config.residual not in ("fp32", precision):
+    if config.residual not in ("auto", "fp32", precision):
         raise BrimfulError(
             f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
         )
@@ -125,6 +130,17 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
                 f"trainer.{name} does nothing with precision {precision}: only fp16 scales the loss; leave it"
                 " out, or set precision fp16"
             )
+
+
+def resolve_residual(setting: Residual, precision: Precision, device: torch.device) -> Residual:
+    """The format of the residual stream in pretraining, with auto replaced.
+
+    Args:
+        precision: resolved, never "auto".
+    """
+    if setting == "auto":
+        return "bf16" if precision == "bf16" and device.type == "cuda" else "fp32"
+    return setting
 
 
 def check_trainer(config: TrainerConfig) -> None:

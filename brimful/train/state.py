@@ -37,7 +37,7 @@ class TrainState:
     ) -> None:
         self.device = runtime.device
         self.encoder = encoder
-        encoder.set_residual(None if config.residual == "fp32" else DTYPES[config.residual])
+        encoder.set_residual(torch.bfloat16 if config.residual == "bf16" else None)
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         narrow_parameters(self.trained, config)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}

@@ -28,7 +28,7 @@ from brimful.runs.signals import StopRequest, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
-from brimful.train.gradients import Gradients, uses_buckets
+from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.memory import keep_freed_memory
@@ -155,7 +155,7 @@ class Trainer:
                 threshold=self.config.loss_scale_threshold,
                 bin_edge=self.config.loss_scale_edge,
             )
-            watch_modules(self.state.trained, parameters=not uses_buckets(self.world))
+            watch_modules(self.state.trained, parameters=False)
         return Gradients(parameters, self.world, mean=self.config.weights != "fp32", scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:

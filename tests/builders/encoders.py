@@ -13,7 +13,7 @@ from brimful.nn.layers import EncoderConfig
 
 VOCABULARY = 100
 ARCHITECTURES = ["bert", "prenorm", "modern"]
-MODELS = [*ARCHITECTURES, "roberta"]
+MODELS = [*ARCHITECTURES, "roberta", "electra"]
 
 
 def small(model: str, **changes) -> Encoder:
@@ -34,6 +34,8 @@ def small(model: str, **changes) -> Encoder:
     if model == "roberta":
         bert = {"architecture": "bert", "variant": "roberta"}
         values |= bert | {"norm_eps": 1e-5, "segments": 1, "pad_id": 1}
+    if model == "electra":
+        values |= {"architecture": "bert", "variant": "electra", "embedding_size": 24}
     return Encoder(EncoderConfig(**(values | changes)))
 
 
@@ -59,16 +61,19 @@ def peer_class(config: EncoderConfig) -> transformers.PreTrainedModel:
             )
         )
     name = {"bert": "Bert", "prenorm": "MegatronBert"}[config.architecture]
-    name = "Roberta" if config.variant else name
+    name = {None: name, "electra": "Electra"}.get(config.variant, "Roberta")
+    if name == "Electra":
+        shared["embedding_size"] = config.embedding_width
     their_config = getattr(transformers, f"{name}Config")(
         **shared,
-        max_position_embeddings=config.max_length + (config.pad_id + 1 if config.variant else 0),
+        max_position_embeddings=config.position_offset + config.max_length,
         type_vocab_size=config.segments,
         layer_norm_eps=config.norm_eps,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return getattr(transformers, f"{name}Model")(their_config, add_pooling_layer=False)
+    options = {} if name == "Electra" else {"add_pooling_layer": False}
+    return getattr(transformers, f"{name}Model")(their_config, **options)
 
 
 def peer(encoder: Encoder) -> transformers.PreTrainedModel:

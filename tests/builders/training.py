@@ -21,6 +21,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+from builders.tables import encoded
 
 TASK = Classification(["0", "1"])
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
@@ -63,7 +64,7 @@ def supervised(
     head: SequenceHead, held_out: Examples | None, kind: type[Supervised] = Supervised
 ) -> Supervised:
     """The objective of a classifier that is measured on `held_out`."""
-    return kind(TASK, head, evaluation(TASK, head, held_out))
+    return kind(TASK, head, evaluation(TASK, head, None if held_out is None else encoded(held_out)))
 
 
 def trainer_of(

@@ -13,7 +13,7 @@ CONFIG = {"rows_per_update": 8, "trainer.steps": 4, "validation_tokens": 0}
 @pytest.mark.parametrize(
     ("config", "ranks", "settings"),
     [
-        pytest.param({"trainer.residual": "bf16"}, 0, {}, id="residual"),
+        pytest.param({}, 0, {}, id="one rank"),
         pytest.param({"precision": "fp16"}, 0, {"capability": 75}, id="fp16"),
         pytest.param({}, 2, {}, id="ranks"),
     ],

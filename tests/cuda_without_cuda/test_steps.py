@@ -87,7 +87,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "average": {"optimizer.ema": 0.99},
     "16-bit weights": {"trainer.weights": "bf16"},
     "16-bit weights in fp16": {"trainer.weights": "fp16"},
-    "residual": {"trainer.residual": "bf16"},
+    "float32 residual": {"trainer.residual": "fp32"},
     "one micro-batch": {"rows_per_micro_batch": 8},
     "four micro-batches": {"rows_per_micro_batch": 2},
     "pairs": {"sequences.kind": "nsp", "architecture": "bert"},

@@ -67,7 +67,7 @@ def test_masked_lm_head_is_tied(model_name):
 
 @pytest.mark.parametrize(
     ("model_name", "pooling"),
-    [("bert", "first"), ("prenorm", "first"), ("roberta", "first"), ("modern", "first"), ("modern", "mean")],
+    [*((name, "first") for name in MODELS), ("modern", "mean")],
 )
 def test_sequence_logits_equal_transformers(tmp_path, model_name, pooling):
     encoder = small(model_name).eval()
@@ -161,9 +161,9 @@ def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
         if bias is not None:
             nn.init.normal_(bias)
     model = folder_as(tmp_path / "model", encoder, head, getattr(transformers, f"AutoModel{HEADS[kind]}"))
-    owner = {"modern": "drop", "roberta": "classifier.dropout"}.get(model_name, "dropout")
-    if kind is not SequenceHead and model_name == "roberta":
-        owner = "dropout"
+    owner = "drop" if model_name == "modern" else "dropout"
+    if kind is SequenceHead and model_name in ("roberta", "electra"):
+        owner = "classifier.dropout"
     if kind is SpanHead and model_name != "modern":
         assert not hasattr(model, owner)
         assert isinstance(head.dropout, nn.Identity)

@@ -24,7 +24,7 @@ from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer
 
-FAMILIES = ["bert", "roberta", "megatron-bert", "modernbert"]
+FAMILIES = ["bert", "roberta", "electra", "megatron-bert", "modernbert"]
 TEXTS = ["这家酒店 very good", "bad", "", "ba da ga la. Ma na pa, 很好" * 5]
 QUICK = {"packing": {"max_length": 32, "capacity": 128}, "verify_data": False, "validation_tokens": 2000}
 
@@ -213,8 +213,12 @@ def test_config_yaml_says_it_and_is_read_again(corpus_dir, tmp_path, monkeypatch
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path, capsys):
-    folder_of(tmp_path / "hf", load(corpus_dir), kind=transformers.AutoModel)
+@pytest.mark.parametrize(
+    ("family", "kind"), [("bert", transformers.AutoModel), ("electra", transformers.AutoModelForPreTraining)]
+)
+def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path, capsys, family, kind):
+    """Also a discriminator, whose head predicts something else."""
+    folder_of(tmp_path / "hf", load(corpus_dir), family, kind=kind)
     run(tmp_path / "hf", corpus_dir, tmp_path / "run")
     assert f"{tmp_path}/hf has no masked-LM head: a new one is drawn" in capsys.readouterr().err
     drawn = [

@@ -1,16 +1,18 @@
-"""Larger vocabularies: what old ids score stays, new rows are means."""
+"""Larger vocabularies: what old ids score stays, new rows are means. Smaller ones: nothing else changes."""
 
 import math
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
 
-from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.interop import save_model
-from brimful.nn.vocabulary import extend_vocabulary
+from brimful.nn.vocabulary import extend_vocabulary, keep_rows
 from builders.encoders import MODELS, random_row, run_peer, small
 
 
@@ -122,3 +124,39 @@ def test_transformers_reads_what_was_extended_tied_as_before(tmp_path, name):
         torch.testing.assert_close(found.logits[real], wanted.logits[real], atol=1e-11, rtol=1e-11)
         # Their rotary positions are float32.
         torch.testing.assert_close(grown(larger(batch)), wanted.logits[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, PretrainingHead, SequenceHead])
+@pytest.mark.parametrize("name", MODELS)
+def test_kept_rows_give_the_same_states_and_scores(name, kind):
+    encoder = small(name).eval()
+    head = kind and kind(encoder, **({"classes": 3} if kind is SequenceHead else {})).eval()
+    if isinstance(head, MaskedLMHead):
+        torch.nn.init.normal_(head.bias)
+    # The padding token gets another id, which in RoBERTa moves the positions.
+    kept = [5, 7, 4, encoder.config.pad_id, *range(20, 91, 3)]
+    smaller, narrowed = keep_rows(encoder, head, np.array(kept))
+    assert (smaller.config.vocabulary_size, smaller.config.pad_id) == (len(kept), 3)
+    assert smaller.config.max_length == encoder.config.max_length
+    assert not smaller.training
+    batch = random_row([1, 40, 128, 13], filler=20)
+    batch.tokens[: batch.real_tokens].remainder_(len(kept))
+    batch.tokens[batch.tokens == 3] = 4
+    old = replace(batch, tokens=torch.tensor(kept, dtype=batch.tokens.dtype)[batch.tokens.long()])
+    with torch.no_grad():
+        hidden = smaller(batch)
+        torch.testing.assert_close(hidden, encoder(old), atol=0, rtol=0)
+        if isinstance(head, MaskedLMHead):
+            torch.testing.assert_close(narrowed(hidden), head(hidden)[:, kept], atol=1e-5, rtol=1e-5)
+        if isinstance(head, PretrainingHead):
+            assert torch.equal(narrowed.pair(hidden, batch), head.pair(hidden, batch))
+    if kind in (None, SequenceHead):
+        assert narrowed is head
+    assert smaller.embedding.weight[len(kept) :].count_nonzero() == 0
+
+
+def test_rows_that_cannot_be_kept_are_refused():
+    encoder = small("bert")
+    for kept in ([1, 2], [0, 1, 1], [0, -1], [0, 100], []):
+        with pytest.raises(ValueError, match="kept"):
+            keep_rows(encoder, None, kept)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.distributed import World
-from brimful.precision import watching
+from brimful.precision import RunningMean, watching
 from brimful.precision.scaler import AutomaticLossScaler
-from brimful.train import gradients as gradients_module
 from brimful.train.buckets import ALIGNMENT, Buckets
 from brimful.train.gradients import Gradients
 from builders.ranks import on_two_ranks
@@ -40,32 +39,45 @@ def gradient(gradients: Gradients, seed: int, count: int) -> list[Tensor]:
     return [p.grad.clone() for p in gradients.parameters if p.grad is not None]
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("mean", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_buckets_hold_the_gradient_bit_for_bit(seed, dtype, mean, scaled, monkeypatch):
-    """Twice, so that nothing of an update is left in the next; with 1 and 4 micro-batches."""
-    found = {}
-    for buckets in (False, True):
-        monkeypatch.setattr(gradients_module, "uses_buckets", lambda _, on=buckets: on)
-        parameters = parameters_of(seed, dtype)
-        scaler = AutomaticLossScaler(2.0**10) if scaled else None
-        if scaled:
-            model = nn.ParameterList(parameters)
-            watching.watch_modules(model, parameters=not buckets)
-        gradients = Gradients(parameters, ALONE, mean=mean, scaler=scaler)
-        assert (gradients.buckets is not None) == buckets
-        found[buckets] = []
-        for count in (4, 1, 3):
-            found[buckets] += gradient(gradients, seed + count, count)
-            if scaler:
-                gradients.clip(0.0)
-                counts = watching.take_counts(torch.device("cpu"))
-                assert counts.sum() == count * sum(p.numel() for p in parameters)
-            gradients.clear()
-        assert all(p.grad is None or not p.grad.any() for p in parameters)
-    for ours, theirs in zip(found[True], found[False], strict=True):
-        assert torch.equal(ours, theirs)
+def plain_gradient(
+    parameters: list[nn.Parameter], seed: int, count: int, mean: bool, scaler: AutomaticLossScaler | None
+) -> list[Tensor]:
+    """The same without buckets: added up by autograd, or by the running mean for any model."""
+    running = RunningMean(parameters)
+    for loss in losses(parameters, seed, count):
+        scaled = scaler.scale(loss) if scaler else loss
+        (scaled * count if mean else scaled).backward()
+        if mean:
+            running.add(1.0)
+    if mean:
+        running.finish()
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "scaled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_buckets_hold_the_gradient_bit_for_bit(seed, dtype, how):
+    """Of several updates, so that nothing of one is left in the next; with 1 and more micro-batches."""
+    ours, theirs = parameters_of(seed, dtype), parameters_of(seed, dtype)
+    scaled, mean = how == "scaled", how != "sum"
+    if scaled:
+        watching.watch_modules(nn.ParameterList(ours), parameters=False)
+        watching.watch_modules(nn.ParameterList(theirs))
+    scalers = [AutomaticLossScaler(2.0**10) if scaled else None for _ in range(2)]
+    gradients = Gradients(ours, ALONE, mean=mean, scaler=scalers[0])
+    gradients.buckets = gradients.buckets or Buckets(ours, ALONE)  # else a CPU has none for a sum
+    for count in (4, 1, 3):
+        found = gradient(gradients, seed + count, count)
+        gradients.clip(0.0)
+        counts = watching.take_counts(torch.device("cpu"))
+        assert counts.sum() == scaled * count * sum(p.numel() for p in ours)
+        gradients.clear()
+        assert not any(p.grad.any() for p in ours)
+        expected = plain_gradient(theirs, seed + count, count, mean, scalers[1])
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+        for p in theirs:
+            p.grad = None
+        watching.forget_counts()
 
 
 def test_views_begin_at_multiples_and_stay_where_they_are(seed, monkeypatch):

@@ -18,6 +18,7 @@ from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
 from brimful.train.objective import better
 from builders.ranks import on_two_ranks
+from builders.tables import encoded
 from builders.training import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +126,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
     settings |= {"keep_checkpoints": 100}
     trainer = breaking(tmp_path / "a", seed, [22], factor, on_spike="roll-back", **settings)
-    trainer.objective.evaluate = evaluation(TASK, trainer.objective.head, examples_of(20, seed + 1))
+    trainer.objective.evaluate = evaluation(TASK, trainer.objective.head, encoded(examples_of(20, seed + 1)))
     trainer.run("test")
     assert [spike["update"] for spike in spikes(tmp_path / "a")] == [23]
     without = breaking(tmp_path / "b", seed, [], **settings)
@@ -133,7 +134,7 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     without.run("test")
     assert_same_bits(weights(trainer), weights(without))
     stopped = breaking(tmp_path / "c", seed, [22], factor, **settings)
-    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, examples_of(20, seed + 1))
+    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, encoded(examples_of(20, seed + 1)))
     with pytest.raises(BrimfulError, match="at step 23"):
         stopped.run("test")
     assert max(checkpoint.states(tmp_path / "c" / "checkpoints")) == 20

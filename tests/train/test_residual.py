@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from brimful.commands.pretrain import PretrainConfig, _resolve
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.train.config import TrainerConfig
@@ -45,3 +46,36 @@ def test_it_needs_precision_bf16(precision):
     with pytest.raises(BrimfulError, match=rf"trainer\.residual is bf16, .*precision bf16, not {precision}"):
         Runtime.of(World(0, 1, CPU), precision, config)
     assert Runtime.of(World(0, 1, CPU), "bf16", config).precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "precision", "resolved"),
+    [
+        ("auto", "cuda", "bf16", "bf16"),
+        ("auto", "cuda", "fp16", "fp32"),
+        ("auto", "cuda", "fp32", "fp32"),
+        ("auto", "cpu", "bf16", "fp32"),
+        ("fp32", "cuda", "bf16", "fp32"),
+        ("bf16", "cpu", "bf16", "bf16"),
+    ],
+)
+def test_pretraining_narrows_it_by_default_on_a_gpu_in_bf16(
+    tmp_path, monkeypatch, given, device, precision, resolved
+):
+    """The run's configuration, with which it also resumes, says what was chosen."""
+    monkeypatch.setattr("brimful.precision.policy.has_fast_bf16", lambda device: True)
+    config = PretrainConfig(
+        data="data", out=str(tmp_path / "run"), precision=precision, trainer=TrainerConfig(residual=given)
+    )
+    found = _resolve(config, World(0, 1, torch.device(device)))[0]
+    assert found.trainer == TrainerConfig(residual=resolved)
+
+
+def test_other_training_keeps_it_wide_by_default(seed, tmp_path):
+    """What a default narrows was measured in pretraining alone."""
+    trainer = trainer_of(tmp_path, seed, runtime=BF16)
+    assert trainer.config.residual == "auto"
+    seen = []
+    trainer.encoder.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    trainer.run("test")
+    assert set(seen) == {torch.float32}

@@ -18,6 +18,7 @@ from brimful.tasks.model import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.trainer import Trainer
+from builders.tables import encoded
 from builders.training import (
     MAX_LENGTH,
     RUNTIME,
@@ -174,7 +175,7 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
     )
     figures = trainer.run("test")
     assert modes == [("loss", True, True), ("evaluate", False, False)] * 2
-    assert figures == evaluation(TASK, trainer.objective.head, held_out)(trainer.encoder, RUNTIME)
+    assert figures == evaluation(TASK, trainer.objective.head, encoded(held_out))(trainer.encoder, RUNTIME)
 
 
 def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):

@@ -1,6 +1,5 @@
 """Clean texts -> token ids, word-start bits, sentence-start bits, and counts by script."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from brimful.corpus.segments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
 from brimful.corpus.words.segmenter import Segmenter, word_starts
 from brimful.text.characters import SCRIPTS, character_scripts, code_points
+from brimful.text.tokenizer import unknown_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -73,11 +73,3 @@ class TextEncoder:
             if any(counts)
         }
         return Encoded(TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64)), scripts)
-
-
-def unknown_id(tokenizer: "Tokenizer") -> int:
-    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
-    model = json.loads(tokenizer.to_str())["model"]
-    name = model.get("unk_token")
-    found = tokenizer.token_to_id(name) if name else model.get("unk_id")
-    return -1 if found is None else found

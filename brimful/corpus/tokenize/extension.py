@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from brimful.corpus.tokenize.encode import unknown_id
 from brimful.corpus.tokenize.training import thinned
 from brimful.errors import BrimfulError
 from brimful.text.characters import IDEOGRAPHS, one_of
+from brimful.text.tokenizer import unknown_id
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:

@@ -1,0 +1,145 @@
+"""The verb `brimful convert`: a Hugging Face folder of any form becomes safetensors and a tokenizer.json.
+
+The written folder is read back, and its hidden states are compared with those of `transformers` on the folder
+that was given. Where they differ, nothing is written. Pieces of the vocabulary can be dropped on the way.
+"""
+
+import gc
+import importlib.util
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from brimful.commands.export import TOLERANCE, Forward, max_difference, transformers_forward
+from brimful.config import verb
+from brimful.console import warn
+from brimful.corpus.reading.texts import read_texts
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.hf_config import family_of
+from brimful.nn.interop import HEADS, left_out, load_encoder, load_model, save_model, text_length
+from brimful.nn.vocabulary import keep_rows
+from brimful.runs.directory import find_model
+from brimful.storage import atomic_directory, commit, read_json, require_folder_place
+from brimful.text.pruning import prune
+from brimful.text.tokenizer import load as load_tokenizer
+
+RECORD = "conversion.json"
+_WHEN = ("before", "after")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertConfig:
+    """Write any folder that Brimful reads as safetensors with a tokenizer.json, and check it."""
+
+    folder: Annotated[str, tyro.conf.Positional]
+    """Hugging Face folder: BERT, RoBERTa, XLM-R, CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in
+    model.safetensors or pytorch_model.bin, whole or sharded; tokenizer.json, vocab.txt, or vocab.json with
+    merges.txt."""
+    out: str
+    """Folder to create; an earlier conversion there is replaced."""
+    keep_pieces_of: tuple[str, ...] = ()
+    """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
+    their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""
+    dry_run: bool = False
+    """Read and check everything, and write nothing."""
+
+
+def show_conversion(result: dict[str, Any]) -> None:
+    """Print one line for a person."""
+    model = f"{result['model']}, {result['parameters'] / 1e6:.1f} M parameters, {result['pieces']:,} pieces"
+    if "dry_run" in result:
+        print(f"{model}; nothing was written")
+        return
+    difference = result["max_abs_hidden_difference"]
+    checked = (
+        "not compared with transformers"
+        if difference is None
+        else f"hidden states within {difference:.1e} of transformers'"
+    )
+    if "pruned" in result:
+        model += f" of {result['pruned']['pieces_before']:,}"
+        if unseen := result["pruned"]["unseen"]:
+            rates = (unseen[f"unknown_{when}"] / max(unseen[f"tokens_{when}"], 1) for when in _WHEN)
+            checked += f"; unknown in unseen text: {' before, '.join(f'{rate:.3%}' for rate in rates)} after"
+    print(f"{result['out']}: {model}, {result['bytes'] / 1e6:,.1f} MB; {checked}")
+
+
+@verb(ConvertConfig, show=show_conversion)
+def convert(config: ConvertConfig) -> dict[str, Any]:
+    """Write a Hugging Face folder of any form as safetensors with a tokenizer.json, and check its hidden
+    states.
+
+    Poolers and heads that Brimful does not know are left out, with a warning.
+
+    Returns:
+        `out` and its size in `bytes`; the `model` (its class), its `parameters` and `pieces`; the modules
+        `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`); and
+        `max_abs_hidden_difference` (None where `transformers` is not installed).
+
+    Raises:
+        BrimfulError: the folder cannot be read, has no tokenizer, `out` holds something else, or the hidden
+            states differ.
+    """
+    source, out = find_model(Path(config.folder), "encoder"), Path(config.out)
+    require_folder_place(out, replaces=("an earlier conversion", lambda folder: (folder / RECORD).is_file()))
+    if out.resolve() == source.resolve():
+        raise BrimfulError(f"{out} is the model itself; choose another --out")
+    encoder, head, labels = load_model(source)
+    tokenizer = encoder.tokenizer or load_tokenizer(source)  # which says what is missing
+    dropped = left_out(source, encoder, head)
+    facts: dict[str, Any] = {}
+    kept: np.ndarray | None = None
+    if config.keep_pieces_of:
+        pruned = prune(tokenizer, read_texts(config.keep_pieces_of, config.out))
+        encoder, head = keep_rows(encoder, head, pruned.kept)
+        encoder.tokenizer = tokenizer = pruned.tokenizer
+        kept = pruned.kept
+        facts["pruned"] = asdict(pruned.statistics)
+    facts |= {
+        "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
+        "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
+        "pieces": tokenizer.get_vocab_size(),
+        "left_out": dropped,
+    }
+    if dropped:
+        warn(f"left out: {', '.join(dropped)}")
+    if config.dry_run:
+        return {"dry_run": True, **facts}
+    values = read_json(source / "config.json")
+    length, problem = text_length(source, encoder), values.get("problem_type")
+    with atomic_directory(out) as folder:
+        save_model(folder, encoder, head, labels, max_length=length, problem_type=problem)
+        del encoder, head  # a large model is then in memory twice at most
+        gc.collect()
+        facts["max_abs_hidden_difference"] = _check(source, folder, kept)
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        record = commit(folder / RECORD, files, kind="conversion", **facts)
+    size = sum(file["bytes"] for file in record["files"].values())
+    return {"out": str(out), "bytes": size, **facts}
+
+
+def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
+    """The largest difference of a hidden state of the written folder, here, from the given one in
+    `transformers`; None where that is not installed.
+
+    Args:
+        kept: the old id of each new one, where pieces were dropped.
+    """
+    if not importlib.util.find_spec("transformers"):
+        warn("transformers is not installed, so the hidden states were not compared with its own")
+        return None
+    try:
+        theirs = transformers_forward(source, None)
+        given: Forward = theirs if kept is None else lambda ids, mask: theirs(kept[ids], mask)
+        difference = max_difference(load_encoder(folder, Encoder), None, given)
+    except OSError as error:
+        raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
+    if not difference <= TOLERANCE:
+        raise BrimfulError(
+            f"hidden states differ from those of transformers by {difference:.1e}; nothing was written"
+        )
+    return difference

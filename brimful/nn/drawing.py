@@ -1,0 +1,75 @@
+"""Matrices that draw initial weights, and modules whose weights come from elsewhere and are not drawn."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+
+class _Drawing(Enum):
+    WEIGHTS = "new modules have random weights"
+    DISCARDED = "the random numbers are drawn and thrown away"
+    NOTHING = "no random numbers are drawn"
+
+
+_drawing = ContextVar("drawing", default=_Drawing.WEIGHTS)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Modules made inside draw no random numbers: matrices hold whatever is in their memory.
+
+    That memory is not touched, so it takes no room until it is written. Norms and rotary tables are made as
+    ever.
+    """
+    token = _drawing.set(_Drawing.NOTHING)
+    try:
+        yield
+    finally:
+        _drawing.reset(token)
+
+
+@contextmanager
+def discarded() -> Iterator[None]:
+    """As `undrawn`, but the generator ends where it would if the weights had been drawn.
+
+    What is drawn next then has the same bits either way. This takes the time of drawing, and scratch memory
+    for one matrix. Inside `undrawn`, it draws nothing.
+    """
+    inner = _Drawing.NOTHING if _drawing.get() is _Drawing.NOTHING else _Drawing.DISCARDED
+    token = _drawing.set(inner)
+    try:
+        yield
+    finally:
+        _drawing.reset(token)
+
+
+@torch.no_grad()
+def draw(tensor: Tensor, distribution: Callable[[Tensor], object]) -> None:
+    """Fill a tensor by `distribution`, a function that writes in place; see `undrawn` and `discarded`."""
+    drawing = _drawing.get()
+    if drawing is not _Drawing.NOTHING:
+        distribution(tensor if drawing is _Drawing.WEIGHTS else torch.empty_like(tensor))
+
+
+class Linear(nn.Linear):
+    """torch's, whose first random weights can be left out."""
+
+    def reset_parameters(self) -> None:
+        """Draw weights as torch does, if weights are drawn."""
+        if _drawing.get() is _Drawing.WEIGHTS:
+            super().reset_parameters()
+            return
+        for parameter in self.parameters():
+            draw(parameter, nn.init.uniform_)
+
+
+class Embedding(nn.Embedding):
+    """torch's, whose first random weights can be left out."""
+
+    def reset_parameters(self) -> None:
+        """Draw weights as torch does, if weights are drawn."""
+        draw(self.weight, nn.init.normal_)

@@ -1,0 +1,42 @@
+"""Texts of files and folders, read once."""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from brimful.corpus.reading.read import ReadConfig
+from brimful.corpus.reading.texts import read_texts
+from brimful.errors import BrimfulError
+
+
+def test_every_format_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\ntwo\n")
+    (folder / "b.jsonl").write_text('{"text": "three"}\n{broken\n{"text": "four"}\n')
+    (folder / "c.csv").write_text('label,text\n0,"five, six"\n')
+    (folder / "d.tsv").write_text('text\tlabel\n"seven\t1\n')
+    pq.write_table(pa.table({"text": ["eight", None, "nine"]}), folder / "e.parquet")
+    (folder / "f.html").write_text("<html><body><script>no</script><p>ten &amp; more</p></body></html>")
+    expected = ["one", "two", "three", "four", "five, six", '"seven', "eight", "nine", "ten & more"]
+    issues: dict[str, Counter[str]] = {}
+    out = str(tmp_path / "out")
+    assert list(read_texts([str(folder)], out, issues=issues)) == expected
+    assert issues == {str(folder / "b.jsonl"): {"broken JSON lines": 1}}
+    whole = read_texts([str(folder / "a.txt")], out, ReadConfig(split="file"))
+    assert list(whole) == ["one\ntwo"]
+
+
+def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("sentence\tlabel\nx\t1\n")
+    with pytest.raises(BrimfulError, match="does not exist"):
+        read_texts([str(tmp_path / "none")], "out")
+    with pytest.raises(BrimfulError, match="overlap"):
+        read_texts([str(tmp_path)], str(tmp_path / "out"))
+    with pytest.raises(BrimfulError, match="'text'"):
+        list(read_texts([str(tmp_path / "a.tsv")], "out"))
+    texts = read_texts([str(tmp_path / "a.tsv")], "out", ReadConfig(field="sentence"))
+    assert list(texts) == ["x"]
