@@ -45,7 +45,7 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
-from brimful.tasks.table import write_rows
+from brimful.tasks.output import write_rows
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer

@@ -40,8 +40,8 @@ from brimful.runs.stages import Result, Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.output import write_rows
 from brimful.tasks.registry import DEFAULT, find_task, tasks
-from brimful.tasks.table import write_rows
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Runtime

@@ -14,7 +14,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.table import Table, Take, everything, read_table, read_texts
 from brimful.tasks.task import Metric, Row, Task
 
 
@@ -33,8 +33,8 @@ class MultiLabel(Task):
     sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
-        return read_table(path, labelled=True, lists=True) if labelled else read_texts(path)
+    def read(cls, path: Path | str, *, labelled: bool, take: Take = everything) -> Table:
+        return read_table(path, labelled=True, lists=True) if labelled else read_texts(path, take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -99,9 +99,13 @@ class MultiLabel(Task):
 
     def _found(self, answers: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
         """The labels of each row with a probability above a half, and all probabilities."""
-        probabilities = torch.sigmoid(torch.from_numpy(answers)).numpy()
+        probabilities = self.scores(answers)
         names = np.array(self.labels, dtype=object)
         return [names[row > 0].tolist() for row in answers], probabilities
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """The probability of each label."""
+        return torch.sigmoid(torch.from_numpy(answers)).numpy()
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`labels`, and the `probabilities` of those."""

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,10 +11,17 @@ from typing import Any, Self
 import numpy as np
 
 from brimful.errors import BrimfulError, nearest
-from brimful.storage import atomic_file
 
 FORMATS = (".tsv", ".csv", ".jsonl")
 _LARGEST = float(np.finfo(np.float32).max)
+
+Take = Callable[[Iterator[Any]], Iterable[Any]]
+"""Which rows of a file are read: `everything`, or the next part of them (`parts.Parts`)."""
+
+
+def everything(rows: Iterator[Any]) -> Iterator[Any]:
+    """All rows of a file."""
+    return rows
 
 
 @dataclass(frozen=True)
@@ -108,12 +115,13 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
             raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def read_table(path: Path | str, *, labelled: bool, lists: bool = False) -> Table:
+def read_table(path: Path | str, *, labelled: bool, lists: bool = False, take: Take = everything) -> Table:
     """Read a table.
 
     Args:
         labelled: whether to read labels. Every row must then have one.
         lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
+        take: which rows.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
@@ -125,7 +133,7 @@ def read_table(path: Path | str, *, labelled: bool, lists: bool = False) -> Tabl
     second: list[str] = []
     labels: list[Any] = []
     try:
-        for number, row in _rows(path):
+        for number, row in take(_rows(path)):
             for column in ("text", "label") if labelled else ("text",):
                 if column not in row:
                     hint = nearest(column, [str(name) for name in row])
@@ -154,39 +162,28 @@ def _names(label: Any) -> list[str]:
     return [name for name in (str(name).strip() for name in names) if name]
 
 
-def read_texts(path: Path | str) -> Table:
+def read_texts(path: Path | str, take: Take = everything) -> Table:
     """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
+
+    Args:
+        take: which rows.
 
     Raises:
         BrimfulError: as `read_table`.
     """
     path = Path(path)
     if path.suffix != ".txt":
-        return read_table(path, labelled=False)
+        return read_table(path, labelled=False, take=take)
     try:
-        lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
+        texts = list(take(_lines(path)))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
-    texts = [line.strip() for line in (lines if lines[-1] else lines[:-1])]
-    if not any(texts):
+    if take is everything and not any(texts):
         raise BrimfulError(f"{path} holds no text; expected one text a line")
     return Table(path, texts, None, None)
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv or .csv, by the path's suffix; atomically.
-
-    In .tsv and .csv, a list is written as JSON.
-    """
-    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        if path.suffix == ".jsonl":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            return
-        delimiter = "\t" if path.suffix == ".tsv" else ","
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        for line in file:
+            yield line.strip()

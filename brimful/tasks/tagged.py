@@ -10,7 +10,7 @@ from typing import Any
 
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
-from brimful.tasks.table import Table, json_lines
+from brimful.tasks.table import Table, Take, everything, json_lines
 
 CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
 _MARKS = ("B", "I", "E", "S", "L", "U")
@@ -27,7 +27,7 @@ class TaggedTable(Table):
     words: list[list[tuple[int, int]]]
 
 
-def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
+def read_tagged(path: Path | str, *, labelled: bool, take: Take = everything) -> TaggedTable:
     """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
 
     CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an
@@ -45,13 +45,11 @@ def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
         )
     try:
         if path.suffix == ".jsonl":
-            rows = list(_json_rows(path, labelled))
+            rows = list(take(_json_rows(path, labelled)))
         elif path.suffix == ".txt" and not labelled:
-            lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
-            texts = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-            rows = [(text, [], []) for text in texts]
+            rows = list(take(_line_rows(path)))
         else:
-            rows = list(_conll_rows(path, labelled))
+            rows = list(take(_conll_rows(path, labelled)))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if not rows:
@@ -72,6 +70,12 @@ def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
                 f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}'
             )
         yield text, _checked(row.get("spans"), text, where) if labelled else [], []
+
+
+def _line_rows(path: Path) -> Iterator[_Row]:
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        for line in file:
+            yield line.removesuffix("\n"), [], []
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:

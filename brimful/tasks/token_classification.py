@@ -25,7 +25,7 @@ from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import count, soft_cross_entropy_sum
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.tagged import TaggedTable, read_tagged
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
@@ -53,8 +53,8 @@ class TokenClassification(Task):
     overlap = 32
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool) -> Table:
-        return read_tagged(path, labelled=labelled)
+    def read(cls, path: Path | str, *, labelled: bool, take: Take = everything) -> Table:
+        return read_tagged(path, labelled=labelled, take=take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
