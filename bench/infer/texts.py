@@ -4,6 +4,7 @@ import ast
 import random
 import sysconfig
 import warnings
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ LONG = 256
 """Tokens of each of the long texts, special tokens included."""
 
 
+@cache
 def docstrings() -> list[str]:
     """Of all modules, classes and functions of the standard library, in the order of its files; each once."""
     found: dict[str, None] = {}

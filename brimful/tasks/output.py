@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -42,6 +42,7 @@ def output_file(path: Path, length: int) -> Iterator[Output]:
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
     """
+    kinds: dict[str, Callable[[IO[bytes], Path, int], Output]]
     kinds = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ".parquet": _Parquet, ARRAYS: _Array}
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
