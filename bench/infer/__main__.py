@@ -160,6 +160,8 @@ def measure(
                 record.add({"texts": kind, "side": side, "error": str(error)})
                 print(f"{side:12} failed: {error}", flush=True)
         vectors = {side: np.load(scratch / f"{side}.npy", allow_pickle=False) for side in workers}
+        if not workers:
+            return
         reference = vectors["padded" if "padded" in vectors else next(iter(vectors))]
         apart = {side: float(np.abs(found - reference).max()) for side, found in vectors.items()}
         if wrong := {side: value for side, value in apart.items() if not value <= options.tolerance}:
@@ -167,9 +169,14 @@ def measure(
         seconds: dict[str, list[float]] = {side: [] for side in workers}
         for turn in range(options.rounds):
             order = list(workers)
-            start = turn % len(order)
+            start = turn % max(1, len(order))
             for side in order[start:] + order[:start]:
-                seconds[side].append(workers[side].ask("turn")["seconds"])
+                try:
+                    seconds[side].append(workers[side].ask("turn")["seconds"])
+                except WorkerError as error:
+                    record.add({"texts": kind, "side": side, "error": str(error)})
+                    print(f"{side:12} failed: {error}", flush=True)
+                    del workers[side], seconds[side]
         ours = statistics.median(seconds["brimful"]) if "brimful" in seconds else float("nan")
         for side, values in seconds.items():
             median = statistics.median(values)
