@@ -233,6 +233,7 @@ class Bench:
             seed=[seed],
             learning_rates=[rate],
             epochs=self.scale.epochs,
+            ladder="none",
             **FINETUNE,
             **values,
         )

@@ -163,6 +163,7 @@ class Watch:
     def __init__(self) -> None:
         self.log: list[tuple[dict[str, Any], ...]] = []
         self._callback = record._CALLBACK(lambda kind, name: self.log.append(tuple(_asked())))
+        record._kept.append(self._callback)  # the device calls it even after a step that did not fit
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -316,11 +317,31 @@ def _record(case: Case, tokens: int, histogram: Path | None) -> dict[str, Any]:
     }
 
 
+def _count_mutated_buffers() -> None:
+    """Let Inductor count what a kernel reads of a buffer that an operator has changed in place.
+
+    It knows such a buffer by a new name then, and would count nothing.
+    """
+    from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
+    from torch._inductor.virtualized import V
+
+    plain = SIMDKernelFeatures.buf_accesses
+
+    def buf_accesses(kernel: Any) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for name, accesses in plain(kernel).items():
+            found.setdefault(V.graph.scheduler.mutation_real_name.get(name, name), []).extend(accesses)
+        return found
+
+    SIMDKernelFeatures.buf_accesses = buf_accesses  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Record the case of the first argument into the file that the second one names."""
     asked, out = json.loads(sys.argv[1]), Path(sys.argv[2])
     case = Case(**asked["case"])
     torch._inductor.config.benchmark_kernel = True  # for it, Inductor counts the bytes of its kernels
+    _count_mutated_buffers()
     torch.backends.cuda.enable_cudnn_sdp(False)  # the device has no cuDNN
     found = record_case(case, Path(asked["histogram"]) if asked["histogram"] else None)
     facts: dict[str, Any] = {"case": asdict(case), "name": case.name}

@@ -38,7 +38,7 @@ def show_findings(result: dict[str, Any]) -> None:
     """Print one line for each finding, and a few about each file."""
     console = output_console()
     for finding in result["findings"]:
-        console.print(finding["message"], markup=False)
+        console.print(f"{finding['file']}: {finding['message']}", markup=False)
     if not result["findings"]:
         console.print("nothing found")
     for file, facts in result["files"].items():

@@ -206,6 +206,7 @@ class Demo:
             train=self.folder("reviews/train.tsv"),
             test=self.folder("reviews/test.tsv"),
             seed=[self.config.seed],
+            ladder="none",
             **values,
         )
 

@@ -1,17 +1,15 @@
 """What the demo measures beside Brimful's own metrics: a classical baseline, and latencies."""
 
 import json
-import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.commands.demo_reviews import Reviews
 from brimful.commands.export import onnx_session
+from brimful.tasks.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
 
 
 def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
@@ -21,17 +19,16 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
         bool (test,), which test reviews it gets right; and its size and speed. The strength of regularisation
         is chosen on a fifth of the labelled reviews, like the encoders' learning rates.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
     from sklearn.pipeline import make_pipeline
 
     model = GridSearchCV(
         make_pipeline(
-            TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True),
+            tfidf_vectorizer([text for text, _ in reviews.labelled]),
             LogisticRegression(max_iter=1000),
         ),
-        {"logisticregression__C": [1.0, 3.0, 10.0, 30.0]},
+        {"logisticregression__C": list(TFIDF_STRENGTHS)},
         cv=ShuffleSplit(1, test_size=0.2, random_state=0),
     )
     texts, labels = zip(*reviews.labelled, strict=True)
@@ -46,19 +43,9 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
     return right, {
         "parameters": classifier.coef_.size,
         "size_mb": size / 1e6,
-        "latency_ms": _median_ms(lambda text: model.predict([text]), list(test_texts[:200])),
+        "latency_ms": median_ms(lambda text: model.predict([text]), list(test_texts[:200])),
         "reviews_per_second": len(test_texts) / seconds,
     }
-
-
-def _median_ms(call: Callable[[str], Any], values: list[str]) -> float:
-    """Median milliseconds of `call` over `values`, after ten warm-up calls."""
-    times = []
-    for value in values[:10] + values:
-        started = time.perf_counter()
-        call(value)
-        times.append(1e3 * (time.perf_counter() - started))
-    return statistics.median(times[10:])
 
 
 def onnx_latency(folder: Path, texts: list[str]) -> float:
@@ -72,7 +59,7 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
         ids = np.array([encoding.ids], dtype=np.int64)
         session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
 
-    return _median_ms(call, texts)
+    return median_ms(call, texts)
 
 
 def right_answers(run: Path) -> np.ndarray:

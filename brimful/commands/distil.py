@@ -168,6 +168,7 @@ def _student(
             finetuned,
             initialisation="pretrained",
             pooling=pooling,
+            reinit_top=0,
             layers=layers,
             dropout=0.0,
             attention_dropout=0.0,
@@ -364,6 +365,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     summary = {
         "kind": "distil",
         "task": task.name,
+        "primary_metric": task.metrics[0].name,
         "teacher": teacher_metrics | {"parameters": teacher.parameters},
         "student": metrics | {"parameters": student.parameters},
         "test": {"n": metrics["n"]},

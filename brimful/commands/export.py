@@ -49,8 +49,8 @@ class ExportConfig:
     out: str
     """Folder to create; an earlier export there is replaced."""
     step: Step | None = None
-    """For a run of pretrain, finished or not: the checkpoint after this many updates, or the checkpoint of
-    the best evaluation. If the run averages its weights, the average is taken."""
+    """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
+    after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
     format: Literal["hf", "sentence-transformers", "onnx"] = "hf"
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
     with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which

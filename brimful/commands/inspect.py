@@ -38,7 +38,8 @@ class InspectConfig:
     """Show documents word by word, and what was dropped or changed and why; or a run's batches."""
 
     directory: Annotated[str, tyro.conf.Positional]
-    """A folder that prepare wrote, or the run directory of a pretrain, which shows the run's own batches."""
+    """A folder that prepare wrote, or the run directory of a pretrain or a finetune (or a training in one),
+    which shows the run's own batches."""
     documents: int = 5
     """How many documents to show."""
     tokens: int = 150
@@ -61,6 +62,11 @@ class InspectConfig:
 
 def show_findings(findings: dict[str, Any]) -> None:
     """Print documents with word boundaries and examples of each rule; or rows."""
+    if "documents" not in findings and "rows" not in findings:
+        from brimful.commands.replay import show_examples
+
+        show_examples(findings)
+        return
     if "rows" in findings:
         from brimful.data.view import show_rows
 
@@ -91,13 +97,19 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
         Or `rows`: for each what `BatchView.rows` returns, with `update`, `micro_batch` and `row`, counted
-        from 1; and `spikes`: the entries of spikes.jsonl for these updates, without the cursor.
+        from 1; and `spikes`: the entries of spikes.jsonl for these updates, without the cursor. Of a
+        fine-tuning `examples` and `spikes`, as `replay.replayed` says.
 
     Raises:
         BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
             update, or its data has changed.
     """
     directory = Path(config.directory)
+    if not (directory / MANIFEST).is_file() and directory.is_dir():
+        from brimful.commands.replay import finetuning_of, replayed  # imports torch
+
+        if (found := finetuning_of(directory)) is not None:
+            return replayed(directory, *found, config.update, config.batches)
     is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
     if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):
         raise BrimfulError(

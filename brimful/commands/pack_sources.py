@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.console import warn
 from brimful.corpus.shards import Corpus
 from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig, cut_documents
 from brimful.errors import BrimfulError
@@ -82,6 +83,7 @@ def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:
     table = read_table(path, labelled=False)
     loaded = load(tokenizer)
     pad = special_ids(loaded).pad
-    return count_lengths(
-        encode_texts(loaded, table.texts, table.second, max_length=max_length, pad=pad).lengths
-    )
+    examples = encode_texts(loaded, table.texts, table.second, max_length=max_length, pad=pad)
+    if examples.cut:
+        warn(f"{examples.cut:,} of {len(table):,} texts of {path} are cut at {max_length} tokens")
+    return count_lengths(examples.lengths)

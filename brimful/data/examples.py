@@ -307,14 +307,14 @@ class ExampleStream:
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
-        packed, following = self._packed(cursor)
+        packed, following = self.micro_batches(cursor)
         mine = packed[self.rank :: self.world]
         if not self.fixed_shapes:
             return [self.examples.rounded_batch(index) for index in mine], following
         S = self._slots.choose({"examples": self._sampled}, self._needed(packed))
         return [self.examples.batch(index, self.tokens, S) for index in mine], following
 
-    def _packed(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
+    def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
         """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
@@ -338,9 +338,9 @@ class ExampleStream:
 
     def _sampled(self) -> int:
         """What the first updates of a run need."""
-        packed, cursor = self._packed(self.start())
+        packed, cursor = self.micro_batches(self.start())
         most = self._needed(packed)
         for _ in range(sampled_updates(len(packed)) - 1):
-            packed, cursor = self._packed(cursor)
+            packed, cursor = self.micro_batches(cursor)
             most = max(most, self._needed(packed))
         return most

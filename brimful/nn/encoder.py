@@ -188,6 +188,22 @@ class Encoder(nn.Module):
             for name in ("qkv", "attention_out", "up", "down")
         }
 
+    def depths(self) -> dict[str, int]:
+        """How far below the head each parameter stands, by name.
+
+        Of L layers the last has 1 and the first L; the embeddings have L + 1. The norm after the last layer
+        has 0, as a head has (Bao et al. 2022, "BEiT", whose decay of learning rates counts like this).
+        """
+        layers = self.config.layers
+        depths = {}
+        for name, _ in self.named_parameters():
+            part, _, rest = name.partition(".")
+            if part == "layers":
+                depths[name] = layers - int(rest.partition(".")[0])
+            else:
+                depths[name] = 0 if part == "final_norm" else layers + 1
+        return depths
+
     def set_residual(self, dtype: torch.dtype | None) -> None:
         """Set the dtype of the residual stream: of embeddings, residual sums, and hidden states.
 

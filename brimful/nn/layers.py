@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError, nearest
+from brimful.nn import fused
 from brimful.nn.attention import CaptureFunction, Layout, attend
 from brimful.nn.drawing import Linear, draw
 
@@ -176,25 +177,30 @@ def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor
     position's angle.
 
     qkv (T, 3, heads, head_dim) -> three of (T, heads, head_dim). Compiled, forward and backward are one
-    kernel each. The values are copied: a view would keep all of `qkv` in memory.
+    kernel each. The values are copied, since a view would keep all of `qkv` in memory; in a compiled step on
+    a GPU, `qkv` is rotated where it lies instead.
     """
-    return _Rotate.apply(qkv, *rotation)
+    return _Rotate.apply(qkv, *rotation, fused.applies(qkv))
 
 
 class _Rotate(torch.autograd.Function):
     """`rotate`. Its backward pass rotates by the negative angle."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor, in_place: bool) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cosine, sine)
+        if in_place:
+            qkv = qkv.clone()  # Inductor leaves it out
+            fused.rotate_in_place(qkv, cosine, sine)
+            return qkv.unbind(1)
         q, k, v = qkv.unbind(1)
         return _rotated(q, k, v, cosine, sine).unbind(1)
 
     @staticmethod
-    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None, None]:
         cosine, sine = ctx.saved_tensors
         if not torch.compiler.is_compiling():
-            return _rotated(d_q, d_k, d_v, cosine, -sine), None, None
+            return _rotated(d_q, d_k, d_v, cosine, -sine), None, None, None
         # Inductor makes two kernels of that one, and one of this; eagerly this one takes four times as long.
         x = torch.stack((d_q, d_k, d_v), 1).unflatten(-1, (2, -1))
         cosine, sine = cosine[:, None, :, None], sine[:, None, :, None]
@@ -202,7 +208,7 @@ class _Rotate(torch.autograd.Function):
         turns = torch.arange(3, device=x.device)[:, None, None, None] < 2
         other = x.flip(-2)
         turned = x * cosine + torch.where(is_first, other, -other) * sine
-        return torch.where(turns, turned, x).to(d_q.dtype).flatten(-2), None, None
+        return torch.where(turns, turned, x).to(d_q.dtype).flatten(-2), None, None, None
 
 
 def _rotated(q: Tensor, k: Tensor, v: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -225,7 +231,8 @@ class Layer(nn.Module):
     after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
     `transformers`.
 
-    Backward computes norms, activations and gates again (see `recomputed`).
+    Backward computes norms, activations and gates again (see `recomputed`); in a compiled step on a GPU,
+    prenorm and modern have another form (fused.py).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -256,6 +263,8 @@ class Layer(nn.Module):
         capture: CaptureFunction | None,
     ) -> Tensor:
         """x (T, hidden) -> (T, hidden)."""
+        if self.pre_norm and fused.applies(x):
+            return self._with_fewer_bytes(x, layout, rotation, capture)
         if self.pre_norm:
             qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
             x = x + self._attend(qkv, layout, rotation, capture)
@@ -264,6 +273,22 @@ class Layer(nn.Module):
         x, up = recomputed(self._norm_and_up, x)
         return self.mlp_norm(x + self._down(up))
 
+    def _with_fewer_bytes(
+        self,
+        x: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        """`forward` in a compiled step on a GPU (see fused.py), unless norms follow sums."""
+        qkv = fused.product_of_norm(x, self.attention_norm, self.qkv)
+        out = self._attention(qkv, layout, rotation, capture)
+        x = fused.plus_product(x, out, self.attention_out, self.attention_out_dropout)
+        up = fused.product_of_norm(x, self.mlp_norm, self.up)
+        if not self.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
+            return x + self._down(up)
+        return fused.plus_product(x, self._activate(up), self.down, self.down_dropout)
+
     def _attend(
         self,
         qkv: Tensor,
@@ -271,13 +296,24 @@ class Layer(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
     ) -> Tensor:
-        """(T, 3 * hidden) -> (T, hidden)."""
+        """(T, 3 * hidden) -> (T, hidden), with the product after attention."""
+        out = self._attention(qkv, layout, rotation, capture)
+        return self.attention_out_dropout(self.attention_out(out))
+
+    def _attention(
+        self,
+        qkv: Tensor,
+        layout: Layout,
+        rotation: tuple[Tensor, Tensor] | None,
+        capture: CaptureFunction | None,
+    ) -> Tensor:
+        """(T, 3 * hidden) -> (T, hidden), without it."""
         T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
         qkv = qkv.view(T, 3, self.heads, -1)
         q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)
         rate = self.attention_dropout if self.training and layout.drops else 0.0
         out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
-        return self.attention_out_dropout(self.attention_out(out.reshape(T, -1)))
+        return out.reshape(T, -1)
 
     def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.attention_norm(x)
@@ -288,10 +324,13 @@ class Layer(nn.Module):
         return self.down_dropout(recomputed(self._activate_and_down, up, draws=self.draws))
 
     def _activate_and_down(self, up: Tensor) -> Tensor:
+        return self.down(self._activate(up))
+
+    def _activate(self, up: Tensor) -> Tensor:
         if not self.gated:
-            return self.down(F.gelu(up))
+            return F.gelu(up)
         value, gate = up.chunk(2, dim=-1)
-        return self.down(self.gate_dropout(F.gelu(value) * gate))
+        return self.gate_dropout(F.gelu(value) * gate)
 
 
 def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:

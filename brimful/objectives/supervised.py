@@ -30,6 +30,7 @@ class Supervision(Protocol):
     def primary_metric(self) -> PrimaryMetric: ...
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]: ...
     def count(self, batch: PackedBatch) -> float: ...
+    def weight(self, batch: PackedBatch) -> float: ...
 
 
 class Supervised:
@@ -54,7 +55,8 @@ class Supervised:
         return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return dict.fromkeys((self.task.name, *self.watched), self.task.count(batch))
+        watched = dict.fromkeys(self.watched, self.task.count(batch))
+        return {self.task.name: self.task.weight(batch), **watched}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         return self.task.losses(self.head(encoder(batch, layout), batch), batch)

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -39,6 +40,9 @@ class OptimizerConfig:
     pull: float = 0.0
     """Strength of a decay towards the starting weights, against forgetting, of vectors too; 0 = none. To use
     it alone, set weight_decay to 0."""
+    layer_decay: float = 1.0
+    """Layer-wise decay of the peak rate, for fine-tuning: the head has the rate, the last layer the rate
+    times this factor, each layer below it once more, the embeddings once more than the first. 1 = none."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "weight_decay", "pull"):
@@ -48,6 +52,10 @@ class OptimizerConfig:
                 )
         if not 0 < self.epsilon < math.inf:  # with 0, the first update of an unused parameter is 0 / 0
             raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
+        if not 0 < self.layer_decay <= 1:
+            raise BrimfulError(
+                f"optimizer.layer_decay is {self.layer_decay}: it must be above 0 and at most 1"
+            )
         for name in ("beta1", "beta2", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise BrimfulError(
@@ -66,6 +74,7 @@ def build_optimizers(
     parameters: dict[str, nn.Parameter],
     fused_blocks: dict[str, int],
     muon_dtype: torch.dtype = torch.float32,
+    depths: Mapping[str, int] | None = None,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run. Each group has its peak rate under "peak"; the trainer sets "lr" from it.
 
@@ -76,13 +85,19 @@ def build_optimizers(
         fused_blocks: the matrices inside the layers by name, with the number of logical matrices in each,
             along its rows: 3 for a fused QKV weight. Other matrices count as one.
         muon_dtype: the number format of Muon's iteration.
+        depths: how far below the head a parameter stands, by name: its rate is the peak rate times
+            `config.layer_decay` to this power. 0 for other names.
     """
+
+    def decay(name: str) -> float:
+        return config.layer_decay ** (depths or {}).get(name, 0)
+
     on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
+    groups: dict[tuple[int, bool, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in parameters.items():
         if name not in on_muon:
             blocks = fused_blocks.get(name, 1) if config.name == "lamb" else 1
-            groups[blocks, parameter.ndim >= 2].append(parameter)
+            groups[blocks, parameter.ndim >= 2, decay(name)].append(parameter)
     kind = Lamb if config.name == "lamb" else partial(torch.optim.AdamW, fused=True)
     optimizers: list[torch.optim.Optimizer] = [
         kind(
@@ -91,9 +106,9 @@ def build_optimizers(
                     "params": chosen,
                     "blocks": blocks,
                     "weight_decay": config.weight_decay if decays else 0.0,
-                    "peak": config.learning_rate,
+                    "peak": config.learning_rate * factor,
                 }
-                for (blocks, decays), chosen in groups.items()
+                for (blocks, decays, factor), chosen in groups.items()
             ],
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
@@ -102,7 +117,7 @@ def build_optimizers(
     ]
     if on_muon:
         muon = [
-            {"params": [p], "blocks": fused_blocks[name], "peak": config.muon_learning_rate}
+            {"params": [p], "blocks": fused_blocks[name], "peak": config.muon_learning_rate * decay(name)}
             for name, p in parameters.items()
             if name in on_muon
         ]

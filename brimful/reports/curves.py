@@ -118,7 +118,9 @@ def _trials(run: Run) -> list[Chart]:
     if not trials:
         return []
     names, task = list(trials)[:MOST_TRIALS], run.task
-    primary = [(f"{VALIDATION}{task.metrics[0].name}", f"dev {task.metrics[0].title}")] if task else []
+    chosen = run.summary.get("primary_metric")
+    metrics = sorted(task.metrics, key=lambda one: one.name != chosen) if task else []
+    primary = [(f"{VALIDATION}{one.name}", f"dev {one.title}") for one in metrics[:1]]
     for key, name in (*primary, *_first_loss(trials)):
         noisy = key.startswith(LOSS)
         lines = [_line(trials[trial], key, _Axis(trials[trial], "finetune"), trial, noisy) for trial in names]

@@ -27,10 +27,9 @@ def calibration_card(summary: Summary) -> Card | None:
 def finetuned_tables(summary: Summary) -> list[Table]:
     """What was odd in the tables, thresholds for abstaining, errors, and rows with a doubtful label."""
     tables = []
-    findings = _records(summary, "findings")
-    if findings:
-        rows = [[plain(row.get("message")), plain(row.get("kind"))] for row in findings]
-        tables.append(Table("Noticed in the tables", ["Finding", "Kind"], rows))
+    tables += _table(
+        summary, "findings", "Noticed in the tables", {"message": "Finding", "table": "Table", "kind": "Kind"}
+    )
     shares = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
     abstain = _records(summary, "abstain")
     if abstain:

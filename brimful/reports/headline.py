@@ -78,11 +78,13 @@ def _pretrain(summary: Summary) -> Parts:
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:
-    primary, n = task.metrics[0], metric(summary, "test.n")
+    primary, n = _primary(summary, task), metric(summary, "test.n")
     texts = f"{n:,.0f} test texts" if n else "the test texts"
     value = metric(summary, f"test.{primary.name}")
     sentences = []
-    if value is not None:
+    if value is not None and primary != task.metrics[0]:
+        sentences.append(f"The {primary.title} on {texts} is {_shown(primary)(value)}.")
+    elif value is not None:
         sentences.append(task.sentence.format(primary=_shown(primary)(value), texts=texts))
     leaked = metric(summary, "leaked_test_texts")
     if leaked:
@@ -96,6 +98,12 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
         card("Parameters", metric(summary, "parameters"), short),
         time_card(summary),
     ]
+
+
+def _primary(summary: Summary, task: "type[Task]") -> "Metric":
+    """The metric that decided."""
+    chosen = summary.get("primary_metric")
+    return next((one for one in task.metrics if one.name == chosen), task.metrics[0])
 
 
 def _shown(primary: "Metric") -> Callable[[float], str]:
@@ -130,7 +138,7 @@ def _capitalized(text: str) -> str:
 
 
 def _distil(summary: Summary, task: "type[Task]") -> Parts:
-    primary = task.metrics[0]
+    primary = _primary(summary, task)
     student, teacher = (metric(summary, f"{model}.{primary.name}") for model in ("student", "teacher"))
     small, large = metric(summary, "student.parameters"), metric(summary, "teacher.parameters")
     n = metric(summary, "test.n")

@@ -11,6 +11,7 @@ from brimful.reports.charts import Chart
 from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
+from brimful.reports.finetune import curve_charts, ladder_tables
 from brimful.reports.finetuned import SHOWN_KEYS, finetuned_charts, finetuned_tables
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
@@ -88,11 +89,15 @@ def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
 
 def _tables_of_finetuning(summary: dict[str, Any]) -> list[Table]:
     rest = {key: value for key, value in summary.items() if key not in SHOWN_KEYS}
-    return [*_tables_of_records(rest), *finetuned_tables(summary)]
+    return [*ladder_tables(summary), *_tables_of_records(rest), *finetuned_tables(summary)]
 
 
 _TABLES = {"demo": demo_tables, "prepare": prepared_tables, "finetune": _tables_of_finetuning}
-_OVERVIEWS = {"demo": demo_charts, "prepare": prepared_charts, "finetune": finetuned_charts}
+_OVERVIEWS = {
+    "demo": demo_charts,
+    "prepare": prepared_charts,
+    "finetune": lambda summary: [*curve_charts(summary), *finetuned_charts(summary)],
+}
 
 
 def _side_by_side(sections: Sequence[Section]) -> Table:

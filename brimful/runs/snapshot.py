@@ -1,4 +1,4 @@
-"""The model of a finished run, or of a checkpoint of a pretraining run."""
+"""The model of a finished run, or of a checkpoint of a run of pretrain or finetune."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,29 +35,30 @@ class Snapshot(NamedTuple):
 
 
 def load_snapshot(run: Path, step: Step | None) -> Snapshot:
-    """Read the model of a run (or of a Hugging Face folder), or of a checkpoint of a pretraining run.
+    """Read the model of a run (or of a Hugging Face folder), or of a checkpoint of a run.
 
     This needs nothing outside the run's directory and changes nothing in it.
 
     Args:
+        run: also the folder of a training in a run of `finetune`, with `step`.
         step: the step of the checkpoint; "best" is the checkpoint of the best evaluation.
 
     Raises:
         BrimfulError: there is no model or no such checkpoint, or `step` is given and `run` is not a run of
-            `pretrain`.
+            `pretrain` or `finetune`.
     """
     if step is None:
         _check_finished(run)
         folder = find_model(run, "model")
         return Snapshot(*load_model(folder), folder, {})
+    run, directory = _training(run)
     kept = [run / "encoder", run / START]
     folders = [folder for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {kept[1].name}/: --step is for runs of pretrain (a run"
-            " that an earlier version began has them once it is resumed)"
+            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain, and of finetune"
+            " until they are done (a run that an earlier version began has them once it is resumed)"
         )
-    directory = run / "checkpoints"
     if step == "best":
         step = _best(directory)
         if step is None:
@@ -73,6 +74,20 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     return Snapshot(encoder, head, labels, folders[0], {"step": step, "averaged": averaged})
 
 
+def _training(run: Path) -> tuple[Path, Path]:
+    """The run, and the folder of its checkpoints.
+
+    Args:
+        run: a run, or the folder of a training in a run of `finetune`. Such a run removes the checkpoints of
+            each training at its end, so only the one under way has any.
+    """
+    directory = run / "checkpoints"
+    if directory.is_dir() or not (run / START).is_dir():
+        owners = [parent for parent in (run, *run.absolute().parents[:3]) if (parent / START).is_dir()]
+        return (owners[0] if owners else run), directory
+    return run, next(iter(sorted(run.glob("*/seed-*/*/checkpoints"))), directory)
+
+
 def _best(directory: Path) -> int | None:
     """The step of the best evaluation, if there was one and its checkpoint is there."""
     states = checkpoint.states(directory)
@@ -81,10 +96,10 @@ def _best(directory: Path) -> int | None:
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse a run of `pretrain` that has no model yet, and name the checkpoints that can be exported."""
-    if not (run / START).is_dir() or (run / "encoder").exists():
+    """Refuse a run that has no model yet, and name the checkpoints that can be exported."""
+    if not (run / START).is_dir() or (run / "encoder").exists() or (run / "model").exists():
         return
-    directory = run / "checkpoints"
+    directory = _training(run)[1]
     steps = [str(step) for step in checkpoint.steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")

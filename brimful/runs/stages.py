@@ -47,12 +47,14 @@ class Result:
         identity: of its run.
         metrics: of the objective, at the stage's end.
         seconds: of training, without evaluations.
+        examples: that were trained on, each as often as it came.
     """
 
     directory: Path
     identity: str
     metrics: dict[str, float]
     seconds: float
+    examples: int = 0
 
     @property
     def _weights(self) -> Path:
@@ -90,6 +92,7 @@ class Result:
             "identity": self.identity,
             "figures": self.metrics,
             "seconds": self.seconds,
+            "examples": self.examples,
         }
         commit(folder / _RECORD, files, **facts)
 
@@ -145,7 +148,9 @@ class Stages:
                 metrics = trainer.run(title)
             except StoppedError as stopped:
                 raise self._stopped(stopped.exit_code - 128, title) from stopped
-            result = Result(directory, self.identity, metrics, trainer.totals.seconds)
+            result = Result(
+                directory, self.identity, metrics, trainer.totals.seconds, trainer.totals.sequences
+            )
             if self.world.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
@@ -169,7 +174,9 @@ class Stages:
                 f"{folder} was made with another configuration or data, or by a version with other options;"
                 " start a new run"
             )
-        return Result(directory, self.identity, record["figures"], record["seconds"])
+        return Result(
+            directory, self.identity, record["figures"], record["seconds"], record.get("examples", 0)
+        )
 
     def _stopped(self, number: int, title: str) -> StoppedError:
         name = signal.Signals(number).name

@@ -43,7 +43,7 @@ class Finding:
         kind: a stable name of what it is.
         file: the table that it is about.
         count: how many rows, texts or labels.
-        message: one line, which begins with the file.
+        message: one line, to be read after the file's name.
         rows: the first of the rows, from 1.
     """
 
@@ -123,7 +123,7 @@ def check_rows(table: Table) -> list[Finding]:
                 f" {_label(labels[before])}, row {row + 1} {_label(labels[row])}: {example})"
             )
             rows_of = sorted({*clashing, *clashing.values()})
-            found.append(Finding("conflicts", file, texts, f"{file}: {message}", _shown(rows_of)))
+            found.append(Finding("conflicts", file, texts, message, _shown(rows_of)))
     return found
 
 
@@ -138,7 +138,7 @@ def _shown(rows: Iterable[int]) -> list[int]:
 
 
 def _finding(kind: str, table: Table, rows: Sequence[int], message: str) -> Finding:
-    return Finding(kind, str(table.path), len(rows), f"{table.path}: {message}", _shown(rows))
+    return Finding(kind, str(table.path), len(rows), message, _shown(rows))
 
 
 def check_labels(table: Table, purpose: str) -> list[Finding]:
@@ -159,7 +159,7 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
             f"{len(rare)} of {counted(len(counts), 'label')} {verb} on fewer than {FEW} rows ({examples})"
         )
         rows = [row for row, names in enumerate(named) if any(counts[name] < FEW for name in names)]
-        message = f"{table.path}: {labels}, too few to {purpose} them well"
+        message = f"{labels}, too few to {purpose} them well"
         found.append(Finding("rare", str(table.path), len(rare), message, _shown(rows)))
     single = all(len(names) == 1 for names in named) and not isinstance((table.labels or [None])[0], list)
     if not single or len(counts) < 2:
@@ -170,14 +170,14 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
         message = (
             f"{_quoted(name)} is the label of {share} of the rows: always answering it is {share} accurate"
         )
-        found.append(Finding("imbalance", str(table.path), most, f"{table.path}: {message}", []))
+        found.append(Finding("imbalance", str(table.path), most, message, []))
     changes = sum(before != after for before, after in pairwise(names[0] for names in named))
     n = len(table)
     expected = (n - 1) * (1 - sum(m * (m - 1) for m in counts.values()) / (n * (n - 1)))
     # The number of changes among shuffled rows has a variance below its mean.
     if changes < expected / 2 and changes < expected - 4 * expected**0.5:
         message = (
-            f"{table.path}: rows are sorted by label, wholly or in part ({counted(changes, 'change')} of"
+            f"rows are sorted by label, wholly or in part ({counted(changes, 'change')} of"
             f" label between neighbours, {expected:.0f} if shuffled); finetune shuffles them, but a cut by"
             " position would not be a sample"
         )
@@ -223,7 +223,7 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
     found = []
     if shared.same:
         row, there = next(iter(shared.same.items()))
-        message = f"{len(shared.same):,} of {counted(len(other), 'row')} are in {train.path} too"
+        message = f"{len(shared.same):,} of {counted(len(other), 'row')} are in train too"
         if train.labels is not None and other.labels is not None:
             pairs = ((other.labels[row], train.labels[there]) for row, there in shared.same.items())
             if differ := sum(not _same(ours, theirs) for ours, theirs in pairs):
@@ -235,7 +235,7 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
     if shared.near:
         row, (there, similarity) = max(shared.near.items(), key=lambda item: item[1][1])
         message = (
-            f"{counted(len(shared.near), 'row')} almost as in {train.path} (row {row + 1} shares"
+            f"{counted(len(shared.near), 'row')} almost as in train (row {row + 1} shares"
             f" {int(100 * similarity)} % with row {there + 1}: {_quoted(other.texts[row])},"
             f" {_quoted(train.texts[there])})"
         )
@@ -253,15 +253,15 @@ def compare_labels(train: Table, other: Table) -> list[Finding]:
     unseen = [row for row, names in enumerate(ours) if any(name not in there for name in names)]
     if unseen:
         name = next(name for name in ours[unseen[0]] if name not in there)
-        rows = f"{counted(len(unseen), 'row')} with labels that {train.path} lacks"
+        rows = f"{counted(len(unseen), 'row')} with labels that train lacks"
         found.append(
             _finding("unseen labels", other, unseen, f"{rows} (row {unseen[0] + 1}: {_quoted(name)})")
         )
     absent = [name for name in there if name not in here]
     if absent:
         names = ", ".join(_quoted(name) for name in absent[:SHOWN_ROWS])
-        message = f"{counted(len(absent), 'label')} of {train.path} never here ({names}): not measured"
-        found.append(Finding("absent labels", file, len(absent), f"{file}: {message}", []))
+        message = f"{counted(len(absent), 'label')} of train never here ({names}): not measured"
+        found.append(Finding("absent labels", file, len(absent), message, []))
     known = [name for name in there if name in here]
     if len(known) > 1:
         table = np.array([[counts[name] for name in known] for counts in (there, here)])
@@ -271,10 +271,10 @@ def compare_labels(train: Table, other: Table) -> list[Finding]:
             worst = int(np.abs(shares[1] - shares[0]).argmax())
             before, after = (f"{100 * share:.1f} %" for share in shares[:, worst])
             message = (
-                f"labels are distributed otherwise than in {train.path}"
+                f"labels are distributed otherwise than in train"
                 f" ({_quoted(known[worst])}: {before} there, {after} here)"
             )
-            found.append(Finding("shift", file, round(far * len(other)), f"{file}: {message}", []))
+            found.append(Finding("shift", file, round(far * len(other)), message, []))
     return found
 
 

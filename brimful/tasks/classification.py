@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,9 @@ from brimful.objectives.losses import soft_cross_entropy_sum
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Row, Task
+
+WEIGHT = "weight"
+"""The target that weighs an example in the loss: float32 (n,)."""
 
 
 def label_names(table: Table) -> list[str]:
@@ -76,8 +79,25 @@ class Classification(Task):
         return {"label": np.array([index[label] for label in table.labels], dtype=np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        labels = batch.targets["label"]
-        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+        labels, weights = batch.targets["label"], batch.targets.get(WEIGHT)
+        if weights is not None:
+            weights = weights.nan_to_num()
+        return {self.name: cross_entropy_sum(outputs, labels, weights), "accuracy": hits(outputs, labels)}
+
+    def weight(self, batch: PackedBatch) -> float:
+        """Of weighted examples the sum of their weights, as the mean of torch's CrossEntropyLoss(weight)."""
+        weights = batch.targets.get(WEIGHT)
+        return super().weight(batch) if weights is None else float(weights.double().nansum())
+
+    def balanced(self, data: Encoded) -> Encoded:
+        """With the weight n / (classes * rows of the class) of each row, as scikit-learn's "balanced": the
+        weights of all n rows have a mean of 1 if every class has rows."""
+        labels = data.examples.targets["label"]
+        assert isinstance(labels, np.ndarray)
+        rows = np.bincount(data.targets["label"], minlength=len(self.labels))
+        weights = (len(data) / (len(self.labels) * np.maximum(rows, 1))).astype(np.float32)
+        targets = data.examples.targets | {WEIGHT: weights[labels]}
+        return replace(data, examples=replace(data.examples, targets=targets))
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The soft cross-entropy with the teacher's probabilities."""

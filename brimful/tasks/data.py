@@ -92,16 +92,27 @@ def load_task_data(
     if dev_path:
         dev = encoded(dev_path)
     elif split:
-        order = permutation(len(train), derive_key("dev"))
-        size = len(train) // 5
-        if not size:
-            raise BrimfulError(f"{train.path} has {len(train)} rows, too few to hold out a fifth; give --dev")
-        dev, fit = everything.take(order[:size]), everything.take(np.sort(order[size:]))
+        fit, dev = hold_out(everything)
         try:
             task.targets(dev.table)
         except BrimfulError as error:
             raise BrimfulError(f"{error}, in the fifth of train that is held out; give --dev") from error
     return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
+
+
+def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
+    """Four fifths of the rows, in order, and a fifth to choose on; the same ones on every call.
+
+    Raises:
+        BrimfulError: there are fewer than five rows.
+    """
+    size = len(train) // 5
+    if not size:
+        raise BrimfulError(
+            f"{train.table.path} has {len(train)} rows, too few to hold out a fifth; give --dev"
+        )
+    order = permutation(len(train), derive_key("dev"))
+    return train.take(np.sort(order[size:])), train.take(order[:size])
 
 
 def warn_of_cut_texts(data: Encoded) -> None:

@@ -93,7 +93,7 @@ def entry_of_table(table: Table) -> Entry:
         if field.name == "path" or value is None:
             continue
         if field.name == "lines":
-            arrays["lines"] = np.asarray(value, dtype=np.int64)
+            arrays["lines"] = value
             continue
         column = Column.of(value, str if field.name in _TEXTS else table.types.get(field.name, Any))
         arrays[f"{field.name}.codes"] = column.codes

@@ -13,6 +13,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import HEADS, load_model, save_model, text_length
+from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
@@ -167,9 +168,12 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
 
 
 def holds_task_model(folder: Path) -> bool:
-    """Whether config.json of a Hugging Face folder names a class with the head of a task."""
-    names = read_json(folder / "config.json").get("architectures") or [""]
-    return names[0].endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
+    """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
+    mean as modules of sentence-transformers."""
+    values = read_json(folder / "config.json")
+    name = (values.get("architectures") or [""])[0]
+    named = name.endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
+    return named or ("problem_type" in values and has_classifier(folder))
 
 
 def load_task_model(path: Path | str) -> TaskModel:

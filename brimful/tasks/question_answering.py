@@ -90,7 +90,7 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
         ids.append(str(row.get("id", number)))
         if labelled:
             answers.append(_checked(row.get("answers"), row["context"], where))
-    lines = None if path.suffix == ".json" else [number for number, _ in rows]
+    lines = None if path.suffix == ".json" else np.array([number for number, _ in rows], dtype=np.int64)
     return QuestionTable(path, texts, contexts, answers if labelled else None, lines=lines, ids=ids)
 
 

@@ -47,10 +47,13 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         own_dev: whether dev is a table of its own, not a part of train.
     """
     assert encoder.tokenizer is not None
-    encoded = [data.train, *([data.dev] if own_dev and data.dev else []), data.test]
-    train, *others = (part.table for part in encoded)
+    encoded = {"train": data.train, "test": data.test}
+    if own_dev and data.dev is not None:
+        encoded = {"train": data.train, "dev": data.dev, "test": data.test}
+    names = {str(part.table.path): name for name, part in encoded.items()}
+    train, *others = (part.table for part in encoded.values())
     findings, shared = check_tables(train, others, data.task.facts.get("labels"))
-    for part in encoded:
+    for part in encoded.values():
         findings += check_unknown(part.table, lengths_of_encoded(part, encoder.tokenizer))
     in_test = shared[-1]
     return findings, {
@@ -59,7 +62,9 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
             "duplicates_in_test": len(in_test.same),
             "near_duplicates_in_test": len(in_test.near),
         },
-        "findings": [{"kind": f.kind, "rows": f.count, "message": f.message} for f in findings],
+        "findings": [
+            {"table": names[f.file], "kind": f.kind, "count": f.count, "message": f.message} for f in findings
+        ],
     }
 
 

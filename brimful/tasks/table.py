@@ -40,7 +40,7 @@ class Table:
     A label is what the task reads: the text of its column by default.
 
     Attributes:
-        lines: the line of the file that each row begins at; None: row i is the i-th.
+        lines: int64, the line of the file that each row begins at; None: row i is the i-th.
         ids: what a submission calls the rows; None: their numbers from 0.
         types: what the values of other columns than texts are, if they are not plain JSON.
     """
@@ -49,7 +49,7 @@ class Table:
     texts: Sequence[str]
     second: Sequence[str] | None
     labels: Sequence[Any] | None
-    lines: Sequence[int] | np.ndarray | None = field(default=None, kw_only=True)
+    lines: np.ndarray | None = field(default=None, kw_only=True)
     ids: Sequence[str] | None = field(default=None, kw_only=True)
 
     types: ClassVar[Mapping[str, Any]] = {}
@@ -192,7 +192,8 @@ def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
             for batch in file.iter_batches(batch_size=1 << 14, columns=found or known[:1]):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, row if found else dict.fromkeys(known)
+                    # A message about a missing column names all that there are.
+                    yield number, dict.fromkeys(known) | row if number == 1 else row
     except ArrowException as error:
         raise BrimfulError(f"{path} is not a Parquet file: {' '.join(str(error).split())}") from error
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
@@ -55,7 +57,7 @@ def read_tagged(path: Path | str, *, labelled: bool, take: Take = everything) ->
     if not rows:
         raise BrimfulError(f"{path} has no texts")
     texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
-    numbers = [row[0] for row in rows]
+    numbers = np.array([row[0] for row in rows], dtype=np.int64)
     return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
 
 

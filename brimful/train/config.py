@@ -50,6 +50,11 @@ class TrainerConfig:
     """The factor is halved if a larger proportion of gradients than this is large; else it is doubled."""
     evaluate_every: int = incidental(0)
     """Updates between evaluations; 0 = at the end only."""
+    keep: Literal["last", "best"] = "last"
+    """The weights that a run ends with: those of its last update, or of its best evaluation by the primary
+    metric. best needs checkpoints."""
+    patience: int = 0
+    """End after this many evaluations without a better primary metric; 0 = never. It sets keep to best."""
     checkpoint_every: int = incidental(0)
     """Updates between checkpoints; 0 = no checkpoints."""
     keep_checkpoints: int = incidental(2)
@@ -75,11 +80,25 @@ class TrainerConfig:
     wandb: str = incidental("")
     """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
 
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run ends with the weights of its best evaluation."""
+        return self.keep == "best" or self.patience > 0
+
     def __post_init__(self) -> None:
         require_positive(
             self, "steps", "log_every", "keep_checkpoints", "loss_scale_period", group="trainer."
         )
-        for name in ("hours", "clip", "spike", "evaluate_every", "checkpoint_every", "prefetch", "profile"):
+        for name in (
+            "hours",
+            "clip",
+            "spike",
+            "evaluate_every",
+            "patience",
+            "checkpoint_every",
+            "prefetch",
+            "profile",
+        ):
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
@@ -102,6 +121,8 @@ class TrainerConfig:
             )
         if self.on_spike == "roll-back" and not self.checkpoint_every:
             raise BrimfulError("trainer.on_spike=roll-back needs checkpoints: set trainer.checkpoint_every")
+        if self.keeps_best and not self.checkpoint_every:
+            raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
         if self.hours and self.deterministic:
             raise BrimfulError(
                 "trainer.hours lets the clock decide, so the same command gives other bits each time:"

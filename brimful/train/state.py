@@ -42,7 +42,8 @@ class TrainState:
         narrow_parameters(self.trained, config)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
         fused_blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
-        self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype)
+        depths = {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
+        self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype, depths)
         if config.weights != "fp32":
             self.optimizers = [
                 NarrowWeights(each, config.rounding, int(derive_key(seed, "rounding", index)))
@@ -58,8 +59,8 @@ class TrainState:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the last update, of the first parameter group."""
-        return self.optimizers[0].param_groups[0]["lr"]
+        """The learning rate of the last update: of the first optimizer, without layer_decay."""
+        return max(group["lr"] for group in self.optimizers[0].param_groups)
 
     def finish(self) -> None:
         """After the last update: widen 16-bit parameters and the residual stream to float32, and apply the

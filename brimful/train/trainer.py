@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brimful.console import progress
+from brimful.console import progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -251,10 +251,14 @@ class Trainer:
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
         with deterministic(self.config.deterministic), closing(self.journal):
-            if self.schedule.over(self.step, self.totals.seconds):
+            over = self.schedule.over(self.step, self.totals.seconds)
+            if over or self._out_of_patience():
                 self.metrics = self._evaluate()
-            else:
+                self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
+            if not (over or self._out_of_patience()):
                 self._train(title, evaluate_first)
+            if self.config.keeps_best:
+                self._return_to_best()
         self.gradients.close()
         self.state.finish()
         return self.metrics
@@ -290,6 +294,10 @@ class Trainer:
                             last, started = False, time.perf_counter()
                             break  # reads the stream from the checkpoint's cursor
                         self._between_updates(last, result.stop)
+                        if not last and self._out_of_patience():
+                            last = True
+                            if self.window.updates:
+                                self._log()
                         if result.stop and not last:
                             saved = self.directory if self.config.checkpoint_every else None
                             raise self.request.error(self.step, saved)
@@ -414,6 +422,23 @@ class Trainer:
         if value is not None:
             self.best = self.step, value
         return value is not None
+
+    def _out_of_patience(self) -> bool:
+        """Whether the last evaluations, `config.patience` of them, were no better than the best before."""
+        waits = self.config.patience * self.config.evaluate_every
+        return bool(waits) and self.best is not None and self.step - self.best[0] >= waits
+
+    def _return_to_best(self) -> None:
+        """Go back to the weights of the best evaluation, and to its metrics."""
+        if self.best is None or self.best[0] == self.step:
+            return
+        self.checkpoints.finish()
+        self.world.barrier()  # the main rank has written it
+        tensors, _ = checkpoint.load(self.checkpoints.directory, self.best[0])
+        self.state.load(tensors)
+        if self.world.is_main:
+            say(f"the weights of update {self.best[0]:,} are the best on held-out data")
+        self.metrics = self._evaluate()
 
     def save(self) -> None:
         """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""

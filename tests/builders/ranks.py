@@ -22,13 +22,18 @@ def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))
-    done = subprocess.run(
+    with subprocess.Popen(
         [str(part) for part in line],
         cwd=ROOT,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    ) as launched:
+        try:
+            _, error = launched.communicate(timeout=300)
+        except BaseException:
+            launched.terminate()  # it ends its ranks, which a kill would leave running
+            raise
+    assert launched.returncode == 0, error
+    return error

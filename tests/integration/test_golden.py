@@ -391,6 +391,7 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
             dropout=0.0,
             precision="fp32",
             seed=(5,),
+            ladder="none",
             trainer=trainer,
         )
     tokens = sha256(*(batch.tokens for batch in models.batches))

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
 from brimful.distributed import World
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
@@ -26,7 +28,11 @@ from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.tasks.metrics import paired_bootstrap
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.task import Task
+from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
 from builders.tables import labelled
 
@@ -220,6 +226,69 @@ def test_regression_is_the_same_packed_split_and_alone(architecture, lengths, ro
     examples = replace(examples_of(lengths, random), targets={"label": values})
     objective = Supervised(Regression(), randomise(SequenceHead(encoder, 1)))
     check_contract(objective, encoder, examples_batches(examples), lengths, rows, filler, seed)
+
+
+def _weighted(count: int, random: np.random.Generator) -> dict[str, np.ndarray]:
+    weights = random.uniform(0.2, 3, count).astype(np.float32)
+    return {"label": random.integers(0, CLASSES, count), "weight": weights}
+
+
+TARGETS: list[tuple[Task, Callable[[list[int], np.random.Generator], dict[str, np.ndarray | Ragged]]]] = [
+    (TASK, lambda lengths, random: _weighted(len(lengths), random)),
+    (
+        MultiLabel(["a", "b"]),
+        lambda lengths, random: {"labels": random.integers(0, 2, (len(lengths), 2)).astype(np.float32)},
+    ),
+    (
+        TokenClassification(["O", "B-a", "I-a"]),
+        lambda lengths, random: {
+            "tags": Ragged.of((random.choice([IGNORED, 0, 1, 2], n) for n in lengths), np.int64)
+        },
+    ),
+    (
+        QuestionAnswering(),
+        lambda lengths, random: {
+            "span": np.sort(np.stack([random.integers(0, lengths), random.integers(0, lengths)], 1), 1)
+        },
+    ),
+]
+
+
+@contract
+@given(which=st.integers(0, len(TARGETS) - 1), **CASES)
+def test_every_other_task_is_the_same_packed_split_and_alone(
+    which, architecture, lengths, rows, filler, seed
+):
+    task, targets_of = TARGETS[which]
+    torch.manual_seed(seed)
+    encoder, random = encoder_of(architecture), np.random.default_rng(seed)
+    examples = replace(examples_of(lengths, random), targets=targets_of(lengths, random))
+
+    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+        return examples.batch(chosen, slots, None if slots is None else slots + 1)
+
+    objective = Supervised(task, randomise(task.new_head(encoder)))
+    check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+
+
+def test_balanced_classes_are_torchs_weighted_mean(seed):
+    """The mean of CrossEntropyLoss(weight) with n / (classes * rows of the class), over all rows."""
+    random = np.random.default_rng(seed)
+    labels = np.array([0] * 6 + [1] * 3 + [2], dtype=np.int64)
+    data = TASK.balanced(labelled("label", labels))
+    weights = torch.tensor([10 / 18, 10 / 9, 10 / 3])
+    torch.testing.assert_close(
+        torch.from_numpy(data.examples.targets["weight"]), weights[torch.from_numpy(labels)]
+    )
+    outputs = torch.from_numpy(random.normal(size=(12, CLASSES)))
+    batch = data.examples.batch(np.arange(10), None, 12)
+    sums = TASK.losses(outputs, batch)
+    expected = F.cross_entropy(outputs[:10], torch.from_numpy(labels), weight=weights.double())
+    assert TASK.weight(batch) == pytest.approx(10)
+    torch.testing.assert_close(sums["classification"] / TASK.weight(batch), expected, rtol=1e-6, atol=0)
+    assert TASK.count(batch) == 10
+    with pytest.raises(BrimfulError, match="class_weights"):
+        Regression().balanced(data)
 
 
 @contract

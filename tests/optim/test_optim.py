@@ -310,3 +310,22 @@ def test_a_summary_names_the_optimizer_and_its_betas(name: str) -> None:
     (groups,) = [o.param_groups for o in build_optimizers(config, {"bias": nn.Parameter(torch.zeros(2))}, {})]
     assert name in config.summary.lower()
     assert ("betas 0.8 and 0.75" in config.summary) == (groups[0].get("betas") == (0.8, 0.75))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("architecture", ["bert", "modern", "prenorm"])
+def test_layer_decay_lowers_the_rate_layer_by_layer(name, architecture):
+    """The head has the rate, layer l of 0 to L - 1 the rate * decay^(L - l), embeddings decay^(L + 1)."""
+    shape = {"vocabulary_size": 64, "hidden_size": 16, "layers": 3, "heads": 2, "intermediate_size": 16}
+    encoder = Encoder(EncoderConfig(architecture=architecture, max_length=8, **shape))
+    parameters = dict(encoder.named_parameters()) | {"head": nn.Parameter(torch.zeros(2, 16))}
+    config = OptimizerConfig(name=name, learning_rate=1.0, muon_learning_rate=1.0, layer_decay=0.5)
+    optimizers = build_optimizers(config, parameters, encoder.fused_blocks(), depths=encoder.depths())
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    names = {parameter: name for name, parameter in parameters.items()}
+    peaks = {names[parameter]: group["peak"] for group in groups for parameter in group["params"]}
+    assert peaks.keys() == parameters.keys()
+    for key, peak in peaks.items():
+        part, _, rest = key.partition(".")
+        layer = {"layers": 3 - int(rest[:1]) if part == "layers" else 0, "head": 0, "final_norm": 0}
+        assert peak == 0.5 ** layer.get(part, 4), key

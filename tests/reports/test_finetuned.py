@@ -16,7 +16,7 @@ SUMMARY: dict[str, Any] = {
     "kind": "finetune",
     "test": {"accuracy": 0.8, "n": 100},
     "labels": ["好评", HOSTILE],
-    "findings": [{"kind": "leakage", "rows": 3, "message": f"3 of 100 rows: {HOSTILE}"}],
+    "findings": [{"table": "test", "kind": "leakage", "count": 3, "message": f"3 of 100 rows: {HOSTILE}"}],
     "calibration": {
         "ece": 0.08,
         "ece_calibrated": 0.021,
@@ -58,7 +58,7 @@ def by_title(tables: list[Table]) -> dict[str, Table]:
 
 def test_tables_of_findings_thresholds_errors_and_doubtful_rows() -> None:
     tables = by_title(finetuned_tables(SUMMARY))
-    assert tables["Noticed in the tables"].rows == [[f"3 of 100 rows: {HOSTILE}", "leakage"]]
+    assert tables["Noticed in the tables"].rows == [[f"3 of 100 rows: {HOSTILE}", "test", "leakage"]]
     (abstain,) = [table for name, table in tables.items() if name.startswith("Answer only")]
     assert abstain.rows == [["90.0\u202f%", "83.0\u202f%", "70.0\u202f%", "91.0\u202f%", "68.0\u202f%", "–"]]
     errors = tables["Test texts that the model gets most wrong"]

@@ -92,7 +92,7 @@ def test_leaks_are_exact_or_nearly_so() -> None:
     assert shared.near[52][0] == 7
     found = by_kind(check_tables(train, [test], None)[0])
     assert found.keys() == {"leakage", "near leakage"}
-    assert "2 of 53 rows are in train.tsv too, 1 with another label (row 51 is row 4 there" in (
+    assert "2 of 53 rows are in train too, 1 with another label (row 51 is row 4 there" in (
         found["leakage"].message
     )
     assert (found["near leakage"].count, found["near leakage"].rows) == (1, [53])
@@ -121,7 +121,7 @@ def test_labels_that_only_one_table_has_and_other_proportions() -> None:
     found = by_kind([f for f in check_tables(train, [test], list("abcd"))[0] if f.file == "test.tsv"])
     assert {"unseen labels", "absent labels", "shift"} <= found.keys()
     assert "(row 211: 'e')" in found["unseen labels"].message
-    assert "1 label of train.tsv never here ('d')" in found["absent labels"].message
+    assert "1 label of train never here ('d')" in found["absent labels"].message
     assert label_counts(list("abcd"), test) == {"a": 150, "b": 30, "c": 30, "d": 0, "e": 1}
 
 

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
+from brimful.tasks.output import write_rows
 from brimful.tasks.table import Table, read_table, read_texts
 from brimful.text.tokenizer import special_ids
 
@@ -240,3 +241,53 @@ def test_texts(tmp_path: Path) -> None:
             read_texts(write(tmp_path / name, data))
     with pytest.raises(BrimfulError, match=r"absent\.txt"):
         read_texts(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.csv", "text\tlabel\na\t1\n", "has tabs between its columns, not commas: name it .tsv"),
+        ("a.tsv", '"text","label"\na,1\n', "has commas between its columns, not tabs: name it .csv"),
+        (
+            "a.csv",
+            "text;label\na;1\n",
+            "has semicolons between its columns, not commas: write it with commas",
+        ),
+    ],
+)
+def test_another_delimiter_is_named(name: str, data: str, message: str, tmp_path: Path) -> None:
+    assert message in refused(write(tmp_path / name, data))
+
+
+def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t1\n \t0\n"), labelled=True)
+    assert table.texts == ["a", "", "b", " "]
+    assert "2 rows (line 3, 5) have an empty text" in capfd.readouterr().err
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv", 'text,label\n"a\nb",1\n\nc,x\n'), labelled=True)
+    assert list(table.lines) == [2, 5]
+    with pytest.raises(BrimfulError, match=r"a\.csv, line 5: the label 'x' is not a finite number"):
+        table.take([1]).numbers()
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"text": "好", "text_b": "b\tc", "label": 1}, {"text": "d", "text_b": "", "label": 0}]
+    write_rows(path, rows)
+    table = read_table(path, labelled=True)
+    assert (table.texts, table.second, table.labels) == (["好", "d"], ["b\tc", ""], ["1", "0"])
+    assert table.where(1).endswith("a.parquet, row 2")
+    write_rows(path, [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
+    assert "no column 'text' (row 1): did you mean 'txt'?" in refused(path)
+    write_rows(path, [{"text": "a", "label": None}])
+    assert "row 1: the label is empty" in refused(path)
+    write_rows(path, [{"text": "a", "label": ["x", "y"]}])
+    assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
+
+
+def test_fingerprints_tell_rows_apart() -> None:
+    table = Table(Path("a.tsv"), ["ab", "a", "ab"], ["c", "bc", "c"], None)
+    first, second, third = table.fingerprints.tolist()
+    assert first == third != second

@@ -1,0 +1,291 @@
+"""The ladder: what else the same labels can give, beside a fine-tuned encoder. It needs scikit-learn.
+
+Each rung is trained on the same rows as the encoder. What it has to choose is chosen on the same dev rows,
+and it is measured on the same test rows.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import pool
+from brimful.tasks.data import TaskData, hold_out
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.inference import predict
+from brimful.tasks.metrics import paired_bootstrap_of
+from brimful.tasks.table import Table
+from brimful.tasks.task import Task
+from brimful.text.characters import HAN, character_classes, code_points
+from brimful.train.objective import Runtime
+
+TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
+"""C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
+FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
+"""The same on embeddings, whose features have a deviation of 1."""
+TIMED = 30
+"""Texts that the latency is a median over."""
+LARGE = 20.0
+"""A logit that stands for certainty, where a label never changes in training."""
+
+Fitted = Callable[[Any], np.ndarray]
+"""Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
+
+
+def available(task: Task) -> str | None:
+    """Why there is no ladder; None if there is one."""
+    if task.problem_type not in _MODELS:
+        return f"the baselines are for whole texts, and not for {task.name}"
+    return None if find_spec("sklearn") else "the baselines need scikit-learn: pip install 'brimful[tasks]'"
+
+
+def median_ms(call: Callable[[Any], object], values: list[Any], warm: int = 10) -> float:
+    """Median milliseconds of `call` over `values`, after `warm` calls."""
+    times = []
+    for value in values[:warm] + values:
+        started = time.perf_counter()
+        call(value)
+        times.append(1e3 * (time.perf_counter() - started))
+    return statistics.median(times[min(warm, len(values)) :])
+
+
+def is_chinese(texts: Sequence[str]) -> bool:
+    """Whether a tenth of the characters are Han: words are not divided by spaces then."""
+    sample = "".join(texts[:1000])
+    return bool(sample) and bool((character_classes()[code_points(sample)] == HAN).mean() > 0.1)
+
+
+def tfidf_vectorizer(texts: Sequence[str]) -> Any:
+    """TF-IDF of words and pairs of words; of characters and pairs of characters where texts are Chinese."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if is_chinese(texts):
+        return TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True)
+    return TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
+
+
+class Features(Protocol):
+    """How a baseline reads texts."""
+
+    strengths: tuple[float, ...]
+    """C to choose from."""
+
+    def fit(self, table: Table) -> Any:
+        """The features of a training table, on which these features then depend."""
+
+    def of(self, table: Table) -> Any:
+        """The features of other texts."""
+
+    def single(self, table: Table) -> Any:
+        """The same of one text, as a user would wait for them."""
+
+
+class Tfidf:
+    """Words, or characters, by TF-IDF; of pairs each text has its own."""
+
+    strengths: tuple[float, ...] = TFIDF_STRENGTHS
+
+    def fit(self, table: Table) -> Any:
+        self._columns = [tfidf_vectorizer(texts).fit(texts) for texts in self._texts(table)]
+        return self.of(table)
+
+    def of(self, table: Table) -> Any:
+        from scipy.sparse import hstack
+
+        pairs = zip(self._columns, self._texts(table), strict=True)
+        return hstack([column.transform(texts) for column, texts in pairs]).tocsr()
+
+    def single(self, table: Table) -> Any:
+        return self.of(table)
+
+    def _texts(self, table: Table) -> list[Sequence[str]]:
+        return [table.texts] if table.second is None else [table.texts, table.second]
+
+
+class Frozen:
+    """Mean embeddings of an encoder that is not trained, each dimension with the deviation 1 in training.
+
+    Args:
+        encode: texts -> examples, without targets.
+    """
+
+    strengths: tuple[float, ...] = FROZEN_STRENGTHS
+
+    def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
+        self.encoder = encoder.to(runtime.device).eval()
+        self.encode = encode
+        self.runtime = runtime
+        self._known: dict[tuple[str, str], np.ndarray] = {}
+
+    def fit(self, table: Table) -> np.ndarray:
+        found = self._embeddings(table)
+        self._mean, self._deviation = found.mean(0), found.std(0) + 1e-6
+        return self.of(table)
+
+    def of(self, table: Table) -> np.ndarray:
+        return (self._embeddings(table) - self._mean) / self._deviation
+
+    def single(self, table: Table) -> np.ndarray:
+        return (self._embed(table) - self._mean) / self._deviation
+
+    def _embeddings(self, table: Table) -> np.ndarray:
+        """float32 (n, hidden); a text that was embedded before is not embedded again."""
+        keys = table.keys()
+        new = [row for row, key in enumerate(keys) if key not in self._known]
+        if new:
+            self._known |= zip((keys[row] for row in new), self._embed(table.take(new)), strict=True)
+        return np.stack([self._known[key] for key in keys])
+
+    def _embed(self, table: Table) -> np.ndarray:
+        data = self.encode(table)
+        outputs = predict(
+            lambda batch: pool(self.encoder(batch), batch, "mean"),
+            data.examples,
+            device=self.runtime.device,
+            precision=self.runtime.precision,
+        )
+        return data.mean_over_windows(outputs)
+
+
+def _constant(row: np.ndarray) -> Fitted:
+    return lambda features: np.repeat(row[None].astype(np.float32), features.shape[0], 0)
+
+
+def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """Logistic regression; without a strength, the shares of the classes whatever the text is."""
+    from sklearn.linear_model import LogisticRegression
+
+    labels = targets["label"]
+    shares = np.bincount(labels, weights=targets.get("weight"), minlength=outputs) / len(labels)
+    if strength is None or len(np.unique(labels)) == 1:
+        return _constant(np.log(np.maximum(shares, np.exp(-LARGE))))
+    model = LogisticRegression(C=strength, max_iter=1000).fit(features, labels, targets.get("weight"))
+
+    def answers(x: Any) -> np.ndarray:
+        found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)
+        found[:, model.classes_] = model.predict_log_proba(x)
+        return found
+
+    return answers
+
+
+def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """A logistic regression for each label."""
+    from sklearn.linear_model import LogisticRegression
+
+    fitted: list[Callable[[Any], np.ndarray]] = []
+    for label in targets["labels"].T > 0.5:
+        share = np.clip(label.mean(), np.exp(-LARGE), 1 - np.exp(-LARGE))
+        if strength is None or len(np.unique(label)) == 1:
+            fitted.append(_constant(np.log([share / (1 - share)])))
+            continue
+        model = LogisticRegression(C=strength, max_iter=1000).fit(features, label)
+        fitted.append(partial(_scores, model))
+    return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
+
+
+def _scores(model: Any, features: Any) -> np.ndarray:
+    return model.decision_function(features)[:, None]
+
+
+def _value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """Ridge regression, whose penalty is 1 / C."""
+    from sklearn.linear_model import Ridge
+
+    values = targets["label"].astype(np.float64)
+    if strength is None:
+        return _constant(values.mean(keepdims=True))
+    model = Ridge(alpha=1 / strength).fit(features, values)
+    return lambda x: model.predict(x)[:, None].astype(np.float32)
+
+
+_MODELS = {
+    "single_label_classification": _classes,
+    "multi_label_classification": _labels,
+    "regression": _value,
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A baseline that is trained.
+
+    Attributes:
+        answers: of the test rows.
+        metrics: on the test rows.
+        seconds: of training: reading the texts, choosing C, and fitting.
+        latency_ms: the median over single texts, from text to answer.
+        strength: the C that was chosen.
+    """
+
+    answers: np.ndarray
+    metrics: dict[str, float]
+    seconds: float
+    latency_ms: float
+    strength: float | None = None
+
+
+def majority(task: Task, data: TaskData) -> Rung:
+    """The same answer to every text: the shares of the classes, or the mean."""
+    started = time.perf_counter()
+    targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
+    answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
+    answers = answer(np.empty((len(data.test), 0)))
+    return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0)
+
+
+def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung:
+    """A linear model on features: its C is the best on dev by the primary metric, and then it is fitted to
+    train. Without a dev table, dev is a fifth of train, as for learning rates."""
+    started = time.perf_counter()
+    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
+    fit, dev = data.fit, data.dev
+    if dev is None and len(data.train) >= 5:
+        fit, dev = hold_out(data.train)
+    strength = 1.0
+    if dev is not None:
+        ours, theirs = features.fit(fit.table), features.of(dev.table)
+        scores = {
+            strength: task.metrics[0].score(task.measure(fit_model(ours, fit.targets, strength)(theirs), dev))
+            for strength in features.strengths
+        }
+        strength = max(scores, key=lambda one: scores[one])
+    model = fit_model(features.fit(data.train.table), data.train.targets, strength)
+    seconds = time.perf_counter() - started
+    answers = model(features.of(data.test.table))
+    singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
+    latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
+    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength)
+
+
+def compare(task: Task, ours: np.ndarray, theirs: np.ndarray, test: Encoded) -> tuple[float, float]:
+    """The difference of the primary metric of two models' answers to the test rows, ours minus theirs, and
+    its standard error by the paired bootstrap."""
+    name, every = task.metrics[0].name, test.targets
+    blank = [np.zeros(1, dtype=np.int32)] * len(test)
+    examples = Examples(blank, blank, {}, 1, 0)
+
+    def measure(rows: np.ndarray) -> tuple[float, float]:
+        targets: dict[str, Any] = {key: values[rows] for key, values in every.items()}
+        drawn = Encoded(test.table, replace(examples, targets=targets))
+        return task.measure(ours[rows], drawn)[name], task.measure(theirs[rows], drawn)[name]
+
+    return paired_bootstrap_of(measure, len(test))
+
+
+def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:
+    """The features of an encoder that reads texts as the fine-tuned one does."""
+    assert encoder.tokenizer is not None
+    tokenizer, max_length = encoder.tokenizer, data.train.examples.max_length
+
+    def encode(table: Table) -> Encoded:
+        return task.encode(table, tokenizer, max_length, overlap, labelled=False)
+
+    return Frozen(encoder, encode, runtime)

@@ -1,0 +1,125 @@
+"""What people do with tables: named columns, pairs, long documents, several tests, submissions."""
+
+import json
+import random
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+import brimful
+from brimful.errors import BrimfulError
+from brimful.tasks.layouts import Columns, find_layout
+from brimful.tasks.output import write_rows
+from brimful.tasks.table import read_table
+from builders.encoders import small
+
+FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder of an encoder without training, whose tokens are the words w0 to w79."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(80))]
+    ids = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(ids, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    model = small("bert", vocabulary_size=len(words), layers=2, initializer_range=0.05)
+    model.tokenizer = tokenizer
+    folder = tmp_path_factory.mktemp("small") / "encoder"
+    model.save(folder)
+    return str(folder)
+
+
+def words(draw: random.Random, count: int) -> list[str]:
+    return [f"w{draw.randrange(10, 80)}" for _ in range(count)]
+
+
+def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capfd):
+    """One of the last words decides. Cut documents do not have it; one of their windows does."""
+    draw = random.Random(1)
+
+    def documents(name: str, count: int) -> str:
+        rows = []
+        for _ in range(count):
+            label = draw.randrange(2)
+            rows.append({"body": " ".join([*words(draw, 40), f"w{label}", *words(draw, 3)]), "class": label})
+        write_rows(tmp_path / name, rows)
+        return str(tmp_path / name)
+
+    files = {"train": documents("train.csv", 160), "test": documents("test.parquet", 100)}
+    columns = {"text": "body", "label": "class"}
+    settings = {"encoder": encoder, "columns": columns, "max_length": 20, **FAST, **files, "metric": "f1"}
+    cut = brimful.finetune(out=tmp_path / "cut", epochs=2.0, **settings)
+    assert "160 of 160 texts" in capfd.readouterr().err
+    whole = brimful.finetune(out=tmp_path / "whole", epochs=8.0, overlap=6, **settings)
+    assert "are cut there" not in capfd.readouterr().err
+    assert whole["test"]["f1"] > 0.9 > 0.7 > cut["test"]["f1"]
+    assert whole["primary_metric"] == "f1"
+    out = tmp_path / "out.parquet"
+    brimful.predict(model=tmp_path / "whole", input=files["test"], output=out, columns={"text": "body"})
+    lines = (tmp_path / "whole" / "predictions.jsonl").read_text().splitlines()
+    told = [json.loads(line)["prediction"] for line in lines]
+    assert read_table(out, labelled=True, layout=find_layout(None, Columns(text="label"))).labels == told
+
+
+def test_the_sentiment_of_an_entity(encoder, tmp_path):
+    """A sentence speaks of two entities, well or badly; the second text says which one is meant."""
+    draw = random.Random(2)
+
+    def reviews(name: str, count: int) -> str:
+        rows = []
+        for _ in range(count):
+            first, second, asked = (draw.randrange(2) for _ in range(3))
+            text = " ".join(["w0", ("w2", "w3")[first], *words(draw, 1), "w1", ("w4", "w5")[second]])
+            label = ("bad", "good")[second if asked else first]
+            rows.append({"sentence": text, "entity": f"w{asked}", "opinion": label})
+        write_rows(tmp_path / name, rows)
+        return str(tmp_path / name)
+
+    files = {"train": reviews("train.tsv", 300), "test": reviews("test.jsonl", 100)}
+    columns = {"text": "sentence", "text_b": "entity", "label": "opinion"}
+    settings = {**FAST, "metric": "f1", "columns": columns, "max_length": 16}
+    summary = brimful.finetune(encoder=encoder, out=tmp_path / "run", epochs=12.0, **settings, **files)
+    assert summary["test"]["f1"] > 0.9
+    assert summary["labels"] == ["bad", "good"]
+
+
+def test_matched_and_mismatched_and_a_submission(encoder, tmp_path, capfd):
+    header = "index\tpairID\tsentence1\tsentence2"
+    labels = ["contradiction", "neutral", "entailment"]
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        rows = [f'{i}\tp\tw{i} "w1\tw2\tneutral\t{labels[i % 3]}' for i in range(12)]
+        rows.append('12\tp\t"w1\tw2\tneutral\t-')
+        (tmp_path / f"{name}.tsv").write_text("\n".join([f"{header}\tlabel1\tgold_label", *rows]) + "\n")
+    tests = {"test": tmp_path / "dev_matched.tsv", "more_tests": [tmp_path / "dev_mismatched.tsv"]}
+    train = {"encoder": encoder, "train": tmp_path / "train.tsv", "epochs": 0.3, **FAST}
+    out = tmp_path / "run"
+    summary = brimful.finetune(**train, **tests, out=out, layout="glue/mnli")
+    assert summary["labels"] == ["entailment", "neutral", "contradiction"]
+    assert (summary["test"]["n"], summary["tests"]["dev_mismatched"]["n"]) == (12, 12)
+    assert len((out / "predictions-dev_mismatched.jsonl").read_text().splitlines()) == 12
+    assert "train.tsv: 1 row with the label - are left out" in capfd.readouterr().err
+    (tmp_path / "test.tsv").write_text(header + "\n0\tp\tw1\tw2\n1\tp\tw3\tw4\n")
+    files = {"model": out, "input": tmp_path / "test.tsv", "layout": "glue/mnli", "submission": True}
+    brimful.predict(**files, output=tmp_path / "MNLI-m.tsv")
+    first, *rows = [line.split("\t") for line in (tmp_path / "MNLI-m.tsv").read_text().splitlines()]
+    assert first == ["index", "prediction"]
+    assert [index for index, _ in rows] == ["0", "1"]
+    assert {label for _, label in rows} <= set(labels)
+    with pytest.raises(BrimfulError, match=r"ends in \.tsv"):
+        brimful.predict(**files, output=tmp_path / "out.jsonl")
+
+
+def test_a_layout_brings_its_task(encoder, tmp_path):
+    rows = "".join(f"{i}\tx\tw{i}\tw2\t{i % 6}.5\n" for i in range(9))
+    (tmp_path / "train.tsv").write_text("index\tgenre\tsentence1\tsentence2\tscore\n" + rows)
+    files = {"encoder": encoder, "train": tmp_path / "train.tsv", "test": tmp_path / "train.tsv"}
+    told = brimful.finetune(**files, layout="glue/sts-b", out=tmp_path / "run", dry_run=True)
+    assert told["train"] == 9
+    with pytest.raises(BrimfulError, match="for the task regression, not multi-label"):
+        brimful.finetune(**files, layout="glue/sts-b", task="multi-label", out=tmp_path / "run")

@@ -1,0 +1,247 @@
+"""Task files are parsed and encoded once: what is kept, when it is made again, and by which rank."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.tasks import cache, entries
+from brimful.tasks.cache import TaskFiles, cache_folder
+from brimful.tasks.columns import Column
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.registry import find_task
+from brimful.tasks.task import Task
+from builders.ranks import on_two_ranks
+
+FILES = {
+    "classification": ("a.tsv", "text\ttext_b\tlabel\nthe good\tb\tyes\n\tc\tno\nthe good\tb\tyes\n"),
+    "multi-label": ("a.csv", "text,label\na b,x|y\nc,\n"),
+    "regression": ("a.jsonl", '{"text": "a \\ud800", "label": 1}\n{"text": "好的", "label": 2.5}\n'),
+    "token-classification": ("a.conll", "the O\ngood B-A\nfilm I-A\n\nbad O\n"),
+    "question-answering": (
+        "a.jsonl",
+        json.dumps(
+            {
+                "id": "q",
+                "question": "who",
+                "context": "it was a man of the town " * 4,
+                "answers": {"text": ["a man"], "answer_start": [7]},
+            }
+        )
+        + "\n",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus_dir: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
+
+
+def written(name: str, directory: Path) -> tuple[type[Task], Path]:
+    file, content = FILES[name]
+    (directory / file).write_text(content, encoding="utf-8")
+    return find_task(name), directory / file
+
+
+def encoded(kind: type[Task], path: Path, tokenizer: Tokenizer) -> Encoded:
+    files = TaskFiles(kind)
+    task = kind.from_table(files.read(path))
+    return files.encode(task, path, tokenizer, 16, 4)
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, np.ndarray | Ragged | Sequence) and not isinstance(first, str):
+        return len(first) == len(second) and all(map(same, first, second))
+    return type(first) is type(second) and bool(first == second)
+
+
+def surprise(*_: object, **__: object) -> None:
+    raise AssertionError("parsed or encoded again")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_second_time_nothing_is_parsed_or_encoded(
+    name: str, tmp_path: Path, folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, path = written(name, tmp_path)
+    if name == "regression":  # half a surrogate pair has no tokens
+        path.write_text(path.read_text().replace("\\ud800", ""))
+    table = kind.read(path, labelled=True)
+    task = kind.from_table(table)
+    plain = task.encode(table, tokenizer, 16, 4, labelled=True)
+    first = encoded(kind, path, tokenizer)
+    monkeypatch.setattr(kind, "read", surprise)
+    monkeypatch.setattr(kind, "encode", surprise)
+    second = encoded(kind, path, tokenizer)
+    for data in (first, second):
+        assert type(data.table) is type(table)
+        for field in fields(table):
+            assert same(getattr(table, field.name), getattr(data.table, field.name)), field.name
+        for field in fields(plain.examples):
+            assert same(getattr(plain.examples, field.name), getattr(data.examples, field.name)), field.name
+        assert data.table.fingerprints.tolist() == table.fingerprints.tolist()
+        assert data.table.take(np.array([0])).texts[0] == table.texts[0]
+    assert isinstance(second.examples.tokens, Ragged)
+    assert isinstance(second.examples.tokens.values.base, np.memmap)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_half_a_surrogate_pair_is_kept(tmp_path: Path, folder: Path) -> None:
+    kind, path = written("regression", tmp_path)
+    for _ in range(2):
+        assert list(TaskFiles(kind).read(path).texts) == ["a \ud800", "好的"]
+
+
+def test_what_decides_the_result_has_an_entry_of_its_own(
+    tmp_path: Path, folder: Path, tokenizer: Tokenizer
+) -> None:
+    kind, path = written("classification", tmp_path)
+    files = TaskFiles(kind)
+    task = kind.from_labels(["no", "yes"])
+    files.encode(task, path, tokenizer, 16, None)
+    files.encode(task, path, tokenizer, 16, None)
+    assert len(list(folder.iterdir())) == 2
+    assert files.encode(task, path, tokenizer, 5, None).examples.max_length == 5
+    swapped = files.encode(kind.from_labels(["yes", "no"]), path, tokenizer, 16, None)
+    assert swapped.targets["label"].tolist() == [0, 1, 0]
+    assert len(list(folder.iterdir())) == 4
+    path.write_text(path.read_text().replace("\tno", "\tyes"))
+    assert list(TaskFiles(kind).read(path).labels or []) == ["yes", "yes", "yes"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no record", "removed"])
+def test_a_damaged_entry_is_made_again(
+    damage: str, tmp_path: Path, folder: Path, tokenizer: Tokenizer
+) -> None:
+    kind, path = written("classification", tmp_path)
+    before = encoded(kind, path, tokenizer)
+    for file in [*folder.glob("*/tokens.values.npy"), *folder.glob("*/texts.values.npy")]:
+        content = bytearray(file.read_bytes())
+        if damage == "cut":
+            file.write_bytes(content[:-1])
+        elif damage == "changed":
+            content[-1] ^= 255
+            file.write_bytes(content)
+        elif damage == "no record":
+            (file.parent / entries.RECORD).unlink()
+        else:
+            file.unlink()
+    after = encoded(kind, path, tokenizer)
+    assert list(after.table.texts) == ["the good", "", "the good"]
+    assert same(before.examples.targets, after.examples.targets)
+
+
+def test_warnings_are_repeated(
+    tmp_path: Path, folder: Path, tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind, path = written("classification", tmp_path)
+    encoded(kind, path, tokenizer)
+    assert "a.tsv: 1 row (line 3) have an empty text" in capfd.readouterr().err
+    path = path.rename(tmp_path / "b.tsv")
+    encoded(kind, path, tokenizer)
+    assert "b.tsv: 1 row (line 3) have an empty text" in capfd.readouterr().err
+
+
+def test_it_can_be_off_and_a_full_disk_is_no_error(
+    tmp_path: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    kind, path = written("classification", tmp_path)
+    monkeypatch.setenv("BRIMFUL_CACHE", "off")
+    assert cache_folder() is None
+    assert isinstance(encoded(kind, path, tokenizer).table.texts, list)
+    assert not folder.exists()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "file"))
+    assert len(encoded(kind, path, tokenizer)) == 3
+    assert "BRIMFUL_CACHE=off does without" in capfd.readouterr().err
+    monkeypatch.delenv("BRIMFUL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "brimful" / "tasks"
+
+
+def test_errors_are_those_of_reading(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"cannot read .*absent\.tsv"):
+        TaskFiles(find_task("classification")).read(tmp_path / "absent.tsv")
+    (tmp_path / "a.tsv").write_text("text\nb\n")
+    with pytest.raises(BrimfulError, match="no column 'label'"):
+        TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
+    assert not folder.exists()
+
+
+def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST", 1)
+    kind, path = written("classification", tmp_path)
+    for number in range(3):
+        path.write_text(f"text\tlabel\n{number}\ta\n")
+        assert list(TaskFiles(kind).read(path).texts) == [str(number)]
+        assert len(list(folder.iterdir())) == 1
+
+
+def test_columns() -> None:
+    values = ["a", "", "好", "a"]
+    column = Column.of(values)
+    assert (list(column), column[2], len(column), list(column[1:3])) == (values, "好", 4, ["", "好"])
+    assert list(column.take(np.array([3, 1]))) == ["a", ""]
+    assert list(Column.of([[1], [1], [1], [1], [2]], list[int])) == [[1], [1], [1], [1], [2]]
+
+
+RANK = """
+import sys
+from pathlib import Path
+import torch.distributed as dist
+from brimful.distributed import World
+from brimful.tasks.cache import TaskFiles
+from brimful.tasks.registry import find_task
+import os, torch
+
+dist.init_process_group("gloo")
+folder, rank = Path(sys.argv[1]), dist.get_rank()
+os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
+kind = find_task("classification")
+read = kind.read
+def counted(*arguments, **options):
+    (folder / f"read-{rank}").touch()
+    return read(*arguments, **options)
+kind.read = counted
+ranks = World(rank, 2, torch.device("cpu"))
+table = TaskFiles(kind, ranks=ranks).read(folder / "a.tsv")
+assert list(table.texts) == ["the good", "", "the good"], table.texts
+assert "a.tsv" in str(table.path)
+mapped = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else "texts.values.npy"
+assert "texts.values.npy" in mapped
+try:
+    TaskFiles(kind, ranks=ranks).read(folder / "bad.tsv")
+except Exception as error:
+    (folder / f"error-{rank}").write_text(str(error))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.distributed
+def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path: Path) -> None:
+    written("classification", tmp_path)
+    (tmp_path / "bad.tsv").write_text("text\nb\n")
+    said = on_two_ranks(RANK, tmp_path)
+    assert said.count("have an empty text") == 1
+    assert (tmp_path / "error-0").read_text() == (tmp_path / "error-1").read_text()
+    (tmp_path / "read-0").unlink()

@@ -1,0 +1,157 @@
+"""The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.commands.finetune import finetune
+from brimful.commands.report import report
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.interop import save_model
+from brimful.nn.layers import EncoderConfig
+from brimful.storage import read_json
+from brimful.tasks.metrics import paired_bootstrap, paired_bootstrap_of
+from brimful.text.tokenizer import load
+from builders.verbs import labelled_rows, write_table
+
+SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An encoder of two thin layers with random weights, and tables with a few wrong labels."""
+    folder = tmp_path_factory.mktemp("ladder")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder / "encoder", encoder)
+    tables = {}
+    for number, (name, size) in enumerate((("train", 100), ("test", 60))):
+        rows = labelled_rows(size, seed=number)
+        for row in rows[::10]:
+            row["label"] = "low"
+        tables[name] = write_table(folder / f"{name}.tsv", rows)
+    return {"encoder": str(folder / "encoder"), **tables}
+
+
+def columns(path: str) -> tuple[list[str], list[str]]:
+    texts, labels = zip(*(line.split("\t") for line in Path(path).read_text().splitlines()[1:]), strict=True)
+    return list(texts), list(labels)
+
+
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    linear = pytest.importorskip("sklearn.linear_model")
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
+    rungs = summary["baselines"]
+    assert list(rungs) == ["majority", "tfidf", "frozen"]
+    (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
+    low = labels.count("low") > 50
+    assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
+    vectors = words.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    reached = [
+        linear.LogisticRegression(C=c, max_iter=1000)
+        .fit(vectors.transform(texts), labels)
+        .score(vectors.transform(tests), wanted)
+        for c in (1, 3, 10, 30)
+    ]
+    assert rungs["tfidf"]["accuracy"] in [pytest.approx(one) for one in reached]
+    for rung in rungs.values():
+        gap = summary["test"]["accuracy"] - rung["accuracy"]
+        assert rung["difference"] == pytest.approx(gap)
+        assert 0 <= rung["standard_error"] < 0.2
+        assert rung["seconds"] > 0
+        assert {"f1", "latency_ms"} <= rung.keys()
+    assert summary["latency_ms"] > 0
+    curve = summary["label_curve"]
+    assert [record["labels"] for record in curve] == [20, 50, 100]
+    assert curve[-1]["finetuned"] == summary["test"]["accuracy"]
+    assert curve[-1]["tfidf"] == rungs["tfidf"]["accuracy"]
+    assert curve[-1]["frozen"] == rungs["frozen"]["accuracy"]
+    assert summary["train"] == {"n": 100, "duplicates_in_test": summary["leaked_test_texts"]}
+    assert summary["examples_per_second"] > 0
+    assert not (tmp_path / "run" / "start").exists()
+    report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+        assert said in page
+
+
+@pytest.mark.parametrize("task", ["regression", "multi-label"])
+def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
+    pytest.importorskip("sklearn")
+    words = {"regression": {"low": "1.5", "high": "3"}, "multi-label": {"low": "a|b", "high": "a"}}[task]
+    tables = {}
+    for name in ("train", "test"):
+        pairs = zip(*columns(inputs[name]), strict=True)
+        rows = [{"text": text, "label": words[label]} for text, label in pairs]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    summary = finetune(
+        encoder=inputs["encoder"], **tables, **SMALL, out=str(tmp_path / "run"), task=task, label_curve=[30]
+    )
+    rungs = summary["baselines"]
+    primary = {"regression": "pearson", "multi-label": "micro_f1"}[task]
+    assert rungs["tfidf"][primary] > max(0.6, rungs["majority"][primary])
+    for rung in rungs.values():
+        assert rung["difference"] == pytest.approx(summary["test"][primary] - rung[primary])
+
+
+def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
+    assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
+    assert "baselines" not in summary
+    monkeypatch.setattr("brimful.tasks.baselines.find_spec", lambda name: None)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
+    assert "baselines" not in summary
+    assert "no ladder: the baselines need scikit-learn" in capsys.readouterr().err
+
+
+def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
+    summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
+    tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
+    assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
+    best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
+    assert (summary["learning_rate"], summary["epochs"]) == (best["learning_rate"], best["epochs"])
+    for metric in ("accuracy", "f1", "loss"):
+        runs = summary["test"][f"{metric}_runs"]
+        assert summary["test"][metric] == pytest.approx(np.mean(runs))
+        assert summary["test"][f"{metric}_std"] == pytest.approx(np.std(runs, ddof=1))
+    with pytest.raises(BrimfulError, match="trial_epochs"):
+        finetune(**inputs, **SMALL | grid, out=str(tmp_path / "other"), trial_epochs=1.0)
+
+
+def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp_path):
+    settings = {
+        "epochs": 9.0,
+        "trainer": {"patience": 2},
+        "optimizer": {"layer_decay": 0.9},
+        "reinit_top": 1,
+        "class_weights": "balanced",
+        "ladder": "none",
+    }
+    summary = finetune(**inputs, **SMALL | settings, out=str(tmp_path / "run"))
+    assert summary["train"]["n"] == 80
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"validation.accuracy"' in line for line in lines) <= 9
+    assert read_json(tmp_path / "run" / "summary.json")["dev"]["n"] == 20
+    with pytest.raises(BrimfulError, match="the encoder has 2 layers"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), reinit_top=3)
+    with pytest.raises(BrimfulError, match="label_curve"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), label_curve=[101])
+
+
+def test_the_bootstrap_of_a_metric_is_that_of_a_mean(seed):
+    random = np.random.default_rng(seed)
+    first, second = random.random(200) < 0.8, random.random(200) < 0.6
+    expected = paired_bootstrap(first, second)
+    found = paired_bootstrap_of(lambda rows: (first[rows].mean(), second[rows].mean()), 200)
+    assert found[0] == pytest.approx(expected[0])
+    assert found[1] == pytest.approx(expected[1], rel=0.1)

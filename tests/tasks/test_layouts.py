@@ -1,0 +1,200 @@
+"""Files of GLUE and CLUE as they are downloaded, and predictions as their leaderboards take them."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from brimful.errors import BrimfulError
+from brimful.tasks.classification import Classification
+from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
+from brimful.tasks.registry import find_task
+from brimful.tasks.submission import Submission, check_submission
+from brimful.tasks.table import read_table, read_texts
+
+MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+MNLI += "\tsentence2_parse\tsentence1\tsentence2"
+LABELLED = {
+    "glue/cola": ('gj04\t1\t\tOur friends.\ngj04\t0\t*\tThe "more.\n', ["Our friends.", 'The "more.'], None),
+    "glue/sst-2": ("sentence\tlabel\nhide new \t0\nwit \t1\n", ["hide new ", "wit "], None),
+    "glue/mrpc": (
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\t"He said\tHe "said"\n0\t5\t6\tA\tB\n',
+        ['"He said', "A"],
+        ['He "said"', "B"],
+    ),
+    "glue/sts-b": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\tmain\tMSR\t2012\t1\tnone\tnone\tA\tB\t5.000\n1\tm\tM\t2\t1\tn\tn\tC\tD\t1.25\n",
+        ["A", "C"],
+        ["B", "D"],
+    ),
+    "glue/qqp": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\tHow?\t0\n4\t5\t6\tlost\n"
+        "7\t8\t9\tWho?\tWhom?\t1\n",
+        ["Why?", "Who?"],
+        ["How?", "Whom?"],
+    ),
+    "glue/mnli": (
+        f"{MNLI}\tlabel1\tlabel2\tgold_label\n" + "0\t1\tn\tf\t(\t(\t(\t(\tA\tB\tneutral\tneutral\tneutral\n"
+        "1\t1\tn\tf\t(\t(\t(\t(\tC\tD\tneutral\tentailment\t-\n"
+        "2\t1\tn\tf\t(\t(\t(\t(\tE\tF\tneutral\tentailment\tentailment\n",
+        ["A", "E"],
+        ["B", "F"],
+    ),
+    "glue/qnli": ("index\tquestion\tsentence\tlabel\n0\tQ\tS\tnot_entailment\n", ["Q"], ["S"]),
+    "glue/rte": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n", ["A"], ["B"]),
+    "glue/wnli": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\t1\n", ["A"], ["B"]),
+    "clue/afqmc": ('{"sentence1": "蚂蚁", "sentence2": "花呗", "label": "0"}\n', ["蚂蚁"], ["花呗"]),
+    "clue/tnews": (
+        '{"label": "102", "label_desc": "news_entertainment", "sentence": "江疏影", "keywords": "江"}\n',
+        ["江疏影"],
+        None,
+    ),
+    "clue/iflytek": ('{"label": "118", "label_des": "其他", "sentence": "应用"}\n', ["应用"], None),
+    "clue/cmnli": ('{"sentence1": "A", "sentence2": "B", "label": "neutral"}\n', ["A"], ["B"]),
+    "clue/ocnli": (
+        '{"level": "easy", "sentence1": "A", "sentence2": "B", "label": "-", "id": 0}\n'
+        '{"level": "easy", "sentence1": "C", "sentence2": "D", "label": "entailment", "id": 1}\n',
+        ["C"],
+        ["D"],
+    ),
+    "clue/wsc": (
+        json.dumps(
+            {
+                "target": {"span2_index": 7, "span1_index": 2, "span1_text": "小明", "span2_text": "他"},
+                "idx": 0,
+                "label": "true",
+                "text": "昨天小明说了，他来。",
+            },
+            ensure_ascii=False,
+        ),
+        ["昨天_小明_说了，[他]来。"],
+        None,
+    ),
+    "clue/csl": (
+        '{"id": 1, "abst": "摘要", "keyword": ["水声", "通信"], "label": "0"}\n',
+        ["水声 通信"],
+        ["摘要"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content, texts, second = LABELLED[name]
+    layout = LAYOUTS[name]
+    path = tmp_path / ("train.json" if name.startswith("clue") else "train.tsv")
+    path.write_text(content, encoding="utf-8")
+    table = find_task(layout.task).read(path, labelled=True, layout=layout)
+    assert (list(table.texts), table.second and list(table.second)) == (texts, second)
+    said = capfd.readouterr().err
+    assert ("1 row (line 3) lack a field of glue/qqp and are left out" in said) == (name == "glue/qqp")
+    assert ("1 row with the label - are left out" in said) == (name in ("glue/mnli", "clue/ocnli"))
+    assert table.labels is not None
+    if layout.labels:
+        assert set(table.labels) <= set(layout.labels)
+        task = Classification.from_labels(list(layout.labels))
+        assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
+    assert set(LABELLED) | {"glue/ax", "clue/cmrc", "squad"} == set(LAYOUTS)
+
+
+def test_files_for_submissions_have_ids_and_all_rows(tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence\n0\tBill \n1\tI'd\n", encoding="utf-8")
+    table = read_texts(path, LAYOUTS["glue/cola"])
+    assert (table.texts, table.ids) == (["Bill ", "I'd"], ["0", "1"])
+    path.write_text("index\tsentence1\tsentence2\n0\tA\tB\n1\tC\n", encoding="utf-8")
+    with pytest.raises(BrimfulError, match="line 3 has no 'sentence2'"):
+        read_texts(path, LAYOUTS["glue/ax"])
+    path = tmp_path / "test.json"
+    path.write_text('{"id": 7, "sentence1": "A", "sentence2": "B"}\n', encoding="utf-8")
+    assert read_texts(path, LAYOUTS["clue/ocnli"]).ids == ["7"]
+
+
+def test_submissions(tmp_path: Path) -> None:
+    def written(name: str, rows: list[dict], suffix: str, ids: list[str] | None = None) -> str:
+        path = tmp_path / f"out{suffix}"
+        submission = Submission(LAYOUTS[name])
+        submission.add(SimpleNamespace(ids=ids), rows)  # type: ignore
+        submission.write(path)
+        return path.read_text(encoding="utf-8")
+
+    ids = ["0", "1"]
+    rows = [{"label": "entailment", "probability": 0.5}, {"label": "neutral", "probability": 0.5}]
+    assert written("glue/mnli", rows, ".tsv", ids) == "index\tprediction\n0\tentailment\n1\tneutral\n"
+    values = [{"value": 5.2}, {"value": 2.34567}]
+    assert written("glue/sts-b", values, ".tsv", ids) == "index\tprediction\n0\t5.000\n1\t2.346\n"
+    lines = written("clue/ocnli", rows, ".json", ids).splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"id": 0, "label": "entailment"},
+        {"id": 1, "label": "neutral"},
+    ]
+    answers = [{"id": "a", "answer": "花"}, {"id": "b", "answer": ""}]
+    assert json.loads(written("clue/cmrc", answers, ".json", ["a", "b"])) == {"a": "花", "b": ""}
+
+
+def test_what_no_leaderboard_takes_is_refused() -> None:
+    task = Classification(["no", "yes"])
+    for layout, output, message in (
+        (find_layout(None), "out.tsv", "--submission needs a --layout"),
+        (LAYOUTS["glue/rte"], "out.tsv", "labels no, yes are not those of glue/rte"),
+        (LAYOUTS["glue/cola"], "out.jsonl", "ends in .tsv"),
+    ):
+        labels = task if layout.name != "glue/cola" else Classification(["0", "1"])
+        with pytest.raises(BrimfulError, match=message):
+            check_submission(layout, labels, Path(output))
+    with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
+        find_layout("glue/mnil")
+    with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
+        find_layout("glue/rte", Columns(text="a"))
+    with pytest.raises(BrimfulError, match="for the task regression"):
+        require_task(LAYOUTS["glue/sts-b"], "classification")
+
+
+def test_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("gold,premise,claim\n1,A,B\n0,C,D\n")
+    columns = Columns(text="claim", text_b="premise", label="gold")
+    table = read_table(path, labelled=True, layout=find_layout(None, columns))
+    assert (table.texts, table.second, table.labels) == (["B", "D"], ["A", "C"], ["1", "0"])
+    with pytest.raises(BrimfulError, match=r"no column 'premises' \(line 2\): did you mean 'premise'"):
+        read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
+    for name in ("token-classification", "question-answering"):
+        with pytest.raises(BrimfulError, match="leave out --columns"):
+            find_task(name).read(path, labelled=True, layout=find_layout(None, columns))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_those_of_their_definitions(classes: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, classes, 200)
+    answers = random.normal(size=(200, classes)).astype(np.float32)
+    answers[np.arange(200), labels] += 1
+    task = Classification([str(c) for c in range(classes)])
+    measured = task.measure(answers, SimpleNamespace(targets={"label": labels}))  # type: ignore[arg-type]
+    predicted = answers.argmax(1)
+    one_hot = [np.eye(classes)[which] for which in (labels, predicted)]
+    a, b = (part - part.mean(0) for part in one_hot)
+    expected = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())  # Gorodkin's covariances, in float64
+    assert measured["matthews"] == pytest.approx(expected, abs=1e-12)
+    hits = [2 * ((labels == c) & (predicted == c)).sum() for c in range(classes)]
+    each = [hits[c] / ((labels == c).sum() + (predicted == c).sum()) for c in range(classes)]
+    assert measured["f1"] == pytest.approx(np.mean(each), abs=1e-12)
+    assert measured.get("positive_f1") == (pytest.approx(each[1], abs=1e-12) if classes == 2 else None)
+
+
+def test_correlation_of_constant_predictions_is_zero() -> None:
+    answers = np.tile(np.float32([1, 0]), (4, 1))
+    data = SimpleNamespace(targets={"label": np.array([0, 1, 0, 1])})
+    assert Classification(["a", "b"]).measure(answers, data)["matthews"] == 0  # type: ignore[arg-type]
+
+
+def test_another_metric_decides() -> None:
+    task = Classification(["a", "b"])
+    chosen = task.compared_by("f1")
+    assert (chosen.primary_metric, task.primary_metric) == (("f1", "highest"), ("accuracy", "highest"))
+    assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
+    with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
+        task.compared_by("recall")
