@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from brimful.commands.verify import verify as verify
     from brimful.errors import BrimfulError as BrimfulError
     from brimful.nn.model import Encoder as Encoder
+    from brimful.tasks.model import TaskModel as TaskModel
 
 __getattr__, _names, __all__ = lazy_names(
     __name__,
@@ -44,6 +45,7 @@ __getattr__, _names, __all__ = lazy_names(
         "report": "commands.report",
         "demo": "commands.demo",
         "Encoder": "nn.model",
+        "TaskModel": "tasks.model",
         "BrimfulError": "errors",
     },
 )

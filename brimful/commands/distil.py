@@ -48,7 +48,8 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut_texts
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
-from brimful.tasks.table import Table, write_rows
+from brimful.tasks.output import write_rows
+from brimful.tasks.table import Table
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer

@@ -50,9 +50,10 @@ from brimful.tasks.data import TaskData, example_stream, hold_out, load_task_dat
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.output import write_rows
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.tasks.review import check_before, review
-from brimful.tasks.table import Table, write_rows
+from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.config import TrainerConfig, check_trainer
 from brimful.train.objective import Runtime

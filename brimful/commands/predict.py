@@ -1,39 +1,57 @@
 """The verb `brimful predict`: a prediction for each text, in the order of the input."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from brimful.config import verb
+from brimful.console import progress, recorded_warnings
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import Pooling, pool
+from brimful.nn.interop import load_encoder, text_length
 from brimful.precision.policy import Precision, resolve
+from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import check_max_length, warn_of_cut_texts
-from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
-from brimful.tasks.model import load_task_model
+from brimful.tasks.data import check_max_length, warn_of_cut
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.inference import predict as run
+from brimful.tasks.layouts import OWN, Columns, Layout, find_layout, require_task
+from brimful.tasks.model import holds_task_model, load_task_model
+from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
+from brimful.tasks.parts import read_parts
 from brimful.tasks.review import abstain
-from brimful.tasks.submission import check_submission, write_submission
-from brimful.tasks.table import FORMATS, write_rows
+from brimful.tasks.submission import Submission, check_submission
+from brimful.tasks.table import Table, Take, read_texts
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """Predict with a fine-tuned or distilled model."""
+    """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
 
     model: str
-    """Folder of a task model: RUN/model, the RUN itself, or a Hugging Face folder."""
+    """Folder of a task model or an encoder: a run, or a Hugging Face folder."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
-    """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input."""
+    """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input. Or .npy:
+    vectors, or a task model's scores."""
     columns: Columns = OWN
     """Other names of the columns."""
     layout: str | None = None
     """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
     submission: bool = False
     """Write what the leaderboard of the layout takes."""
+    scores: bool = False
+    """Write `scores` too: the probability of each label, or the value of a regression."""
+    pooling: Pooling = "mean"
+    """Of an encoder: whether a vector is the mean over the tokens or the first token."""
     max_length: int | None = None
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
@@ -51,55 +69,154 @@ class PredictConfig:
             raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
 
 
+class _Tasked:
+    """A task model, which writes predictions, or collects them for a leaderboard."""
+
+    def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
+        self.config = config
+        self.layout = layout
+        loaded = load_task_model(folder)
+        require_task(layout, loaded.task.name)
+        if config.submission:
+            check_submission(layout, loaded.task, Path(config.output))
+        if config.abstain_below is not None and not isinstance(loaded.task, Classification):
+            raise BrimfulError(
+                f"abstain_below is for classification; the task of {config.model} is {loaded.task.name}"
+            )
+        self.model = replace(
+            loaded,
+            max_length=loaded.max_length if config.max_length is None else config.max_length,
+            overlap=loaded.overlap if config.overlap is None else config.overlap,
+        )
+        self.array = Path(config.output).suffix == ARRAYS
+        if self.array and config.abstain_below is not None:
+            raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
+        if self.array or config.scores:
+            self.model.task.scores(np.zeros((0, len(self.model.task.labels)), dtype=np.float32))
+        self.encoder, self.max_length = self.model.encoder, self.model.max_length
+        self.facts = self.model.task.facts
+        self.submission = Submission(layout) if config.submission else None
+        self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
+
+    def read(self, take: Take) -> Table:
+        return self.model.task.read(self.config.input, labelled=False, layout=self.layout, take=take)
+
+    def encode(self, table: Table) -> Encoded:
+        return self.model.encode(table)
+
+    def write(self, data: Encoded, precision: Precision, output: Output | None) -> None:
+        if self.array and output is not None:
+            output.vectors("scores", self.model.task.scores(self.model.answers(data, precision)))
+            return
+        rows = self.model.rows(data, precision, scores=self.config.scores)
+        if self.config.abstain_below is not None:
+            rows = abstain(rows, self.config.abstain_below)
+            self.found["abstained"] += sum(row["abstained"] for row in rows)
+        if output is not None:
+            output.rows(rows)
+        if self.submission is not None:
+            self.submission.add(data.table, rows)
+
+
+class _Vectors:
+    """An encoder, which writes a vector for each text: of a long text in windows, the mean of theirs."""
+
+    submission = None
+
+    def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
+        self.config = config
+        self.layout = layout
+        self.found: dict[str, int] = {}
+        self.encoder = load_encoder(folder, Encoder)
+        if self.encoder.tokenizer is None:
+            raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+        labelled = {
+            "--scores": config.scores,
+            "--submission": config.submission,
+            "--abstain-below": config.abstain_below is not None,
+        }
+        for option in (option for option, given in labelled.items() if given):
+            raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
+        longest = text_length(folder, self.encoder)
+        self.max_length = longest if config.max_length is None else config.max_length
+        self.facts = {"width": self.encoder.config.hidden_size}
+
+    def read(self, take: Take) -> Table:
+        return read_texts(self.config.input, self.layout, take)
+
+    def encode(self, table: Table) -> Encoded:
+        assert self.encoder.tokenizer is not None
+        return encode(table, self.encoder.tokenizer, self.max_length, overlap=self.config.overlap)
+
+    def write(self, data: Encoded, precision: Precision, output: Output | None) -> None:
+        assert output is not None
+        vectors = run(
+            lambda batch: pool(self.encoder(batch).float(), batch, self.config.pooling),
+            data.examples,
+            device=self.encoder.device,
+            precision=precision,
+        )
+        output.vectors("vector", data.mean_over_windows(vectors))
+
+
 @verb(PredictConfig)
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns that the model's task has, such as label and probability.
 
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
+    With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
+    every row, then in parts. The output gets its name when it is complete; a submission is collected first.
 
     Returns:
         the number of texts, real tokens per second, and the output's path.
 
     Raises:
-        BrimfulError: the folder holds no task model, the input is not a table of texts, the output's format
-            is unknown or it cannot be written, or torch's build does not serve the GPU.
+        BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the
+            output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
     output, layout = Path(config.output), find_layout(config.layout, config.columns)
-    if output.suffix not in FORMATS and not config.submission:
-        raise BrimfulError(f"--output {output}: the name must end in {', '.join(FORMATS)}")
+    if output.suffix not in (*FORMATS, ARRAYS) and not config.submission:
+        raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     device = default_device()
-    model = load_task_model(config.model)
-    require_task(layout, model.task.name)
-    if config.submission:
-        check_submission(layout, model.task, output)
-    if config.abstain_below is not None and not isinstance(model.task, Classification):
-        raise BrimfulError(
-            f"abstain_below is for classification; the task of {config.model} is {model.task.name}"
-        )
-    table = model.task.read(config.input, labelled=False, layout=layout)
-    max_length = model.max_length if config.max_length is None else config.max_length
-    check_max_length(max_length, model.encoder)
-    assert model.encoder.tokenizer is not None
-    overlap = model.overlap if config.overlap is None else config.overlap
-    data = model.task.encode(table, model.encoder.tokenizer, max_length, overlap, labelled=False)
-    warn_of_cut_texts(data)
+    precision = resolve(config.precision, device)
+    folder = find_model(Path(config.model), "model")
+    model = (_Tasked if holds_task_model(folder) else _Vectors)(folder, config, layout)
+    check_max_length(model.max_length, model.encoder)
+    texts, empty = 0, True
+    for table in read_parts(model.read):
+        if not texts and len(table):
+            model.encode(table.take([0]))  # refuses windows that cannot be
+        texts, empty = texts + len(table), empty and not any(table.texts)
+    if empty and Path(config.input).suffix == ".txt":
+        raise BrimfulError(f"{config.input} holds no text; expected one text a line")
     if config.dry_run:
-        return {"dry_run": True, "texts": len(table), **model.task.facts}
-    model.to(device)
+        return {"dry_run": True, "texts": texts, **model.facts}
+    model.encoder.to(device)
     started = time.perf_counter()
-    outputs = model.outputs(data.examples, device, resolve(config.precision, device))
+    tokens = cut = 0
+    opened: AbstractContextManager[Output | None]
+    opened = nullcontext() if config.submission else output_file(output, texts)
+    with opened as file, progress("predict: texts", texts) as advance:
+        for table in read_parts(lambda take: _quietly(model.read, take)):
+            data = model.encode(table)
+            model.write(data, precision, file)
+            tokens += int(data.examples.lengths.sum())
+            cut += data.examples.cut
+            advance(len(table))
+    if model.submission is not None:
+        model.submission.write(output)
+    warn_of_cut(cut, texts, config.input, model.max_length)
     seconds = time.perf_counter() - started
-    rows = model.task.rows(model.calibrated(model.task.answers(outputs, data)), data)
-    if config.abstain_below is not None:
-        rows = abstain(rows, config.abstain_below)
-    if config.submission:
-        write_submission(output, layout, table, rows)
-    else:
-        write_rows(output, rows)
     return {
-        "texts": len(table),
-        **({} if config.abstain_below is None else {"abstained": sum(row["abstained"] for row in rows)}),
-        "tokens_per_second": int(data.examples.lengths.sum()) / seconds,
+        "texts": texts,
+        **model.found,
+        "tokens_per_second": tokens / seconds,
         "seconds": seconds,
         "output": str(output),
     }
+
+
+def _quietly(read: Callable[[Take], Table], take: Take) -> Table:
+    """A part of a file whose warnings were printed when it was checked."""
+    with recorded_warnings():
+        return read(take)

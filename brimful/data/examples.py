@@ -29,6 +29,9 @@ from brimful.randomness import derive_key, permutation
 TOKENS = 4096
 """Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
 
+AT_ONCE = 4096
+"""Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""
+
 GRAIN = 128
 """T is a multiple of this where shapes are not fixed, since every new shape makes new kernels."""
 
@@ -194,8 +197,23 @@ def encode_texts(
         windows["strategy"] = "only_second"
     tokenizer.enable_truncation(max_length, **windows)
     inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
+    tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
+    counts: list[int] = []
+    cut = 0
     try:
-        encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(inputs)
+        for start in range(0, max(len(inputs), 1), AT_ONCE):
+            part = inputs[start : start + AT_ONCE]
+            encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(part)
+            if overlap is None:
+                cut += sum(bool(e.overflowing) for e in encodings)
+            else:
+                counts += [1 + len(e.overflowing) for e in encodings]
+                encodings = [window for e in encodings for window in (e, *e.overflowing)]
+            tokens.append(Ragged.of((np.array(e.ids or [pad], dtype=np.int32) for e in encodings), np.int32))
+            types = (np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings)
+            segments.append(Ragged.of(types, np.uint8))
+            if characters:
+                places.append(_characters(encodings, second is not None))
     except TypeError as error:
         for index, found in enumerate(inputs):
             for text in (found,) if second is None else found:
@@ -212,21 +230,18 @@ def encode_texts(
         tokenizer.no_truncation()
         if before is not None:
             tokenizer.enable_truncation(**before)
-    cut, owners = sum(bool(e.overflowing) for e in encodings), None
-    if overlap is not None:
-        counts = [1 + len(e.overflowing) for e in encodings]
-        encodings, cut = [window for e in encodings for window in (e, *e.overflowing)], 0
-        if len(encodings) > len(counts):
-            owners = np.repeat(np.arange(len(counts)), counts)
-            targets = {name: values[owners] for name, values in (targets or {}).items()}
+    owners = None
+    if sum(counts) > len(counts):
+        owners = np.repeat(np.arange(len(counts)), counts)
+        targets = {name: values[owners] for name, values in (targets or {}).items()}
     return Examples(
-        tokens=Ragged.of((np.array(e.ids or [pad], dtype=np.int32) for e in encodings), np.int32),
-        segments=Ragged.of((np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings), np.uint8),
+        tokens=Ragged.join(tokens),
+        segments=Ragged.join(segments),
         targets=dict(targets or {}),
         max_length=max_length,
         pad=pad,
         texts=owners,
-        characters=_characters(encodings, second is not None) if characters else None,
+        characters=Ragged.join(places) if characters else None,
         overlap=overlap,
         cut=cut,
     )

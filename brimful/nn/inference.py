@@ -8,6 +8,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.nn.products import products_of_run
 
 Forward = Callable[[PackedBatch], Tensor]
 
@@ -52,6 +53,9 @@ def _run(
     forward: Forward, examples: Examples, device: torch.device
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
+    products = products_of_run(device, int(examples.lengths.sum()))
     with torch.inference_mode():
         for batch in examples.batches():
-            yield batch, forward(batch.to(device)).float().cpu().numpy()
+            with products:
+                outputs = forward(batch.to(device))
+            yield batch, outputs.float().cpu().numpy()

@@ -123,9 +123,13 @@ class Classification(Task):
 
     def _best(self, answers: np.ndarray) -> list[tuple[str, float]]:
         """The most probable label of each row, and its probability."""
-        best = torch.softmax(torch.from_numpy(answers), -1).max(-1)
-        names = [self.labels[index] for index in best.indices.tolist()]
-        return list(zip(names, best.values.tolist(), strict=True))
+        probabilities = self.scores(answers)
+        names = [self.labels[index] for index in probabilities.argmax(1).tolist()]
+        return list(zip(names, probabilities.max(1).tolist(), strict=True))
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """The probability of each class."""
+        return torch.softmax(torch.from_numpy(answers), -1).numpy()
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and its `probability`."""

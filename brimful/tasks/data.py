@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -116,9 +117,14 @@ def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
 
 def warn_of_cut_texts(data: Encoded) -> None:
     """Say how many texts lost their ends, and what would keep them."""
-    if cut := data.examples.cut:
+    warn_of_cut(data.examples.cut, len(data), data.table.path, data.examples.max_length)
+
+
+def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None:
+    """As `warn_of_cut_texts`, from the numbers."""
+    if cut:
         warn(
-            f"{cut:,} of {len(data):,} texts of {data.table.path} are over {data.examples.max_length} tokens"
+            f"{cut:,} of {texts:,} texts of {path} are over {max_length} tokens"
             " and are cut there; raise --max-length, or read them in windows with --overlap 32"
         )
 

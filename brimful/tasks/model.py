@@ -1,6 +1,8 @@
 """A task model: an encoder with the head of a task."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,18 @@ from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import load_model, save_model, text_length
+from brimful.nn.interop import HEADS, load_model, save_model, text_length
+from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
-from brimful.precision.policy import Precision
+from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
+from brimful.tasks.parts import read_parts
 from brimful.tasks.registry import tasks
-from brimful.tasks.task import Outputs, Task, TaskHead
+from brimful.tasks.table import Table
+from brimful.tasks.task import Outputs, Row, Task, TaskHead
 from brimful.train.objective import Runtime
 
 OVERLAP = "window_overlap"
@@ -51,6 +56,11 @@ class TaskModel:
     overlap: int | None = None
     temperature: float | None = None
 
+    @classmethod
+    def load(cls, path: Path | str) -> "TaskModel":
+        """The task model in a Hugging Face folder or a run; as `load_task_model`."""
+        return load_task_model(path)
+
     @property
     def parameters(self) -> int:
         """Number of parameters."""
@@ -67,6 +77,59 @@ class TaskModel:
         encoder, head = self.encoder.eval(), self.head.eval()
         run = predict_tokens if isinstance(head, TokenHead) else predict
         return run(lambda batch: head(encoder(batch), batch), examples, device=device, precision=precision)
+
+    def predict(
+        self,
+        texts: Iterable[str],
+        second: Iterable[str] | None = None,
+        *,
+        scores: bool = False,
+        precision: Precision = "fp32",
+    ) -> list[Row]:
+        """A prediction for each text, in their order: what `brimful predict` writes.
+
+        Args:
+            texts: of any number and length; questions, if the task is question answering.
+            second: the second text of each pair; the context of each question.
+            scores: whether rows have `scores` too: the probability of each label.
+            precision: number format of the computation.
+
+        Raises:
+            BrimfulError: a text is not a string, or the task has no scores.
+        """
+        if isinstance(texts, str) or isinstance(second, str):
+            raise BrimfulError("texts must be a list of strings, not a string")
+        table = self.task.from_texts(list(texts), None if second is None else list(second))
+        if table.second is not None and len(table.second) != len(table):
+            raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
+        if not len(table):
+            return []
+        rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
+        resolved = resolve(precision, self.encoder.device)
+        found: list[Row] = []
+        for part in read_parts(lambda take: table.take([row for row, *_ in take(rows)])):
+            found += self.rows(self.encode(part), resolved, scores=scores)
+        return found
+
+    def encode(self, table: Table) -> Encoded:
+        """The examples of a table without labels."""
+        assert self.encoder.tokenizer is not None
+        return self.task.encode(table, self.encoder.tokenizer, self.max_length, self.overlap, labelled=False)
+
+    def rows(self, data: Encoded, precision: Precision, *, scores: bool = False) -> list[Row]:
+        """A prediction for each row of a table, on the encoder's device; `scores` as in `predict`."""
+        answers = self.answers(data, precision)
+        rows = self.task.rows(answers, data)
+        if not scores:
+            return rows
+        each = zip(rows, self.task.scores(answers).tolist(), strict=True)
+        names = self.task.labels
+        return [row | {"scores": dict(zip(names, values, strict=True))} for row, values in each]
+
+    def answers(self, data: Encoded, precision: Precision) -> Any:
+        """The task's answer for each row of a table, calibrated, on the encoder's device."""
+        outputs = self.outputs(data.examples, self.encoder.device, precision)
+        return self.calibrated(self.task.answers(outputs, data))
 
     def judge(self, data: Encoded, runtime: Runtime) -> tuple[Any, dict[str, float]]:
         """The answers for a labelled table, one a row, and their metrics."""
@@ -102,6 +165,15 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
         return TaskModel(task, encoder, head, held_out.examples.max_length).judge(held_out, runtime)[1]
 
     return evaluate
+
+
+def holds_task_model(folder: Path) -> bool:
+    """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
+    mean as modules of sentence-transformers."""
+    values = read_json(folder / "config.json")
+    name = (values.get("architectures") or [""])[0]
+    named = name.endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
+    return named or ("problem_type" in values and has_classifier(folder))
 
 
 def load_task_model(path: Path | str) -> TaskModel:

@@ -15,7 +15,7 @@ from brimful.errors import BrimfulError, nearest
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.table import Table, Take, everything, read_table, read_texts
 from brimful.tasks.task import Metric, Row, Task
 
 
@@ -34,10 +34,12 @@ class MultiLabel(Task):
     sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
         if labelled:
-            return read_table(path, labelled=True, lists=True, layout=layout)
-        return read_texts(path, layout)
+            return read_table(path, labelled=True, lists=True, layout=layout, take=take)
+        return read_texts(path, layout, take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -102,9 +104,13 @@ class MultiLabel(Task):
 
     def _found(self, answers: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
         """The labels of each row with a probability above a half, and all probabilities."""
-        probabilities = torch.sigmoid(torch.from_numpy(answers)).numpy()
+        probabilities = self.scores(answers)
         names = np.array(self.labels, dtype=object)
         return [names[row > 0].tolist() for row in answers], probabilities
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """The probability of each label."""
+        return torch.sigmoid(torch.from_numpy(answers)).numpy()
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`labels`, and the `probabilities` of those."""

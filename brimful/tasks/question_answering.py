@@ -25,7 +25,7 @@ from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
 from brimful.tasks.answers import exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, json_lines, readable
+from brimful.tasks.table import Table, Take, everything, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 LONGEST_ANSWER = 30
@@ -63,7 +63,7 @@ class QuestionTable(Table):
     types = {"labels": list[Answer]}  # noqa: RUF012
 
 
-def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
+def read_questions(path: Path | str, *, labelled: bool, take: Take = everything) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, or .jsonl lines of id, question, context and answers.
 
     In .jsonl, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets.
@@ -76,7 +76,7 @@ def read_questions(path: Path | str, *, labelled: bool) -> QuestionTable:
     if path.suffix not in (".json", ".jsonl"):
         raise BrimfulError(f"{path}: questions are .json files in SQuAD's layout, or .jsonl files")
     with readable(path):
-        rows = list(_squad(path) if path.suffix == ".json" else json_lines(path))
+        rows = list(take(_squad(path) if path.suffix == ".json" else json_lines(path)))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     texts, contexts, answers, ids = [], [], [], []
@@ -155,9 +155,18 @@ class QuestionAnswering(Task):
     overlap = 128
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
         layout.require_own_columns(cls.name)
-        return read_questions(path, labelled=labelled)
+        return read_questions(path, labelled=labelled, take=take)
+
+    @classmethod
+    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
+        """Questions, and the context of each."""
+        if second is None:
+            raise BrimfulError("each question needs its context: predict(questions, contexts)")
+        return QuestionTable(Path("texts"), texts, second, None, ids=[str(row) for row in range(len(texts))])
 
     @classmethod
     def from_table(cls, table: Table) -> Self:

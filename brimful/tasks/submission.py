@@ -33,20 +33,33 @@ def check_submission(layout: Layout, task: Task, output: Path) -> None:
         raise BrimfulError(f"--output {output}: the name of a submission to {layout.name} ends in {suffixes}")
 
 
-def write_submission(path: Path, layout: Layout, table: Table, rows: Sequence[Row]) -> None:
-    """Write the rows of `Task.rows` as the layout's leaderboard takes them, atomically."""
-    ids = table.ids or [str(number) for number in range(len(table))]
-    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        if layout.submission == "answers":
-            answers = {name: row["answer"] for name, row in zip(ids, rows, strict=True)}
-            json.dump(answers, file, ensure_ascii=False)
-        elif layout.submission == "lines":
-            for name, row in zip(ids, rows, strict=True):
-                number = int(name) if name.isdecimal() else name
-                file.write(json.dumps({"id": number, "label": row["label"]}, ensure_ascii=False) + "\n")
-        else:
-            file.write("index\tprediction\n")
-            file.writelines(f"{name}\t{_prediction(row)}\n" for name, row in zip(ids, rows, strict=True))
+class Submission:
+    """Rows of `Task.rows`, which are written together. Rows without ids are numbered from 0."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._ids: list[str] = []
+        self._rows: list[Row] = []
+
+    def add(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add the rows of a table, or of the next part of one."""
+        first = len(self._ids)
+        self._ids += table.ids or [str(number) for number in range(first, first + len(rows))]
+        self._rows += rows
+
+    def write(self, path: Path) -> None:
+        """Write all rows as the layout's leaderboard takes them, atomically."""
+        rows = list(zip(self._ids, self._rows, strict=True))
+        with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+            if self.layout.submission == "answers":
+                json.dump({name: row["answer"] for name, row in rows}, file, ensure_ascii=False)
+            elif self.layout.submission == "lines":
+                for name, row in rows:
+                    number = int(name) if name.isdecimal() else name
+                    file.write(json.dumps({"id": number, "label": row["label"]}, ensure_ascii=False) + "\n")
+            else:
+                file.write("index\tprediction\n")
+                file.writelines(f"{name}\t{_prediction(row)}\n" for name, row in rows)
 
 
 def _prediction(row: Row) -> str:

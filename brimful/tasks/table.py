@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -15,7 +15,6 @@ import numpy as np
 
 from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
-from brimful.storage import atomic_file
 from brimful.tasks.columns import Column
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 
@@ -24,6 +23,14 @@ _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _SHOWN = 5
 _LARGEST = float(np.finfo(np.float32).max)
+
+Take = Callable[[Iterator[Any]], Iterable[Any]]
+"""Which rows of a file are read: `everything`, or the next part of them (`parts.Parts`)."""
+
+
+def everything(rows: Iterator[Any]) -> Iterator[Any]:
+    """All rows of a file."""
+    return rows
 
 
 @dataclass(frozen=True)
@@ -207,8 +214,24 @@ def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows
                 raise BrimfulError(f"{path}, line {number} is not in the layout {layout.name}") from error
 
 
+def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
+    """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
+    empty: list[int] = []
+    for number, row in rows:
+        if row.get(column) is not None and not str(row[column]).strip():
+            empty.append(number)
+        yield number, row
+    if empty:
+        warn(f"{_counted_lines(path, empty, place)} have an empty text")
+
+
 def read_table(
-    path: Path | str, *, labelled: bool, lists: bool = False, layout: Layout = OWN_LAYOUT
+    path: Path | str,
+    *,
+    labelled: bool,
+    lists: bool = False,
+    layout: Layout = OWN_LAYOUT,
+    take: Take = everything,
 ) -> Table:
     """Read a table.
 
@@ -219,6 +242,7 @@ def read_table(
         labelled: whether to read labels. Every row must then have one.
         lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
         layout: names the columns.
+        take: which rows.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
@@ -229,16 +253,17 @@ def read_table(
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
     columns = layout.columns
     needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
-    reader = _rows(path, form, [*needed, columns.text_b, *([layout.id] if layout.id else [])], layout)
+    place = "row" if form == ".parquet" else "line"
+    wanted = [*needed, columns.text_b, *([layout.id] if layout.id else [])]
+    rows = _with_warning(_rows(path, form, wanted, layout), path, columns.text, place)
     texts: list[str] = []
     second: list[str] = []
     labels: list[Any] = []
     lines: list[int] = []
     ids: list[str] = []
-    unsure, short, empty = 0, list[int](), list[int]()
-    place = "row" if form == ".parquet" else "line"
+    unsure, short = 0, list[int]()
     with readable(path):
-        for number, row in reader:
+        for number, row in take(rows):
             missing = next((column for column in needed if row.get(column) is None), None)
             if missing is not None and labelled and layout.form and texts:
                 short.append(number)
@@ -259,14 +284,12 @@ def read_table(
                 continue
             texts.append(str(row[columns.text]))
             lines.append(number)
-            if not texts[-1].strip():
-                empty.append(number)
             if columns.text_b in row:
                 second.append("" if row[columns.text_b] is None else str(row[columns.text_b]))
             if labelled:
                 labels.append(_names(label) if lists else str(label))
-            if layout.id:
-                ids.append(str(row.get(layout.id, len(ids))))
+            if layout.id and row.get(layout.id) is not None:
+                ids.append(str(row[layout.id]))
     if not texts:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     for name, values in ((columns.text_b, second), (columns.label, labels)):
@@ -276,10 +299,9 @@ def read_table(
         warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
         warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
-    if empty:
-        warn(f"{_counted_lines(path, empty, place)} have an empty text")
     numbers = None if form == ".parquet" else np.array(lines, dtype=np.int64)
-    return Table(path, texts, second or None, labels or None, lines=numbers, ids=ids or None)
+    named = ids if len(ids) == len(texts) else None
+    return Table(path, texts, second or None, labels or None, lines=numbers, ids=named)
 
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
@@ -307,44 +329,26 @@ def _names(label: Any) -> list[str]:
     return [name for name in (str(name).strip() for name in names) if name]
 
 
-def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT) -> Table:
+def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = everything) -> Table:
     """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
+
+    Args:
+        take: which rows.
 
     Raises:
         BrimfulError: as `read_table`.
     """
     path = Path(path)
     if layout.form or path.suffix != ".txt":
-        return read_table(path, labelled=False, layout=layout)
+        return read_table(path, labelled=False, layout=layout, take=take)
     with readable(path):
-        lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
-    texts = [line.strip() for line in (lines if lines[-1] else lines[:-1])]
-    if not any(texts):
+        texts = list(take(_lines(path)))
+    if take is everything and not any(texts):
         raise BrimfulError(f"{path} holds no text; expected one text a line")
     return Table(path, texts, None, None)
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv, .csv or .parquet, by the path's suffix; atomically.
-
-    In .tsv and .csv, a list is written as JSON.
-    """
-    if path.suffix == ".parquet":
-        import pyarrow
-        from pyarrow.parquet import write_table
-
-        with atomic_file(path) as temporary:
-            write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), temporary)
-        return
-    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        if path.suffix == ".jsonl":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            return
-        delimiter = "\t" if path.suffix == ".tsv" else ","
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        for line in file:
+            yield line.strip()

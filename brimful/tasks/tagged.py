@@ -12,7 +12,7 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
-from brimful.tasks.table import Table, json_lines, readable
+from brimful.tasks.table import Table, Take, everything, json_lines, readable
 
 CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
 _MARKS = ("B", "I", "E", "S", "L", "U")
@@ -31,7 +31,7 @@ class TaggedTable(Table):
     types = {"labels": list[Span], "words": list[tuple[int, int]]}  # noqa: RUF012
 
 
-def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
+def read_tagged(path: Path | str, *, labelled: bool, take: Take = everything) -> TaggedTable:
     """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
 
     CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an
@@ -49,13 +49,11 @@ def read_tagged(path: Path | str, *, labelled: bool) -> TaggedTable:
         )
     with readable(path):
         if path.suffix == ".jsonl":
-            rows = list(_json_rows(path, labelled))
+            rows = list(take(_json_rows(path, labelled)))
         elif path.suffix == ".txt" and not labelled:
-            lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
-            texts = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-            rows = [(number, text, [], []) for number, text in enumerate(texts, 1)]
+            rows = list(take(_line_rows(path)))
         else:
-            rows = list(_conll_rows(path, labelled))
+            rows = list(take(_conll_rows(path, labelled)))
     if not rows:
         raise BrimfulError(f"{path} has no texts")
     texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
@@ -77,6 +75,12 @@ def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
                 f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}'
             )
         yield number, text, _checked(row.get("spans"), text, where) if labelled else [], []
+
+
+def _line_rows(path: Path) -> Iterator[_Row]:
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            yield number, line.removesuffix("\n"), [], []
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:

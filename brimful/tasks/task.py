@@ -28,7 +28,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.table import Table, Take, everything, read_table, read_texts
 from brimful.train.objective import PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
@@ -84,16 +84,26 @@ class Task(Protocol):
     `from_labels` makes it again from them. A property or a class attribute will do."""
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
         """Read a file of this task; without labels, also a .txt file of one text a line.
 
         Args:
             layout: names the columns, or says how files of GLUE or CLUE are laid out.
+            take: which rows; a file without labels can be read in parts (`parts.read_parts`).
 
         Raises:
             BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
         """
-        return read_table(path, labelled=True, layout=layout) if labelled else read_texts(path, layout)
+        if labelled:
+            return read_table(path, labelled=True, layout=layout, take=take)
+        return read_texts(path, layout, take)
+
+    @classmethod
+    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
+        """The table of texts, or pairs of texts, that are in no file."""
+        return Table(Path("texts"), texts, second, None)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -203,6 +213,15 @@ class Task(Protocol):
 
     def rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
+
+    def scores(self, answers: Any) -> np.ndarray:
+        """What `brimful predict --scores` writes for each text: a number for each of `labels`, float32
+        (rows, C).
+
+        Raises:
+            BrimfulError: the task has no such numbers.
+        """
+        raise BrimfulError(f"a model of {self.name} has no scores of whole texts; leave --scores out")
 
     def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What predictions.jsonl says of each test text: its target beside the prediction."""

@@ -26,7 +26,7 @@ from brimful.objectives.losses import count, soft_cross_entropy_sum
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.tagged import TaggedTable, read_tagged
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
@@ -54,9 +54,11 @@ class TokenClassification(Task):
     overlap = 32
 
     @classmethod
-    def read(cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT) -> Table:
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
         layout.require_own_columns(cls.name)
-        return read_tagged(path, labelled=labelled)
+        return read_tagged(path, labelled=labelled, take=take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:

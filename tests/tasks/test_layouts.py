@@ -11,7 +11,7 @@ from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification
 from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tasks.registry import find_task
-from brimful.tasks.submission import check_submission, write_submission
+from brimful.tasks.submission import Submission, check_submission
 from brimful.tasks.table import read_table, read_texts
 
 MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
@@ -116,7 +116,9 @@ def test_files_for_submissions_have_ids_and_all_rows(tmp_path: Path) -> None:
 def test_submissions(tmp_path: Path) -> None:
     def written(name: str, rows: list[dict], suffix: str, ids: list[str] | None = None) -> str:
         path = tmp_path / f"out{suffix}"
-        write_submission(path, LAYOUTS[name], SimpleNamespace(ids=ids, __len__=lambda: 2), rows)  # type: ignore
+        submission = Submission(LAYOUTS[name])
+        submission.add(SimpleNamespace(ids=ids), rows)  # type: ignore
+        submission.write(path)
         return path.read_text(encoding="utf-8")
 
     ids = ["0", "1"]

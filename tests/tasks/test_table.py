@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
-from brimful.tasks.table import Table, read_table, read_texts, write_rows
+from brimful.tasks.output import write_rows
+from brimful.tasks.table import Table, read_table, read_texts
 from brimful.text.tokenizer import special_ids
 
 

@@ -1,0 +1,201 @@
+"""The process of one side of bench/infer: it embeds texts, file to vectors, when asked to.
+
+A side imports what it needs alone: no torch beside another runtime's threads.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common.memory import peak_mb
+from bench.common.turns import Answer, serve
+
+Embed = Callable[[list[str]], np.ndarray]
+BATCH = 32
+made: dict[str, Any] = {}
+
+
+def setup(side: str, folder: str, packages: str, texts: str, max_length: int, threads: int) -> Answer:
+    """Load the model and embed all texts once, which warms up; saves the vectors for comparison."""
+    sys.path.append(packages)  # behind the environment's own
+    made["texts"] = json.loads(Path(texts).read_text(encoding="utf-8"))
+    made["embed"] = SIDES[side](Path(folder), max_length, threads)
+    vectors = made["embed"](made["texts"])
+    file = Path(texts).with_name(f"{side}.npy")
+    np.save(file, vectors)
+    return {"vectors": str(file)}
+
+
+def turn() -> Answer:
+    """Seconds from texts to vectors."""
+    started = time.perf_counter()
+    made["embed"](made["texts"])
+    return {"seconds": time.perf_counter() - started, "cpu": sum(os.times()[:2])}
+
+
+def peak() -> Answer:
+    return {"peak_mb": peak_mb()}
+
+
+def brimful(folder: Path, max_length: int, threads: int) -> Embed:
+    """`Encoder.embed`."""
+    import torch
+
+    from brimful import Encoder
+
+    torch.set_num_threads(threads)
+    encoder = Encoder.load(folder)
+    encoder.config = replace(encoder.config, max_length=max_length)
+    return encoder.embed
+
+
+def _torch_peer(folder: Path, max_length: int, threads: int, sort: bool) -> Embed:
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        with torch.inference_mode():
+            hidden = model(**given).last_hidden_state
+            weights = given["attention_mask"][:, :, None].to(hidden.dtype)
+            return ((hidden * weights).sum(1) / weights.sum(1)).numpy()
+
+    def embed(texts: list[str]) -> np.ndarray:
+        if sort:
+            return in_batches(tokenizer.backend_tokenizer, texts, max_length, forward)
+        parts = []
+        for start in range(0, len(texts), BATCH):
+            given = tokenizer(
+                texts[start : start + BATCH],
+                padding=True,
+                truncation=True,
+                max_length=max_length,
+                return_tensors="np",
+            )
+            parts.append(forward(given["input_ids"], given["attention_mask"]))
+        return np.concatenate(parts)
+
+    return embed
+
+
+def padded(folder: Path, max_length: int, threads: int) -> Embed:
+    """`transformers`, batches in the order of the file."""
+    return _torch_peer(folder, max_length, threads, sort=False)
+
+
+def sorted_(folder: Path, max_length: int, threads: int) -> Embed:
+    """`transformers`, batches of texts sorted by tokens."""
+    return _torch_peer(folder, max_length, threads, sort=True)
+
+
+def onnxruntime(folder: Path, max_length: int, threads: int) -> Embed:
+    """ONNX Runtime, sorted."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        given = {"input_ids": ids, "attention_mask": mask}
+        if "token_type_ids" in {entry.name for entry in session.get_inputs()}:
+            given["token_type_ids"] = np.zeros_like(ids)
+        return mean(session.run(None, given)[0], mask)
+
+    return _sorted_by(folder, max_length, forward)
+
+
+def openvino(folder: Path, max_length: int, threads: int) -> Embed:
+    """OpenVINO in fp32, sorted."""
+    import openvino as ov
+
+    core = ov.Core()
+    hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    model = core.compile_model(core.read_model(str(folder / "model.onnx")), "CPU", hints)
+    names = {name for port in model.inputs for name in port.names}
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        given = {"input_ids": ids, "attention_mask": mask}
+        if "token_type_ids" in names:
+            given["token_type_ids"] = np.zeros_like(ids)
+        return mean(model(given)[0], mask)
+
+    return _sorted_by(folder, max_length, forward)
+
+
+def ctranslate2(folder: Path, max_length: int, threads: int) -> Embed:
+    """CTranslate2 in fp32, sorted. It leaves padding out of the matrix products itself."""
+    import ctranslate2 as ct2
+
+    model = ct2.Encoder(str(folder / "ctranslate2"), intra_threads=threads, compute_type="float32")
+
+    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        tokens = [row[: int(real)].tolist() for row, real in zip(ids, mask.sum(1), strict=True)]
+        return mean(np.array(model.forward_batch(tokens).last_hidden_state), mask)
+
+    return _sorted_by(folder, max_length, forward)
+
+
+def _sorted_by(
+    folder: Path, max_length: int, forward: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Embed:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return lambda texts: in_batches(tokenizer, texts, max_length, forward)
+
+
+def in_batches(
+    tokenizer: Any, texts: list[str], max_length: int, forward: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Vectors of texts in batches of equal lengths, nearly; in the order of the texts."""
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
+    order = np.argsort([-len(ids) for ids in encoded], kind="stable")
+    parts = [forward(*batch) for batch in _batches(encoded, order)]
+    vectors = np.concatenate(parts)
+    found = np.empty_like(vectors)
+    found[order] = vectors
+    return found
+
+
+def _batches(encoded: list[list[int]], order: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for start in range(0, len(order), BATCH):
+        chosen = [encoded[i] for i in order[start : start + BATCH]]
+        ids = np.zeros((len(chosen), max(map(len, chosen))), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row, tokens in enumerate(chosen):
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        yield ids, mask
+
+
+def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The mean over the tokens of each text."""
+    weights = mask[:, :, None].astype(np.float32)
+    return np.einsum("blh,blo->bh", hidden, weights) / weights.sum(1)
+
+
+SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
+    "brimful": brimful,
+    "padded": padded,
+    "sorted": sorted_,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "ctranslate2": ctranslate2,
+}
+
+if __name__ == "__main__":
+    serve({"setup": setup, "turn": turn, "peak": peak})

@@ -1,0 +1,69 @@
+"""A file of any size in parts: a reader of tables is called once a part, and goes on where it stopped."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from brimful.errors import BrimfulError
+from brimful.tasks.table import Table, Take
+
+TEXTS = 16_384
+CHARACTERS = 1 << 20
+"""A part ends at so many texts or characters: some 60 batches of inference."""
+
+
+class Parts:
+    """Deals out the rows of one file. A row is a text, or a tuple or dictionary with texts in it.
+
+    Args:
+        texts, characters: a part ends when it has so many of either.
+    """
+
+    def __init__(self, texts: int = TEXTS, characters: int = CHARACTERS) -> None:
+        self.texts = texts
+        self.characters = characters
+        self._rows: Iterator[Any] | None = None
+        self._following: list[Any] = []
+
+    @property
+    def left(self) -> bool:
+        """Whether there are more rows than were taken."""
+        return bool(self._following)
+
+    def take(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """The rows of the next part: of the iterator that came first, wherever later ones would begin."""
+        self._rows = rows if self._rows is None else self._rows
+        texts = characters = 0
+        following, self._following = self._following, []
+        for row in chain(following, self._rows):
+            if texts >= self.texts or characters >= self.characters:
+                self._following = [row]
+                return
+            texts, characters = texts + 1, characters + _characters(row)
+            yield row
+
+
+def _characters(row: Any) -> int:
+    if isinstance(row, str):
+        return len(row)
+    values = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
+    return sum(_characters(value) for value in values)
+
+
+def read_parts(read: Callable[[Take], Table]) -> Iterator[Table]:
+    """The tables that a file's parts are.
+
+    Args:
+        read: a reader, such as `lambda take: task.read(path, labelled=False, take=take)`.
+
+    Raises:
+        BrimfulError: as the reader, or some parts have second texts and others none.
+    """
+    parts = Parts()
+    paired: bool | None = None
+    while paired is None or parts.left:
+        table = read(parts.take)
+        if paired not in (None, table.second is not None):
+            raise BrimfulError(f"{table.path}: only some of the rows have a text_b")
+        paired = table.second is not None
+        yield table

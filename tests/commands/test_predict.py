@@ -1,0 +1,212 @@
+"""`brimful predict` on files of any size: every answer stands where its text stands, in every format."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import brimful
+from brimful import BrimfulError, Encoder, TaskModel
+from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.nn.interop import save_model
+from brimful.tasks import parts
+from builders.encoders import small, word_tokenizer
+
+LABELS = ["bad", "good", "unsure"]
+RANDOM = np.random.default_rng(5)
+TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 60, 70)]
+
+
+def new_encoder() -> Encoder:
+    torch.manual_seed(1)
+    encoder = small("bert", vocabulary_size=95)
+    encoder.tokenizer = word_tokenizer()
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier") / "model"
+    encoder = new_encoder()
+    save_model(folder, encoder, SequenceHead(encoder, 3), LABELS, problem_type="single_label_classification")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tagger") / "model"
+    encoder = new_encoder()
+    save_model(folder, encoder, TokenHead(encoder, 3), ["O", "B-X", "I-X"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder") / "encoder"
+    new_encoder().save(folder)
+    return folder
+
+
+@pytest.fixture(params=[7, 16_384])
+def _texts_a_part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (request.param, parts.CHARACTERS))
+
+
+def written(folder: Path, suffix: str) -> str:
+    """A file of the texts."""
+    path = folder / f"texts{suffix}"
+    if suffix == ".txt":
+        path.write_text("".join(f"{text}\n" for text in TEXTS))
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    else:
+        path.write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
+    return str(path)
+
+
+def read(path: Path) -> list[dict]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    return [
+        row | {"probability": float(row["probability"]), "scores": json.loads(row["scores"])} for row in rows
+    ]
+
+
+@pytest.mark.usefixtures("_texts_a_part")
+@pytest.mark.parametrize(
+    ("given", "wanted"), [(".txt", ".jsonl"), (".jsonl", ".tsv"), (".tsv", ".csv"), (".csv", ".parquet")]
+)
+def test_answers_are_those_of_the_texts_alone_in_every_format(classifier, tmp_path, given, wanted):
+    output = tmp_path / f"out{wanted}"
+    done = brimful.predict(
+        model=str(classifier), input=written(tmp_path, given), output=str(output), scores=True
+    )
+    assert (done["texts"], done["output"]) == (len(TEXTS), str(output))
+    model = TaskModel.load(classifier)
+    rows = read(output)
+    assert len(rows) == len(TEXTS)
+    for row, text in list(zip(rows, TEXTS, strict=True))[::6]:
+        [alone] = model.predict([text], scores=True)
+        assert list(row) == ["label", "probability", "scores"]
+        assert row["label"] == alone["label"] == max(row["scores"], key=row["scores"].get)
+        assert row["probability"] == pytest.approx(alone["probability"], abs=2e-6)
+        assert row["scores"] == pytest.approx(alone["scores"], abs=1e-6)
+        assert sum(row["scores"].values()) == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("_texts_a_part")
+def test_an_array_holds_the_scores(classifier, tmp_path):
+    output = tmp_path / "out.npy"
+    brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
+    array = np.load(output, allow_pickle=False)
+    rows = TaskModel.load(classifier).predict(TEXTS, scores=True)
+    assert (array.dtype, array.shape) == (np.float32, (len(TEXTS), 3))
+    np.testing.assert_allclose(array, [list(row["scores"].values()) for row in rows], atol=1e-6)
+
+
+@pytest.mark.usefixtures("_texts_a_part")
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_an_encoder_writes_the_vectors_of_embed(plain, tmp_path, suffix, pooling):
+    output = tmp_path / f"out{suffix}"
+    brimful.predict(model=str(plain), input=written(tmp_path, ".txt"), output=str(output), pooling=pooling)
+    if suffix == ".npy":
+        vectors = np.load(output, allow_pickle=False)
+        assert vectors.dtype == np.float32
+    elif suffix == ".csv":
+        with open(output, newline="") as file:
+            vectors = np.array([json.loads(row["vector"]) for row in csv.DictReader(file)])
+    else:
+        vectors = np.array([row["vector"] for row in read(output)])
+    np.testing.assert_allclose(vectors, Encoder.load(plain).embed(TEXTS, pooling), atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix):
+    """Parquet needs the type of a list before it can be written; the first parts have only empty lists."""
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (2, parts.CHARACTERS))
+    source = tmp_path / "texts.txt"
+    source.write_text("\n" * 5 + "".join(f"{text}\n" for text in TEXTS[:9]) + "\n")
+    output = tmp_path / f"out{suffix}"
+    brimful.predict(model=str(tagger), input=str(source), output=str(output))
+    rows = read(output)
+    model = TaskModel.load(tagger)
+    assert [row["spans"] for row in rows[:5]] == [[]] * 5
+    assert any(row["spans"] for row in rows)
+    wanted = model.predict(["", "", "", "", "", *TEXTS[:9], ""])
+    for row, expected in zip(rows, wanted, strict=True):
+        assert [
+            (s["start"], s["end"], s["label"], s["text"], pytest.approx(s["probability"], abs=2e-6))
+            for s in row["spans"]
+        ] == [tuple(s.values()) for s in expected["spans"]]
+
+
+def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
+    source = tmp_path / "texts.jsonl"
+    source.write_text('{"text": ""}\n' * 3)
+    brimful.predict(model=str(tagger), input=str(source), output=str(tmp_path / "out.parquet"))
+    assert read(tmp_path / "out.parquet") == [{"spans": []}] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"txet": "w1"}\n', "line 31"),
+        ("a.jsonl", '{"text": "w1"}\n' * 30 + "{\n", "line 31 is not JSON"),
+        ("a.jsonl", '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7, "have a text_b"),
+        ("a.txt", "\n" * 40, "holds no text"),
+        ("a.tsv", "text\n", "no rows"),
+        ("absent.txt", None, "No such file"),
+    ],
+)
+def test_a_wrong_row_is_named_before_anything_is_computed(
+    classifier, tmp_path, monkeypatch, name, content, reason
+):
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    monkeypatch.setattr(TaskModel, "rows", None)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(BrimfulError, match=reason):
+        brimful.predict(model=str(classifier), input=str(tmp_path / name), output=str(output))
+    assert not output.exists()
+
+
+def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
+    source = written(tmp_path, ".txt")
+    for model, options, reason in [
+        (tagger, {"scores": True}, "no scores of whole texts"),
+        (tagger, {"output": "x.npy"}, "no scores of whole texts"),
+        (plain, {"scores": True}, "an encoder"),
+        (classifier, {"output": "x.txt"}, "must end in"),
+        (classifier, {"overlap": 200}, "overlap"),
+        (classifier, {"max_length": 129}, "max_length"),
+    ]:
+        with pytest.raises(BrimfulError, match=reason):
+            brimful.predict(
+                **{"model": str(model), "input": source, "output": str(tmp_path / "out.jsonl")} | options
+            )
+
+
+def test_texts_of_any_number_in_memory(classifier, monkeypatch):
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    model = TaskModel.load(classifier)
+    assert model.predict([]) == []
+    together = model.predict(text for text in TEXTS)
+    assert [row["label"] for row in together] == [model.predict([text])[0]["label"] for text in TEXTS]
+    pairs = model.predict(TEXTS[:9], TEXTS[9:18])
+    assert [row["label"] for row in pairs] == [
+        model.predict([a], [b])[0]["label"] for a, b in zip(TEXTS[:9], TEXTS[9:18], strict=True)
+    ]
+    with pytest.raises(BrimfulError, match="list of strings"):
+        model.predict("w1")
+    with pytest.raises(BrimfulError, match="2 texts cannot be paired with 1"):
+        model.predict(["w1", "w2"], ["w3"])
