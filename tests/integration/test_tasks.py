@@ -138,7 +138,6 @@ def test_what_cannot_be_predicted_says_so(finetuned, pretrained, tables, tmp_pat
             "predict", *(part for key, value in values.items() for part in (f"--{key}", value))
         ).message
 
-    assert "no task model" in message(model=pretrained)
     assert "no model" in message(model=tmp_path)
     refused = message(output=tmp_path / "out.xlsx")
     assert all(ending in refused for ending in (".jsonl", ".tsv", ".csv"))
