@@ -34,6 +34,7 @@ from brimful.nn.sentence_modules import read_pooling, write_modules
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place
+from brimful.tasks.model import task_settings
 from brimful.text.pruning import prune
 from brimful.text.tokenizer import load as load_tokenizer
 
@@ -129,7 +130,16 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         encoder.config.hidden_size,
     )
     with atomic_directory(out) as folder:
-        save_model(folder, encoder, head, labels, max_length=length, problem_type=problem, token_types=types)
+        save_model(
+            folder,
+            encoder,
+            head,
+            labels,
+            max_length=length,
+            problem_type=problem,
+            token_types=types,
+            extra=task_settings(source),
+        )
         if pooling and not (isinstance(head, SequenceHead) and head.linear):
             write_modules(folder, width, pooling, length)
         del encoder, head  # a large model is then in memory twice at most

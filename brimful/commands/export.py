@@ -32,6 +32,7 @@ from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place
+from brimful.tasks.model import task_settings
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
@@ -295,6 +296,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
             max_length=max_length,
             problem_type=read_json(source / "config.json").get("problem_type"),
             token_types=token_types,
+            extra=task_settings(source),
         )
         if pooling and head is None:
             write_modules(folder, encoder.config.hidden_size, pooling, max_length)

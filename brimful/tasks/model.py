@@ -39,6 +39,12 @@ _PROBLEM_OF_HEAD: dict[type, str] = {
 """The problem_type where config.json has none: of every head but a SequenceHead."""
 
 
+def task_settings(folder: Path) -> dict[str, Any]:
+    """What config.json of a model's folder says beyond `transformers`: `OVERLAP`, `TEMPERATURE`."""
+    values = read_json(folder / "config.json")
+    return {key: values[key] for key in (OVERLAP, TEMPERATURE) if key in values}
+
+
 @dataclass(frozen=True)
 class TaskModel:
     """An encoder with its tokenizer, a head, and their task.

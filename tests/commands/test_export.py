@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.commands import export as exporting
+from brimful.commands.convert import convert
 from brimful.commands.export import export, max_difference, sample_sequences
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
@@ -22,6 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.storage import read_json
 from brimful.tasks.model import TaskModel, load_task_model
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
@@ -181,6 +183,19 @@ def exported(model: Path, out: Path, kind: str, weights: str) -> None:
 def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, tmp_path: Path) -> None:
     for _ in range(2):
         exported(model, tmp_path / "out", "hf", "model.safetensors")
+
+
+@pytest.mark.parametrize("verb", ["export", "convert"])
+def test_windows_and_temperature_are_kept(model: Path, tmp_path: Path, verb: str) -> None:
+    path = model / "model" / "config.json"
+    settings = {"window_overlap": 3, "calibration_temperature": 1.5}
+    path.write_text(json.dumps(read_json(path) | settings))
+    if verb == "export":
+        export(run=str(model), out=str(tmp_path / "out"))
+    else:
+        convert(folder=str(model / "model"), out=str(tmp_path / "out"))
+    written = read_json(tmp_path / "out" / "config.json")
+    assert settings.items() <= written.items()
 
 
 @pytest.mark.cases(2)
