@@ -19,7 +19,7 @@ IN_TRAINER = (
 INCIDENTAL = {
     PretrainConfig: {"data", "out", "resume", "rows_per_micro_batch", "verify_data", "dry_run"},
     FinetuneConfig: {
-        *("encoder", "train", "dev", "test", "out", "resume", "dry_run"),
+        *("encoder", "train", "dev", "test", "more_tests", "out", "resume", "dry_run"),
         *("seeds", "ladder", "label_curve"),
     },
     DistilConfig: {"teacher", "unlabelled", "out", "resume", "dry_run"},
