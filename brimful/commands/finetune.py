@@ -300,9 +300,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
                 f" test {len(data.test):,}"
             )
-        findings, told = check_before(data, encoder, own_dev=config.dev is not None)
-        if ranks.is_main and not resuming:
-            for finding in findings:
+        told: dict[str, Any] = {}
+        if ranks.is_main:  # the others read the summary that it writes
+            findings, told = check_before(data, encoder, own_dev=config.dev is not None)
+            for finding in [] if resuming else findings:
                 if finding.kind != "leakage":  # load_task_data has warned of it
                     warn(f"{finding.file}: {finding.message}")
         if dry_run:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError, nearest
+from brimful.errors import BrimfulError
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import soft_cross_entropy_sum
 from brimful.tasks.encoded import Encoded
@@ -72,11 +72,8 @@ class Classification(Task):
         """`label`, int64 (n,): an index into `labels`."""
         assert table.labels is not None
         index = {name: i for i, name in enumerate(self.labels)}
-        for row, label in enumerate(table.labels):
-            if label not in index:
-                hint = nearest(label, self.labels)
-                raise BrimfulError(f"{table.where(row)}: unknown label {label!r}; {hint}")
-        return {"label": np.array([index[label] for label in table.labels], dtype=np.int64)}
+        found = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
+        return {"label": np.array(found, dtype=np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels, weights = batch.targets["label"], batch.targets.get(WEIGHT)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError, nearest
+from brimful.errors import BrimfulError
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
@@ -68,10 +68,7 @@ class MultiLabel(Task):
         wanted = np.zeros((len(table), len(self.labels)), dtype=np.float32)
         for row, labels in enumerate(table.labels):
             for label in labels:
-                if label not in index:
-                    hint = nearest(label, self.labels)
-                    raise BrimfulError(f"{table.where(row)}: unknown label {label!r}; {hint}")
-                wanted[row, index[label]] = 1
+                wanted[row, table.label_index(row, label, index)] = 1
         return {"labels": wanted}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:

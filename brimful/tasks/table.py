@@ -63,6 +63,17 @@ class Table:
             return f"{self.path}, row {row + 1}"
         return f"{self.path}, line {self.lines[row]}"
 
+    def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
+        """The index of a label of a row.
+
+        Raises:
+            BrimfulError: the task does not know the label; the message names its place and the nearest one.
+        """
+        if label not in index:
+            hint = nearest(label, list(index))
+            raise BrimfulError(f"{self.where(row)}: unknown label {label!r}; {hint}")
+        return index[label]
+
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 

@@ -18,7 +18,7 @@ from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError, nearest
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import TokenHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum
@@ -108,9 +108,7 @@ class TokenClassification(Task):
         index = {label: i for i, label in enumerate(self.kinds)}
         for row, spans in enumerate(table.labels):
             for span in spans:
-                if span.label not in index:
-                    hint = nearest(span.label, self.kinds)
-                    raise BrimfulError(f"{table.where(row)}: unknown label {span.label!r}; {hint}")
+                table.label_index(row, span.label, index)  # refuses what is unknown
         tags, bounds = [], [(set[int](), set[int]()) for _ in table.texts]
         for row, places in zip(examples.text_of_example.tolist(), examples.characters, strict=True):
             inside = np.flatnonzero(places[:, 0] >= 0)
