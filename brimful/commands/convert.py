@@ -26,15 +26,13 @@ from brimful.nn.interop import (
     left_out,
     load_encoder,
     load_model,
-    reads_token_types,
     save_model,
-    text_length,
 )
 from brimful.nn.sentence_modules import read_pooling, write_modules
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
-from brimful.storage import atomic_directory, commit, read_json, require_folder_place
-from brimful.tasks.model import task_settings
+from brimful.storage import atomic_directory, commit, require_folder_place
+from brimful.tasks.model import saved_settings
 from brimful.text.pruning import prune
 from brimful.text.tokenizer import load as load_tokenizer
 
@@ -122,26 +120,12 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         warn(f"left out: {', '.join(dropped)}")
     if config.dry_run:
         return {"dry_run": True, **facts}
-    values = read_json(source / "config.json")
-    length, problem = text_length(source, encoder), values.get("problem_type")
-    types, pooling, width = (
-        reads_token_types(source, encoder),
-        read_pooling(source),
-        encoder.config.hidden_size,
-    )
+    settings, pooling = saved_settings(source, encoder), read_pooling(source)
+    width = encoder.config.hidden_size
     with atomic_directory(out) as folder:
-        save_model(
-            folder,
-            encoder,
-            head,
-            labels,
-            max_length=length,
-            problem_type=problem,
-            token_types=types,
-            extra=task_settings(source),
-        )
+        save_model(folder, encoder, head, labels, **settings)
         if pooling and not (isinstance(head, SequenceHead) and head.linear):
-            write_modules(folder, width, pooling, length)
+            write_modules(folder, width, pooling, settings["max_length"])
         del encoder, head  # a large model is then in memory twice at most
         gc.collect()
         facts["max_abs_hidden_difference"] = _check(source, folder, kept)

@@ -25,14 +25,14 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import HEADS, reads_token_types, save_model, text_length
+from brimful.nn.interop import HEADS, save_model
 from brimful.nn.layers import Pooling
 from brimful.nn.padded import PaddedModel
 from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
-from brimful.storage import atomic_directory, commit, read_json, require_folder_place
-from brimful.tasks.model import task_settings
+from brimful.storage import atomic_directory, commit, require_folder_place
+from brimful.tasks.model import saved_settings
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
@@ -286,24 +286,16 @@ def export(config: ExportConfig) -> dict[str, Any]:
     pooling = (encoder.pooling or "mean") if config.format == "sentence-transformers" else None
     if config.dry_run:
         return {"dry_run": True, "model": str(source), "format": config.format, **about}
-    token_types, max_length = reads_token_types(source, encoder), text_length(source, encoder)
+    settings = saved_settings(source, encoder)
     with atomic_directory(out) as folder:
-        save_model(
-            folder,
-            encoder,
-            head,
-            labels,
-            max_length=max_length,
-            problem_type=read_json(source / "config.json").get("problem_type"),
-            token_types=token_types,
-            extra=task_settings(source),
-        )
+        save_model(folder, encoder, head, labels, **settings)
         if pooling and head is None:
-            write_modules(folder, encoder.config.hidden_size, pooling, max_length)
+            write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
         if config.format == "onnx":
             _keep_description(folder)
             # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
-            write_onnx(folder / "model.onnx", encoder, head, token_types=token_types and head is not None)
+            typed = settings["token_types"] and head is not None
+            write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
         difference = _check(folder, config.format, encoder, head, pooling)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         facts = {"format": config.format, **about, "max_abs_logit_difference": difference}

@@ -12,7 +12,7 @@ from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import HEADS, load_model, save_model, text_length
+from brimful.nn.interop import HEADS, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision, resolve
@@ -39,10 +39,15 @@ _PROBLEM_OF_HEAD: dict[type, str] = {
 """The problem_type where config.json has none: of every head but a SequenceHead."""
 
 
-def task_settings(folder: Path) -> dict[str, Any]:
-    """What config.json of a model's folder says beyond `transformers`: `OVERLAP`, `TEMPERATURE`."""
+def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
+    """The arguments of `save_model` that write a folder's encoder and head again as they were."""
     values = read_json(folder / "config.json")
-    return {key: values[key] for key in (OVERLAP, TEMPERATURE) if key in values}
+    return {
+        "max_length": text_length(folder, encoder),
+        "problem_type": values.get("problem_type"),
+        "token_types": reads_token_types(folder, encoder),
+        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE) if key in values},
+    }
 
 
 @dataclass(frozen=True)
