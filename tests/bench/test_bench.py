@@ -425,10 +425,12 @@ def test_private_memory_is_told_from_that_of_files(tmp_path):
     read, other = np.memmap(data / "file", np.uint8, "r"), np.memmap(tmp_path / "other", np.uint8, "r")
     assert inside == int(read.sum()) == int(other.sum()) == 0
     after = private_mb(os.getpid(), data)
-    grown = {name: after[name] - before[name] for name in after}
-    assert grown["data"] == pytest.approx(32, abs=0.1)
-    assert grown["private"] == pytest.approx(8 + 16, abs=4)  # the allocator's own
-    assert grown["anonymous"] == pytest.approx(8, abs=4)
+    assert before["data"] == 0
+    assert after["data"] == pytest.approx(32, abs=0.1)
+    assert private_mb(os.getpid(), tmp_path)["data"] == pytest.approx(32 + 16, abs=0.1)
+    # Libraries leave and enter "private" as other processes start and end, so its growth is not compared.
+    assert after["private"] >= after["anonymous"] + 16
+    assert after["anonymous"] - before["anonymous"] == pytest.approx(8, abs=4)  # the allocator's own
     assert own.all()
 
 
