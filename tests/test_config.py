@@ -168,7 +168,7 @@ SCHEMAS = {
     "brimful.commands.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.commands.pack:PackConfig": {"data": "yes"},
     "brimful.commands.pretrain:PretrainConfig": {"data": "null", "out": "12"},
-    "brimful.commands.finetune:FinetuneConfig": {
+    "brimful.commands.finetune_config:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",
         "test": "'",

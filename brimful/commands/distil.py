@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from brimful.commands.finetune import TASK_TRAINER, FinetuneConfig, starting_model
+from brimful.commands.finetune_config import TASK_TRAINER, FinetuneConfig
+from brimful.commands.finetune_trainings import starting_model
 from brimful.config import (
     build,
     config_hash,

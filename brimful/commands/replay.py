@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
-from brimful.commands.finetune import FinetuneConfig, load_data, trainings
+from brimful.commands.finetune_config import FinetuneConfig
+from brimful.commands.finetune_trainings import load_data, trainings
 from brimful.config import build, read_yaml
 from brimful.console import output_console, visible
 from brimful.data.examples import ExampleStream

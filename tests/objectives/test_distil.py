@@ -7,7 +7,7 @@ import torch
 
 from brimful import Encoder
 from brimful.commands.distil import DistilConfig, StageConfig, distil, spread_layers
-from brimful.commands.finetune import FinetuneConfig
+from brimful.commands.finetune_config import FinetuneConfig
 from brimful.config import write_yaml
 from brimful.errors import BrimfulError
 from brimful.nn.heads import SequenceHead

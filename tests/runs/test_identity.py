@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.commands.distil import DistilConfig
-from brimful.commands.finetune import FinetuneConfig
+from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.pretrain import PretrainConfig
 from brimful.config import identity, incidental
 

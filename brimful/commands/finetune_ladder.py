@@ -1,0 +1,168 @@
+"""A fine-tuned model beside what else its labels can give (`tasks.baselines`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table as RichTable
+
+from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows
+from brimful.console import console, say
+from brimful.nn.interop import load_model
+from brimful.tasks import baselines
+from brimful.tasks.data import hold_out
+from brimful.tasks.model import TaskModel
+from brimful.tasks.table import Table
+from brimful.tasks.task import Task
+
+RUNGS = {
+    "majority": "majority",
+    "tfidf": "TF-IDF + linear",
+    "frozen": "frozen encoder + linear",
+    "random": "encoder from random weights",
+    "finetuned": "fine-tuned encoder",
+}
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A fine-tuned model beside what else its labels can give."""
+
+    run_of: Finetuning
+    best: Trial
+    answers: Any
+    model: TaskModel
+
+    def run(self) -> dict[str, Any]:
+        """`baselines`, `latency_ms` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
+        ladder, is left out. Trainings take all ranks; the rest is the main rank's."""
+        finetuning, config = self.run_of, self.run_of.config
+        data, main = finetuning.data, finetuning.runtime.world.is_main
+        if config.ladder == "none" and not config.label_curve:
+            return {}
+        if (why := baselines.available(data.task)) is not None:
+            if main:
+                say(f"no ladder: {why}")
+            return {}
+        found: dict[str, Any] = {}
+        features: dict[str, baselines.Features] = {}
+        if main:
+            say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
+            encoder, *_ = load_model(config.encoder_folder)
+            runtime = finetuning.runtime
+            features = {
+                "tfidf": baselines.Tfidf(),
+                "frozen": baselines.frozen(encoder, data.task, data, config.overlap, runtime),
+            }
+        if config.ladder != "none":
+            found |= self._baselines(features)
+        if config.label_curve:
+            found["label_curve"] = self._curve(features)
+        return found
+
+    def _baselines(self, features: dict[str, baselines.Features]) -> dict[str, Any]:
+        finetuning, config = self.run_of, self.run_of.config
+        data, task, runtime = finetuning.data, finetuning.data.task, finetuning.runtime
+        rungs = {}
+        if config.ladder == "full" and config.initialisation == "pretrained":
+            rungs["random"] = self._random()
+        if not runtime.world.is_main:
+            return {}
+        rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
+        rungs |= {"majority": baselines.majority(task, data)}
+        found: dict[str, dict[str, float]] = {}
+        for name in ("majority", "tfidf", "frozen", "random"):
+            if (rung := rungs.get(name)) is not None:
+                difference, error = baselines.compare(task, self.answers, rung.answers, data.test)
+                scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
+                found[name] = scores | {
+                    "difference": difference,
+                    "standard_error": error,
+                    "seconds": rung.seconds,
+                    "latency_ms": rung.latency_ms,
+                }
+        latency = self._latency(self.model)
+        ours = task.measure(self.answers, data.test) | {
+            "seconds": self.best.result.seconds,
+            "latency_ms": latency,
+        }
+        show_ladder(task, found | {"finetuned": ours})
+        return {"baselines": found, "latency_ms": latency}
+
+    def _latency(self, model: TaskModel) -> float:
+        """Median milliseconds from one text to its answer."""
+        data, task = self.run_of.data, self.run_of.data.task
+        tokenizer, runtime = model.encoder.tokenizer, self.run_of.runtime
+        assert tokenizer is not None
+
+        def call(table: Table) -> None:
+            one = task.encode(table, tokenizer, model.max_length, model.overlap, labelled=False)
+            task.answers(model.outputs(one.examples, runtime.device, runtime.precision), one)
+
+        rows = range(min(baselines.TIMED, len(data.test)))
+        return baselines.median_ms(call, [data.test.table.take([row]) for row in rows], 3)
+
+    def _random(self) -> baselines.Rung:
+        """The same encoder from random weights. They need a higher rate: 1e-3 is tried too."""
+        finetuning = self.run_of
+        config = replace(
+            finetuning.config,
+            initialisation="random",
+            reinit_top=0,
+            seed=(self.best.seed,),
+            learning_rates=tuple(dict.fromkeys((*finetuning.config.learning_rates, 1e-3))),
+        )
+        data = finetuning.data
+        if data.dev is None:
+            fit, dev = hold_out(data.train)
+            data = replace(data, fit=fit, dev=dev)
+        trainings = replace(finetuning, config=config, data=data, trials="random")
+        trial, _ = trainings.train_seed(self.best.seed)
+        model = trainings.model(trial)
+        answers, metrics = model.judge(data.test, finetuning.runtime)
+        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model))
+
+    def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
+        """The primary metric of each model by the number of labels: the first rows of one random order, with
+        the setting that was chosen on all. Each model with fewer labels is trained by the best seed."""
+        finetuning, best, primary = self.run_of, self.best, self.run_of.primary.name
+        data, task, runtime = finetuning.data, finetuning.data.task, finetuning.runtime
+        records = []
+        for labels in sorted({*finetuning.config.label_curve, len(data.train)}):
+            record: dict[str, Any] = {"labels": labels}
+            train = curve_rows(data.train, labels)
+            part = replace(data, train=train, fit=train)
+            if labels < len(data.train):
+                folder = finetuning.folder(best.seed, f"labels-{labels}")
+                setting = best.learning_rate, best.epochs
+                trial = replace(finetuning, data=part).train(train, data.dev, best.seed, setting, folder)
+                model = finetuning.model(trial)
+                record["finetuned"] = model.judge(data.test, runtime)[1][primary]
+            else:
+                record["finetuned"] = task.measure(self.answers, data.test)[primary]
+            if runtime.world.is_main:
+                given = part if finetuning.config.dev else replace(part, dev=None)
+                for name, each in features.items():
+                    record[name] = baselines.linear(task, given, each, timed=False).metrics[primary]
+            records.append(record)
+        return records
+
+
+def show_ladder(task: Task, rungs: Mapping[str, Mapping[str, float]]) -> None:
+    """Print the baselines and the fine-tuned model, one a line."""
+    primary = task.metrics[0]
+    table = RichTable(title="the same labels, otherwise used")
+    for column in ("model", primary.title, "fine-tuned is better by", "training", "one text"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for name, rung in rungs.items():
+        gap = ""
+        if "difference" in rung:
+            gap = f"{rung['difference']:+.3f} ± {rung['standard_error']:.3f}"
+        table.add_row(
+            RUNGS.get(name, name),
+            f"{rung[primary.name]:.3f}",
+            gap,
+            f"{rung['seconds']:.1f} s",
+            f"{rung['latency_ms']:.2f} ms" if rung["latency_ms"] else "",
+        )
+    console.print(table)
