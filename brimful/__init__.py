@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
+    from brimful.commands.evaluate import evaluate as evaluate
     from brimful.commands.export import export as export
     from brimful.commands.finetune import finetune as finetune
     from brimful.commands.inspect import inspect as inspect
@@ -38,6 +39,7 @@ __getattr__, _names, __all__ = lazy_names(
         "pretrain": "commands.pretrain",
         "check": "commands.check",
         "finetune": "commands.finetune",
+        "evaluate": "commands.evaluate",
         "distil": "commands.distil",
         "predict": "commands.predict",
         "export": "commands.export",

@@ -25,6 +25,7 @@ VERBS = {
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "check": ("brimful.commands.check:check", "labelled tables -> what is odd in them"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
+    "evaluate": ("brimful.commands.evaluate:evaluate", "encoders -> their loss on text, and on a task"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
     "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
     "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),

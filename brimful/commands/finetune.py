@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_ladder import Ladder
 from brimful.commands.finetune_trainings import Finetuning, Trial, load_data, starting_model
@@ -38,6 +36,7 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout, require_task
+from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import DEFAULT, find_task
@@ -151,7 +150,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
         tests.append({name: judged.judge(table, run.runtime) for name, table in tables.items()})
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
-    measured = {name: _over_seeds([test[name][1] for test in tests]) for name in tables}
+    measured = {name: over_seeds([test[name][1] for test in tests]) for name in tables}
     model = run.model(best)
     answers = tests[index][""][0]
     reviewed: dict[str, Any] = {}
@@ -212,19 +211,3 @@ def _by_name(tables: Sequence[Encoded]) -> dict[str, Encoded]:
         name = stem if stem not in names else f"{stem}-{len(names) + 1}"
         names[name] = table
     return names
-
-
-def _over_seeds(tests: list[dict[str, float]]) -> dict[str, Any]:
-    """The metrics of one seed; of several seeds the mean of each metric, its standard deviation (METRIC_std)
-    and each value (METRIC_runs)."""
-    if len(tests) == 1:
-        return tests[0]
-    found: dict[str, Any] = {}
-    for name in tests[0]:
-        runs = [test[name] for test in tests]
-        if name == "n":
-            found[name] = runs[0]
-        else:
-            found |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
-            found[f"{name}_runs"] = runs
-    return found

@@ -10,6 +10,7 @@ from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows
 from brimful.console import console, say
 from brimful.nn.interop import load_model
 from brimful.tasks import baselines
+from brimful.tasks.comparison import compare
 from brimful.tasks.data import hold_out
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
@@ -73,7 +74,7 @@ class Ladder:
         found: dict[str, dict[str, float]] = {}
         for name in ("majority", "tfidf", "frozen", "random"):
             if (rung := rungs.get(name)) is not None:
-                difference, error = baselines.compare(task, self.answers, rung.answers, data.test)
+                difference, error = compare(task, self.answers, rung.answers, data.test)
                 scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
                 found[name] = scores | {
                     "difference": difference,

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 FILES = (CONFIG, METRICS, SUMMARY, MANIFEST)
-PIPELINE = ("demo", "prepare", "pretrain", "finetune", "distil", "export", "run")
+PIPELINE = ("demo", "prepare", "pretrain", "finetune", "evaluate", "distil", "export", "run")
 TELLING_KEYS = {
     "masking": "pretrain",
     "teacher": "distil",
     "encoder": "finetune",
+    "encoders": "evaluate",
     "paths": "prepare",
 }
 """A key of config.yaml that only one verb has, for runs that have no summary yet."""

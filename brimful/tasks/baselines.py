@@ -7,20 +7,18 @@ and it is measured on the same test rows.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.data.examples import Examples
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
-from brimful.tasks.metrics import paired_bootstrap_of
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.text.characters import HAN, character_classes, code_points
@@ -263,21 +261,6 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
     singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
     latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
     return Rung(answers, task.measure(answers, data.test), seconds, latency, strength)
-
-
-def compare(task: Task, ours: np.ndarray, theirs: np.ndarray, test: Encoded) -> tuple[float, float]:
-    """The difference of the primary metric of two models' answers to the test rows, ours minus theirs, and
-    its standard error by the paired bootstrap."""
-    name, every = task.metrics[0].name, test.targets
-    blank = [np.zeros(1, dtype=np.int32)] * len(test)
-    examples = Examples(blank, blank, {}, 1, 0)
-
-    def measure(rows: np.ndarray) -> tuple[float, float]:
-        targets: dict[str, Any] = {key: values[rows] for key, values in every.items()}
-        drawn = Encoded(test.table, replace(examples, targets=targets))
-        return task.measure(ours[rows], drawn)[name], task.measure(theirs[rows], drawn)[name]
-
-    return paired_bootstrap_of(measure, len(test))
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

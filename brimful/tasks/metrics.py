@@ -1,12 +1,15 @@
-"""How sure one can be of a difference between two models."""
+"""How sure one can be of a metric, and of a difference between two models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.randomness import derive_key, hash_words
+from brimful.randomness import derive_key, hash_words, permutation
 
 RESAMPLES = 10_000
+GROUPS = 40
+"""Groups of examples that `jackknifed` leaves out in turn."""
 
 
 def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
@@ -28,18 +31,59 @@ def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, floa
     return float(difference.mean()), float(draws.std(ddof=1))
 
 
-def paired_bootstrap_of(
-    measure: Callable[[np.ndarray], tuple[float, float]], n: int, resamples: int = 1000
-) -> tuple[float, float]:
-    """As `paired_bootstrap`, for a metric that is not a mean over examples, such as F1 or a correlation.
+class Uncertain(NamedTuple):
+    """The metrics of m models on the same examples.
 
-    Args:
-        measure: int64 (n,), the examples that are drawn -> the metric of both models on them.
+    Attributes:
+        values: float64 (m,).
+        covariance: float64 (m, m), of their errors, since the examples are one sample of many.
     """
-    first, second = measure(np.arange(n))
-    draws = np.empty(resamples)
+
+    values: np.ndarray
+    covariance: np.ndarray
+
+    def difference(self, first: int, second: int) -> tuple[float, float]:
+        """Of two of them, and its standard error."""
+        signs = np.zeros(len(self.values))
+        signs[first] += 1.0
+        signs[second] -= 1.0
+        variance = signs @ self.covariance @ signs
+        return float(signs @ self.values), float(np.sqrt(max(variance, 0.0)))
+
+
+Measure = Callable[[np.ndarray], Sequence[float]]
+"""int64 (n,), examples, some of them several times -> the metric of each of m models on them."""
+
+
+def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
+    """As `paired_bootstrap`, for metrics that are no means over examples, such as F1 or a correlation."""
+    draws = []
     for resample in range(resamples):
-        chosen = (hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)).astype(np.int64)
-        ours, theirs = measure(chosen)
-        draws[resample] = ours - theirs
-    return first - second, float(draws.std(ddof=1))
+        chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
+        draws.append(measure(chosen.astype(np.int64)))
+    return Uncertain(np.array(measure(np.arange(n))), np.atleast_2d(np.cov(np.array(draws).T)))
+
+
+def jackknifed(measure: Measure, n: int) -> Uncertain:
+    """The same in few measurements, for metrics that take long: each leaves out one of 40 groups of examples,
+    drawn at random (Efron and Tibshirani, 1993, chapter 11)."""
+    groups = min(GROUPS, n)
+    group = permutation(n, derive_key("jackknife")) % groups
+    left = np.array([measure(np.flatnonzero(group != one)) for one in range(groups)])
+    return Uncertain(np.array(measure(np.arange(n))), (groups - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
+
+
+def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The metrics of one seed; of several seeds the mean of each metric, its standard deviation (METRIC_std)
+    and each value (METRIC_runs)."""
+    if len(measured) == 1:
+        return dict(measured[0])
+    found: dict[str, Any] = {}
+    for name in measured[0]:
+        runs = [each[name] for each in measured]
+        if name == "n":
+            found[name] = runs[0]
+        else:
+            found |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
+            found[f"{name}_runs"] = runs
+    return found

@@ -14,7 +14,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
-from brimful.tasks.metrics import paired_bootstrap, paired_bootstrap_of
+from brimful.tasks.metrics import bootstrapped, jackknifed, paired_bootstrap
 from brimful.text.tokenizer import load
 from builders.verbs import labelled_rows, write_table
 
@@ -149,13 +149,15 @@ def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp
         finetune(**inputs, **SMALL, out=str(tmp_path / "other"), label_curve=[101])
 
 
-def test_the_bootstrap_of_a_metric_is_that_of_a_mean(seed):
+@pytest.mark.parametrize(("method", "tolerance"), [(bootstrapped, 0.1), (jackknifed, 0.4)])
+def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
+    """The jackknife's own relative error is about 1 / sqrt(2 * 40) = 0.11."""
     random = np.random.default_rng(seed)
     first, second = random.random(200) < 0.8, random.random(200) < 0.6
     expected = paired_bootstrap(first, second)
-    found = paired_bootstrap_of(lambda rows: (first[rows].mean(), second[rows].mean()), 200)
+    found = method(lambda rows: (second[rows].mean(), first[rows].mean()), 200).difference(1, 0)
     assert found[0] == pytest.approx(expected[0])
-    assert found[1] == pytest.approx(expected[1], rel=0.1)
+    assert found[1] == pytest.approx(expected[1], rel=tolerance)
 
 
 def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
