@@ -1,10 +1,23 @@
-"""What a fine-tuning shows beside its metrics: the ladder of baselines, and its metric by labels."""
+"""What a fine-tuned model shows beside its metrics: the ladder of baselines, its metric by labels, what is
+odd in its tables, confusion, calibration, errors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brimful.reports.charts import Chart, Line, line_chart
-from brimful.reports.content import SPACE, Table, branch, duration, metric, number, plain, title
+from brimful.reports.charts import Chart, Line, heat_chart, line_chart
+from brimful.reports.content import (
+    SPACE,
+    Card,
+    Table,
+    branch,
+    card,
+    duration,
+    metric,
+    number,
+    percent,
+    plain,
+    title,
+)
 
 RUNGS = {
     "majority": "Majority",
@@ -14,6 +27,12 @@ RUNGS = {
     "finetuned": "Fine-tuned encoder",
 }
 """The models of the ladder, by their keys in a summary."""
+
+SHOWN_KEYS = ("findings", "errors", "mislabelled", "abstain", "confused")
+"""Lists of summary.json that have a table here."""
+LARGEST_MAP = 20
+"""Labels of a drawn confusion matrix; of more, the most frequent confusions are listed."""
+ROWS = 10
 
 Summary = Mapping[str, Any]
 
@@ -66,3 +85,130 @@ def curve_charts(summary: Summary) -> list[Chart]:
             xs, ys = zip(*points, strict=True)
             lines.append(Line(label, xs, ys, caption=f"{label} {plain(ys[-1])}"))
     return [line_chart("Test metric by number of labels", lines, "labels")] if lines else []
+
+
+def calibration_card(summary: Summary) -> Card | None:
+    """How far probabilities are from the truth."""
+    before, after = (metric(summary, f"calibration.{key}") for key in ("ece", "ece_calibrated"))
+    if after is None:
+        return card("Calibration error", before, percent, "expected, 15 bins; not calibrated")
+    note = f"expected, 15 bins; {percent(before)} without the temperature" if before is not None else ""
+    return card("Calibration error", after, percent, note)
+
+
+def finetuned_tables(summary: Summary) -> list[Table]:
+    """What was odd in the tables, thresholds for abstaining, errors, and rows with a doubtful label."""
+    tables = []
+    tables += _table(
+        summary, "findings", "Noticed in the tables", {"message": "Finding", "table": "Table", "kind": "Kind"}
+    )
+    shares = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
+    abstain = _records(summary, "abstain")
+    if abstain:
+        tables.append(
+            Table(
+                "Answer only where the probability is high",
+                ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
+                [[_share(row.get(key)) for key in shares] for row in abstain],
+                "Thresholds are chosen on dev: brimful predict --abstain-below.",
+            )
+        )
+    if _confusion(summary) is None:
+        tables += _table(
+            summary,
+            "confused",
+            "Most frequent confusions",
+            {"label": "Label", "prediction": "Prediction", "rows": "Rows"},
+        )
+    first = {"text": "Text", "row": "Row", "label": "Label"}
+    errors = {**first, "prediction": "Prediction", "probability": "Probability"}
+    tables += _table(summary, "errors", "Test texts that the model gets most wrong", errors)
+    doubted, checked = metric(summary, "doubted.rows"), metric(summary, "doubted.checked")
+    tables += _table(
+        summary,
+        "mislabelled",
+        "Training rows whose label is doubtful",
+        {
+            **first,
+            "likely": "Likely label",
+            "label_probability": "Probability of the label",
+            "likely_probability": "of the likely one",
+        },
+        f"{doubted:,.0f} of {checked:,.0f} rows, by a logistic regression on the frozen encoder that has not"
+        " seen the row."
+        if doubted is not None and checked is not None
+        else "",
+    )
+    return tables
+
+
+def _titles(keys: Sequence[str]) -> list[str]:
+    return [key.replace("_", " ").capitalize() for key in keys]
+
+
+def _table(summary: Summary, key: str, title: str, columns: Mapping[str, str], note: str = "") -> list[Table]:
+    """A table of the first records of a list, without columns that none of them has."""
+    records = _records(summary, key)[:ROWS]
+    kept = {name: shown for name, shown in columns.items() if any(name in row for row in records)}
+    if not kept:
+        return []
+    rows = [
+        [_share(row.get(name)) if name.endswith("probability") else plain(row.get(name)) for name in kept]
+        for row in records
+    ]
+    return [Table(title, list(kept.values()), rows, note)]
+
+
+def _records(summary: Summary, key: str) -> list[Mapping[str, Any]]:
+    values = summary.get(key)
+    return [row for row in values if isinstance(row, Mapping)] if isinstance(values, list) else []
+
+
+def _share(value: Any) -> str:
+    found = number(value)
+    return "–" if found is None else percent(found)
+
+
+def finetuned_charts(summary: Summary) -> list[Chart]:
+    """The confusion matrix, how often predictions of each confidence are right, accuracy by coverage."""
+    charts = []
+    if (confusion := _confusion(summary)) is not None:
+        charts.append(heat_chart("Confusion on test", *confusion))
+    calibration = branch(summary, "calibration")
+    lines = [
+        line
+        for key, name in (("bins", "as trained"), ("bins_calibrated", "with the temperature"))
+        if (line := _percentages(branch(calibration, key), "confidence", "accuracy", name))
+    ]
+    if lines:
+        ideal = Line("perfect", (0, 100), (0, 100), caption="perfect")
+        charts.append(line_chart("Test accuracy, %, by probability", [*lines, ideal], "probability, %"))
+    curve = _percentages(branch(summary, "selection"), "coverage", "accuracy", "accuracy")
+    if curve:
+        charts.append(line_chart("Test accuracy, %, if the least sure are left out", [curve], "answered, %"))
+    return charts
+
+
+def _confusion(summary: Summary) -> tuple[list[str], list[list[float]]] | None:
+    """The labels and counts of a confusion matrix that is small enough to draw."""
+    labels: Any = branch(summary, "confusion").get("labels")
+    counts: Any = branch(summary, "confusion").get("counts")
+    if not isinstance(labels, list) or not isinstance(counts, list) or len(labels) != len(counts):
+        return None
+    if not 1 < len(labels) <= LARGEST_MAP:
+        return None
+    if not all(isinstance(row, list) and len(row) == len(labels) for row in counts):
+        return None
+    if any(number(value) is None for row in counts for value in row):
+        return None
+    return [plain(name) for name in labels], counts
+
+
+def _percentages(values: Summary, x: str, y: str, name: str) -> Line | None:
+    """Two lists of shares as a curve; None without two points."""
+    xs, ys = values.get(x), values.get(y)
+    if not (isinstance(xs, list) and isinstance(ys, list) and len(xs) == len(ys) > 1):
+        return None
+    if any(number(value) is None for value in (*xs, *ys)):
+        return None
+    return Line(name, [100 * value for value in xs], [100 * value for value in ys], caption=name)

@@ -20,7 +20,7 @@ from brimful.reports.content import (
     title,
 )
 from brimful.reports.demo import demo_headline
-from brimful.reports.finetuned import calibration_card
+from brimful.reports.finetune import calibration_card
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 

@@ -11,8 +11,13 @@ from brimful.reports.charts import Chart
 from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
-from brimful.reports.finetune import curve_charts, ladder_tables
-from brimful.reports.finetuned import SHOWN_KEYS, finetuned_charts, finetuned_tables
+from brimful.reports.finetune import (
+    SHOWN_KEYS,
+    curve_charts,
+    finetuned_charts,
+    finetuned_tables,
+    ladder_tables,
+)
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_charts, prepared_tables

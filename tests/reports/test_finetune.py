@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.reports.content import Table
-from brimful.reports.finetuned import calibration_card, finetuned_charts, finetuned_tables
+from brimful.reports.finetune import calibration_card, finetuned_charts, finetuned_tables
 from brimful.reports.load import load_run
 from brimful.reports.page import render
 
