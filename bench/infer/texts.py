@@ -43,6 +43,7 @@ def skewed(count: int, seed: int = 0) -> list[str]:
 def long(count: int, tokenizer: Tokenizer, seed: int = 0) -> list[str]:
     """Texts of at least `LONG` tokens, which are all cut there: without padding for anyone."""
     everything = " ".join(random.Random(seed).sample(found := docstrings(), len(found)))
+    tokenizer.no_truncation()  # which tokenizer.json may ask for
     encoding = tokenizer.encode(everything, add_special_tokens=False)
     step = LONG + 16  # a piece that is cut within a word may encode to fewer tokens
     places = [encoding.offsets[start][0] for start in range(0, step * (count + 1), step)]
