@@ -60,18 +60,18 @@ def _r8(data: Path, part: str) -> list[tuple[str, str]]:
     return [(row[text], row[label]) for row in rows]
 
 
-def tables(data: Path, name: str, train: int) -> tuple[Path, Path]:
-    """The training table (at most `train` rows, a keyed draw) and the test table of r8 or reviews."""
-    folder = data / "finetune" / f"{name}-{train}"
+def tables(data: Path, name: str, train: int, test: int = 2000) -> tuple[Path, Path]:
+    """The training and the test table of r8 or reviews: at most so many rows of each, a keyed draw."""
+    folder = data / "finetune" / f"{name}-{train}-{test}"
     paths = folder / "train.csv", folder / "test.csv"
     if not paths[1].is_file():
         folder.mkdir(parents=True, exist_ok=True)
         if name == "r8":
-            rows, test = _r8(data, "train"), _r8(data, "test")
+            every = _r8(data, "train"), _r8(data, "test")
         else:
             reviews = load_reviews(find_reviews(), 0, None)
-            rows, test = reviews.labelled, reviews.test
-        order = permutation(len(rows), derive_key("bench finetune", name))[:train]
-        _write(paths[0], [rows[i] for i in np.sort(order)])
-        _write(paths[1], test)
+            every = reviews.labelled, reviews.test
+        for path, rows, most in zip(paths, every, (train, test), strict=True):
+            order = permutation(len(rows), derive_key("bench finetune", name))[:most]
+            _write(path, [rows[i] for i in np.sort(order)])
     return paths

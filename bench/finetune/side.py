@@ -37,6 +37,7 @@ def brimful(settings: dict[str, Any]) -> dict[str, Any]:
             batch=settings["batch"],
             max_length=settings["max_length"],
             precision=settings["precision"],
+            ladder="none",
             micro_batch_tokens=settings["batch"] * settings["max_length"],
         )
     return {"accuracy": summary["test"]["accuracy"], "train_seconds": summary["seconds"]}
