@@ -14,33 +14,10 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.objectives.pairwise import attention_score_sum, score_maps
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import PrimaryMetric, Runtime
-
-
-def attention_score_sum(
-    student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], batch: PackedBatch
-) -> Tensor:
-    """Sum of squared differences of attention scores before the softmax, () in float32 at least.
-
-    The scores are QK^T / sqrt(head_dim), for all heads and all pairs of tokens of each real sequence (Jiao et
-    al., 2020, equation 7).
-
-    Args:
-        student, teacher: queries and keys, (T, heads, head_dim) each; the two head sizes may differ.
-    """
-    total = widen(student[0].new_zeros(()))
-    start = 0
-    for length in batch.lengths[: batch.real_sequences]:
-        sequence = slice(start, start + length)
-        scores = []
-        for q, k in (student, teacher):
-            q_i, k_i = q[sequence].transpose(0, 1), k[sequence].permute(1, 2, 0)
-            scores.append(widen(q_i @ k_i) * q.shape[-1] ** -0.5)
-        total = total + (scores[0] - scores[1]).square().sum()
-        start += length
-    return total
 
 
 class LayerDistillation:
@@ -59,7 +36,7 @@ class LayerDistillation:
     def __init__(self, teacher: Encoder, student: Encoder) -> None:
         self.teacher = teacher
         self.every = teacher.config.layers // student.config.layers
-        self.heads = teacher.config.heads
+        self.maps = score_maps((student.config.heads, teacher.config.heads))
         widths = (student.config.hidden_size, teacher.config.hidden_size)
         self.projection = nn.Linear(*widths) if widths[0] != widths[1] else nn.Identity()
 
@@ -75,7 +52,7 @@ class LayerDistillation:
         return {
             "embedding": batch.real_tokens * width,
             "hidden": batch.real_tokens * width * mapped,
-            "attention": pairs * self.heads * mapped,
+            "attention": pairs * self.maps * mapped,
         }
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
