@@ -25,7 +25,7 @@ from rich.table import Table as RichTable
 
 from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.commands.demo_reviews import Reviews, find_reviews, load_reviews, write_reviews
-from brimful.commands.distil import distil, spread_layers
+from brimful.commands.distil import distil
 from brimful.commands.export import RECORD, export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
@@ -36,6 +36,7 @@ from brimful.config import Verb, build, read_yaml, require_positive, require_see
 from brimful.console import console, output_console, say
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
+from brimful.objectives.imitation import spread_layers
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, start_run
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
@@ -221,7 +222,7 @@ class Demo:
                 seed=self.config.seed,
                 **DISTIL,
             )
-            layers = spread_layers(range(SHAPES[PRETRAIN["model"]][0]), DISTIL["student_layers"])
+            layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
             self.classify("student-undistilled", FINETUNE | {"layers": layers})
 
     def export(self) -> dict[str, float]:

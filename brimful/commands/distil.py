@@ -5,7 +5,6 @@ of every g-th layer. Then it imitates the teacher's outputs. Both stages need te
 unlabelled text of the same kind is as good as the training table.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +30,12 @@ from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, pooling_of
-from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.imitation import (
+    LayerDistillation,
+    LayerLosses,
+    LogitDistillation,
+    spread_layers,
+)
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
@@ -72,6 +76,13 @@ class StageConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayerStageConfig(StageConfig):
+    """The first stage of the distillation."""
+
+    losses: LayerLosses = LayerLosses()
+
+
+@dataclass(frozen=True, kw_only=True)
 class DistilConfig:
     """Train a smaller student to imitate a fine-tuned teacher."""
 
@@ -82,7 +93,9 @@ class DistilConfig:
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     student_layers: int = 2
-    """Layers of the student; they divide the teacher's."""
+    """Layers of the student. Those that it starts from are spread evenly over the teacher's."""
+    keep_layers: tuple[int, ...] | None = None
+    """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
     """Width of the student; by default the teacher's. With another width it starts from random weights."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
@@ -97,7 +110,7 @@ class DistilConfig:
     """Divides the logits of both models in the second stage. Only for tasks with probabilities."""
     micro_batch_tokens: int = 4096
     """The most tokens of one forward and backward pass."""
-    layers: StageConfig = StageConfig(epochs=3.0, learning_rate=5e-4)
+    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
     """First stage: embeddings, hidden states, attention scores."""
     logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage: outputs."""
@@ -114,16 +127,10 @@ class DistilConfig:
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
-        require_positive(self, "batch", "micro_batch_tokens")
+        require_positive(self, "batch", "micro_batch_tokens", "student_layers")
         check_trainer(self.trainer)
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
-
-
-def spread_layers(layers: Sequence[int], kept: int) -> tuple[int, ...]:
-    """The `kept` of a teacher's `layers` that a student starts from: every g-th layer, the last included."""
-    every = len(layers) // kept
-    return tuple(layers[every * (index + 1) - 1] for index in range(kept))
 
 
 @dataclass(frozen=True)
@@ -159,12 +166,17 @@ def _student(
     lengths = (teacher.max_length, teacher.overlap)
     head = teacher.head
     pooling = head.pooling if isinstance(head, SequenceHead) else pooling_of(teacher.encoder)
-    if config.student_layers < 1 or shape.layers % config.student_layers:
-        raise BrimfulError(
-            f"student_layers is {config.student_layers}: it must divide the teacher's {shape.layers} layers"
-        )
+    kept = config.keep_layers
+    if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
+        raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
     if _starts_pretrained(config, teacher):
-        layers = spread_layers(finetuned.layers or range(shape.layers), config.student_layers)
+        if kept is None and config.student_layers > shape.layers:
+            raise BrimfulError(
+                f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
+            )
+        kept = kept or spread_layers(shape.layers, config.student_layers)
+        among = finetuned.layers or range(shape.layers)
+        layers = tuple(among[layer] for layer in kept)
         start = replace(
             finetuned,
             initialisation="pretrained",
@@ -180,7 +192,7 @@ def _student(
     encoder = Encoder(
         replace(
             shape,
-            layers=config.student_layers,
+            layers=len(kept) if kept else config.student_layers,
             hidden_size=width,
             intermediate_size=inner,
             dropout=0.0,
@@ -258,6 +270,10 @@ def _prepare(config: DistilConfig, ranks: World) -> Distillation:
         )
     data.task.imitation(config.temperature)  # so that a wrong setting is refused now
     student = _student(config, finetuned, teacher, data)
+    if config.layers.epochs:
+        LayerDistillation(
+            teacher.encoder, student.encoder, config.layers.losses
+        )  # refused now, if it must be
     return Distillation(config, finetuned, teacher, student, _texts(config, finetuned, teacher, data), data)
 
 
@@ -349,7 +365,9 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
         seconds += result.seconds
 
     if config.layers.epochs:
-        train("layers", config.layers, LayerDistillation(teacher.encoder, student.encoder))
+        train(
+            "layers", config.layers, LayerDistillation(teacher.encoder, student.encoder, config.layers.losses)
+        )
     outputs_objective = LogitDistillation(
         teacher.encoder,
         teacher.head,

@@ -6,7 +6,7 @@ internally.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Self
@@ -101,21 +101,32 @@ class Capture:
     """The inner states of a forward pass, for distillation.
 
     Attributes:
-        hidden: layers + 1 tensors (T, hidden): the embeddings, then the output of each layer. The last one is
-            the result of `forward` (after the final norm of prenorm and modern).
-        queries, keys, values: for each layer (T, heads, head_dim), the inputs of attention (rotated).
+        layers: whose states are kept, 0-based; by default all. Others are freed as the pass goes on.
+        hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. That of the last layer
+            is the result of `forward` (after the final norm of prenorm and modern).
+        queries, keys, values: by layer (T, heads, head_dim), the inputs of attention (rotated).
     """
 
-    hidden: list[Tensor] = field(default_factory=list)
-    queries: list[Tensor] = field(default_factory=list)
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
+    layers: Collection[int] | None = None
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    queries: dict[int, Tensor] = field(default_factory=dict)
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """The `capture` of `attend`."""
-        self.queries.append(q)
-        self.keys.append(k)
-        self.values.append(v)
+    def of_layer(self, layer: int) -> CaptureFunction | None:
+        """The `capture` of `attend` in a layer; None if the layer is not kept."""
+        if self.layers is not None and layer not in self.layers:
+            return None
+
+        def keep(q: Tensor, k: Tensor, v: Tensor) -> None:
+            self.queries[layer], self.keys[layer], self.values[layer] = q, k, v
+
+        return keep
+
+    def output(self, layer: int, x: Tensor) -> None:
+        """Keep what a layer gives, if the layer is kept."""
+        if self.layers is None or layer in self.layers:
+            self.hidden[layer + 1] = x
 
 
 @cache
@@ -266,17 +277,16 @@ class Encoder(nn.Module):
         x = self.embedding_projection(self.dropout(x if self._residual is None else x.to(self._residual)))
         everywhere = self.rotary(batch.positions) if self.rotary is not None else None
         nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
-        keep: CaptureFunction | None = None
         if capture is not None:
-            capture.hidden.append(x)
-            keep = capture.attention
+            capture.hidden[0] = x
         for index, layer in enumerate(self.layers):
+            keep = None if capture is None else capture.of_layer(index)
             x = layer(x, layout, everywhere if self.config.is_global(index) else nearby, keep)
             if capture is not None:
-                capture.hidden.append(x)
+                capture.output(index, x)
         x = self.final_norm(x)
         if capture is not None:
-            capture.hidden[-1] = x
+            capture.output(self.config.layers - 1, x)
         return x
 
     def keep_layers(self, indices: Sequence[int]) -> Self:

@@ -1,88 +1,225 @@
-"""The objectives of distillation (TinyBERT: Jiao et al., 2020), on packed rows.
+"""The objectives of distillation, on packed rows.
 
 Two differences from the published code: means are over real tokens, real pairs of tokens and texts, not over
 padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
-from brimful.objectives.pairwise import attention_score_sum, score_maps
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import PrimaryMetric, Runtime
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerLosses:
+    """What the student imitates of the teacher's layers: the weight of each mean; 0 leaves it out."""
+
+    embedding: float = 1.0
+    """Squared difference of the embeddings, over tokens and dimensions (TinyBERT)."""
+    hidden: float = 1.0
+    """The same of each layer's output (TinyBERT)."""
+    attention: float = 1.0
+    """Squared difference of attention scores before the softmax, over pairs of tokens, heads (TinyBERT)."""
+    relations: float = 0.0
+    """KL divergence of the relations among queries, among keys and among values of the student's last layer
+    from those of the teacher's layer that it imitates, over tokens and heads (MiniLMv2)."""
+    relation_heads: int = 12
+    """Heads that queries, keys and values are split into anew; they divide the widths of both models."""
+    cosine: float = 0.0
+    """1 - cosine of the last hidden states, over tokens (DistilBERT)."""
+    patient: float = 0.0
+    """Squared distance of the first token's hidden states, of length 1, over sequences and layers (PKD)."""
+    layer_map: Literal["uniform", "last"] | tuple[int, ...] = "uniform"
+    """The teacher's layer that each layer of the student imitates. uniform: evenly spread, the last included;
+    last: the last ones; or their numbers, from 0."""
+    projections: Literal["shared", "layer"] = "shared"
+    """Where the widths differ: one matrix from the student's width to the teacher's, or one for the
+    embeddings and one for each layer."""
+
+    def __post_init__(self) -> None:
+        for name in TERMS:
+            if not getattr(self, name) >= 0:
+                raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
+        if self.relation_heads < 1:
+            raise BrimfulError(f"relation_heads is {self.relation_heads}: it must be at least 1")
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The weights of the terms that there are."""
+        return {name: weight for name in TERMS if (weight := getattr(self, name))}
+
+    def imitated(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
+        """The teacher's layer for each layer of the student.
+
+        Raises:
+            BrimfulError: the map or the relation heads do not fit these models.
+        """
+        heads, widths = self.relation_heads, (student.hidden_size, teacher.hidden_size)
+        if self.relations and any(width % heads for width in widths):
+            raise BrimfulError(
+                f"relation_heads is {heads}: it must divide the widths {widths[0]} and {widths[1]}"
+            )
+        ours, theirs = student.layers, teacher.layers
+        if isinstance(self.layer_map, tuple):
+            if len(self.layer_map) != ours or not all(0 <= layer < theirs for layer in self.layer_map):
+                raise BrimfulError(
+                    f"layer_map is {list(self.layer_map)}: it must have a layer, from 0 to {theirs - 1}, for"
+                    f" each of the student's {ours}"
+                )
+            return self.layer_map
+        if ours > theirs:
+            raise BrimfulError(f"the student has {ours} layers and the teacher {theirs}: give layer_map")
+        if self.layer_map == "last":
+            return tuple(range(theirs - ours, theirs))
+        return spread_layers(theirs, ours)
+
+
+def spread_layers(layers: int, kept: int) -> tuple[int, ...]:
+    """`kept` of `layers`, as evenly as can be, the last included: every g-th where they divide."""
+    return tuple(-(-layers * (index + 1) // kept) - 1 for index in range(kept))
+
+
+TERMS = ("embedding", "hidden", "attention", "relations", "cosine", "patient")
+"""The terms of `LayerDistillation`."""
+
+
 class LayerDistillation:
-    """The objective of the first stage: terms `embedding`, `hidden` and `attention`, each a mean square.
+    """The objective of the first stage: the terms of `LayerLosses`.
 
     Attributes:
-        projection: student width -> teacher width, shared by all layers (W_h and W_e of the paper); the
-            identity if the widths are equal.
+        projections: student width -> teacher width, for the embeddings and for each layer (W_e and W_h of
+            TinyBERT's paper), or one for all (as in its code); none if the widths are equal.
     """
 
-    coefficients: ClassVar[dict[str, float]] = {"embedding": 1.0, "hidden": 1.0, "attention": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
     primary_metric: ClassVar[PrimaryMetric | None] = None
     compiles: ClassVar[bool] = False  # it loops over the sequences
 
-    def __init__(self, teacher: Encoder, student: Encoder) -> None:
+    def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
+        """
+        Raises:
+            BrimfulError: the losses do not fit these models.
+        """
+        ours, theirs = student.config, teacher.config
+        self.losses = losses = LayerLosses() if losses is None else losses
         self.teacher = teacher
-        self.every = teacher.config.layers // student.config.layers
-        self.maps = score_maps((student.config.heads, teacher.config.heads))
-        widths = (student.config.hidden_size, teacher.config.hidden_size)
-        self.projection = nn.Linear(*widths) if widths[0] != widths[1] else nn.Identity()
+        self.coefficients = losses.coefficients
+        self.layers = losses.imitated(ours, theirs)
+        self.maps = score_maps((ours.heads, theirs.heads))
+        count = 0
+        if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention", "relations"}:
+            count = 1 if losses.projections == "shared" else ours.layers + 1
+        self.projections = nn.ModuleList(
+            nn.Linear(ours.hidden_size, theirs.hidden_size) for _ in range(count)
+        )
 
     def modules(self) -> dict[str, nn.Module]:
-        return {"projection": self.projection}
+        return {"projections": self.projections}
 
     def frozen(self) -> dict[str, nn.Module]:
         return {"teacher": self.teacher}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        width, mapped = self.teacher.config.hidden_size, self.teacher.config.layers // self.every
+        width, layers = self.teacher.config.hidden_size, len(self.layers)
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
-        return {
+        known = {
             "embedding": batch.real_tokens * width,
-            "hidden": batch.real_tokens * width * mapped,
-            "attention": pairs * self.maps * mapped,
+            "hidden": batch.real_tokens * width * layers,
+            "attention": pairs * self.maps * layers,
+            "relations": batch.real_tokens * self.losses.relation_heads,
+            "cosine": batch.real_tokens,
+            "patient": batch.real_sequences * layers,
         }
+        return {name: known[name] for name in self.coefficients}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout = layout or encoder.prepare(batch)
-        ours, theirs = Capture(), Capture()
+        ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
         with torch.no_grad():
             self.teacher(batch, layout, theirs)
-        real = slice(0, batch.real_tokens)
-
-        def hidden_sum(layer: int) -> Tensor:
-            projected = widen(self.projection(ours.hidden[layer][real]))
-            return (projected - widen(theirs.hidden[layer * self.every][real])).square().sum()
-
-        attention = [
-            attention_score_sum(
-                (ours.queries[layer], ours.keys[layer]),
-                (theirs.queries[(layer + 1) * self.every - 1], theirs.keys[(layer + 1) * self.every - 1]),
-                batch,
-            )
-            for layer in range(len(ours.queries))
-        ]
-        return {
-            "embedding": hidden_sum(0),
-            "hidden": torch.stack([hidden_sum(layer) for layer in range(1, len(ours.hidden))]).sum(),
-            "attention": torch.stack(attention).sum(),
+        compute = {
+            "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
+            "hidden": lambda: self._hidden_sum(ours, theirs, batch),
+            "attention": lambda: self._attention_sum(ours, theirs, batch),
+            "relations": lambda: self._relation_sum(ours, theirs, batch),
+            "cosine": lambda: self._cosine_sum(ours, theirs, batch),
+            "patient": lambda: self._patient_sum(ours, theirs, batch),
         }
+        return {name: compute[name]() for name in self.coefficients}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         return {}
+
+    def _projected(self, hidden: Tensor, index: int) -> Tensor:
+        """Hidden states of the student, `Capture.hidden[index]`, in the teacher's width."""
+        if not self.projections:
+            return widen(hidden)
+        return widen(self.projections[index if len(self.projections) > 1 else 0](hidden))
+
+    def _square_sum(self, ours: Tensor, theirs: Tensor, index: int, batch: PackedBatch) -> Tensor:
+        real = slice(0, batch.real_tokens)
+        return (self._projected(ours[real], index) - widen(theirs[real])).square().sum()
+
+    def _hidden_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
+        sums = [
+            self._square_sum(ours.hidden[layer + 1], theirs.hidden[teacher + 1], layer + 1, batch)
+            for layer, teacher in enumerate(self.layers)
+        ]
+        return torch.stack(sums).sum()
+
+    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
+        sums = [
+            attention_score_sum(
+                (ours.queries[layer], ours.keys[layer]),
+                (theirs.queries[teacher], theirs.keys[teacher]),
+                batch,
+            )
+            for layer, teacher in enumerate(self.layers)
+        ]
+        return torch.stack(sums).sum()
+
+    def _relation_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
+        layer, teacher = len(self.layers) - 1, self.layers[-1]
+        pairs = [
+            (mine[layer], its[teacher])
+            for mine, its in (
+                (ours.queries, theirs.queries),
+                (ours.keys, theirs.keys),
+                (ours.values, theirs.values),
+            )
+        ]
+        heads = self.losses.relation_heads
+        return torch.stack([relation_sum(*pair, heads, batch) for pair in pairs]).sum()
+
+    def _cosine_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
+        real, last = slice(0, batch.real_tokens), len(self.layers)
+        mine = self._projected(ours.hidden[last][real], last)
+        its = widen(theirs.hidden[self.layers[-1] + 1][real])
+        return (1 - F.cosine_similarity(mine, its, dim=-1)).sum()
+
+    def _patient_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
+        first = batch.first_positions[: batch.real_sequences]
+        total = widen(ours.hidden[0].new_zeros(()))
+        for layer, teacher in enumerate(self.layers):
+            mine = self._projected(ours.hidden[layer + 1][first], layer + 1)
+            its = widen(theirs.hidden[teacher + 1][first])
+            total = total + (F.normalize(mine, dim=-1) - F.normalize(its, dim=-1)).square().sum()
+        return total
 
 
 class LogitDistillation:

@@ -52,7 +52,7 @@ def test_hidden_states_equal_transformers(monkeypatch, model_name, heads, dtype,
     with torch.no_grad():
         encoder(batch, capture=capture)
         output, real = run_peer(model, batch, output_hidden_states=True)
-    for ours, theirs in zip(capture.hidden, output.hidden_states, strict=True):
+    for ours, theirs in zip(capture.hidden.values(), output.hidden_states, strict=True):
         torch.testing.assert_close(ours[: batch.real_tokens], theirs[real], atol=tolerance, rtol=tolerance)
 
 
@@ -389,7 +389,8 @@ def test_a_bf16_residual_stream_has_gradients_near_those_of_a_float32_one(archit
             out = encoder(batch, capture=capture)
         (out.to(aim.dtype) * aim).mean().backward()
         named = sorted(encoder.named_parameters())
-        return capture.hidden, torch.cat([p.grad.flatten().double() for _, p in named if p.grad is not None])
+        gradients = [p.grad.flatten().double() for _, p in named if p.grad is not None]
+        return list(capture.hidden.values()), torch.cat(gradients)
 
     narrow, gradient = hidden_and_gradients(torch.bfloat16, True)
     wide, peer = hidden_and_gradients(None, True)

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from brimful import Encoder
-from brimful.commands.distil import DistilConfig, StageConfig, distil, spread_layers
+from brimful.commands.distil import DistilConfig, StageConfig, distil
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.config import write_yaml
 from brimful.errors import BrimfulError
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.text.tokenizer import load
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
@@ -59,20 +60,20 @@ def teacher(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("layers", "kept", "expected"),
     [
-        (range(4), 2, (1, 3)),
-        (range(4), 4, (0, 1, 2, 3)),
-        (range(6), 3, (1, 3, 5)),
-        (range(5), 1, (4,)),
-        ((1, 3), 1, (3,)),  # a teacher that was itself cut out of an encoder
+        (4, 2, (1, 3)),
+        (4, 4, (0, 1, 2, 3)),
+        (6, 3, (1, 3, 5)),
+        (5, 1, (4,)),
+        (12, 5, (2, 4, 7, 9, 11)),
     ],
 )
-def test_a_student_starts_from_every_gth_layer(layers, kept, expected):
+def test_a_student_starts_from_layers_that_are_spread_evenly(layers, kept, expected):
     assert spread_layers(layers, kept) == expected
 
 
-@pytest.mark.parametrize("layers", [0, -2, 3, 8])
-def test_student_layers_must_divide_the_teachers(teacher, tmp_path, layers):
-    with pytest.raises(BrimfulError, match=rf"student_layers is {layers}: .*4 layers"):
+@pytest.mark.parametrize(("layers", "said"), [(0, "at least 1"), (-2, "at least 1"), (8, "4 layers")])
+def test_a_student_has_at_most_the_teachers_layers(teacher, tmp_path, layers, said):
+    with pytest.raises(BrimfulError, match=rf"student_layers is {layers}: .*{said}"):
         distil(teacher=str(teacher), out=str(tmp_path / "run"), student_layers=layers)
     assert not (tmp_path / "run").exists()
 
@@ -89,6 +90,37 @@ def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, 
     assert head.classes == 2
     for (name, ours), theirs in zip(student.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
+
+
+def test_any_layers_may_be_kept(teacher, tmp_path):
+    still = {"epochs": 1.0, "learning_rate": 0.0}
+    values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32", "keep_layers": [0, 1, 3]}
+    distil(teacher=str(teacher), out=str(tmp_path / "run"), optimizer={"weight_decay": 0.0}, **values)
+    student, *_ = load_model(tmp_path / "run" / "model")
+    expected = Encoder.load(teacher.parent / "encoder").keep_layers([0, 1, 3])
+    for (name, ours), theirs in zip(student.named_parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    with pytest.raises(BrimfulError, match=r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"):
+        distil(teacher=str(teacher), out=str(tmp_path / "other"), keep_layers=[0, 4])
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ({"relations": 1.0, "relation_heads": 5}, "relation_heads is 5: it must divide the widths 32 and 32"),
+        ({"layer_map": [0, 4]}, r"layer_map is \[0, 4\]: it must have a layer, from 0 to 3"),
+        ({"layer_map": [1]}, "for each of the student's 2"),
+    ],
+)
+def test_losses_that_do_not_fit_the_models_are_refused(teacher, tmp_path, losses, said):
+    with pytest.raises(BrimfulError, match=said):
+        distil(teacher=str(teacher), out=str(tmp_path / "run"), layers={"losses": losses})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(BrimfulError, match="the weight of hidden is -1"):
+        LayerLosses(hidden=-1.0)
 
 
 @pytest.mark.parametrize("hidden", [None, 48, 16])

@@ -23,7 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
-from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.imitation import LayerDistillation, LayerLosses, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
@@ -57,6 +57,10 @@ CASES = {
     "filler": st.integers(0, 40),
     "seed": st.integers(0, 2**31),
 }
+
+OTHER_LOSSES = LayerLosses(
+    embedding=0, hidden=0, attention=0, relations=1.0, relation_heads=4, cosine=0.5, patient=2.0
+)
 
 
 def encoder_of(architecture: str, hidden: int = 16, layers: int = 2) -> Encoder:
@@ -292,15 +296,20 @@ def test_balanced_classes_are_torchs_weighted_mean(seed):
 
 
 @contract
-@given(width=st.sampled_from([16, 12]), teacher_layers=st.sampled_from([2, 4]), **CASES)
+@given(
+    width=st.sampled_from([16, 12]),
+    teacher_layers=st.sampled_from([2, 4]),
+    losses=st.sampled_from([LayerLosses(), OTHER_LOSSES]),
+    **CASES,
+)
 def test_layer_distillation_is_the_same_packed_split_and_alone(
-    architecture, lengths, rows, filler, seed, width, teacher_layers
+    architecture, lengths, rows, filler, seed, width, teacher_layers, losses
 ):
     torch.manual_seed(seed)
     teacher, student = encoder_of(architecture, layers=teacher_layers), encoder_of(architecture, width)
     examples = examples_of(lengths, np.random.default_rng(seed))
-    objective = LayerDistillation(teacher, student)
-    randomise(objective.projection)
+    objective = LayerDistillation(teacher, student, losses)
+    randomise(objective.projections)
     check_contract(objective, student, examples_batches(examples), lengths, rows, filler, seed)
 
 
@@ -402,14 +411,14 @@ def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width)
     """Against the formulas on one sequence: every second layer, hidden states, scores before softmax."""
     teacher, student = encoder_of(architecture, layers=4), encoder_of(architecture, width)
     objective = LayerDistillation(teacher, student)
-    randomise(objective.projection)
+    randomise(objective.projections)
     random = np.random.default_rng(seed)
     batch = pack([random.integers(0, VOCABULARY, 11, dtype=np.int32)], max_length=MAX_LENGTH, pad=0)
     theirs, ours = Capture(), Capture()
     teacher(batch, capture=theirs)
     student(batch, capture=ours)
     means, _ = update(objective, student, [batch])
-    project = objective.projection
+    (project,) = objective.projections or [torch.nn.Identity()]
 
     def scores(capture: Capture, layer: int) -> torch.Tensor:
         q, k = capture.queries[layer], capture.keys[layer]
@@ -423,6 +432,50 @@ def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width)
         "attention": sum(attention) / 2,
     }
     torch.testing.assert_close(means, {name: value.detach() for name, value in expected.items()})
+
+
+@pytest.mark.parametrize("width", [16, 12])
+@pytest.mark.parametrize("layer_map", ["last", (0, 2)])
+def test_the_other_losses_of_layers_are_those_of_their_papers(seed, width, layer_map):
+    """MiniLMv2's relations, DistilBERT's cosine, PKD's patient loss, on two sequences one by one."""
+    teacher, student = encoder_of("bert", layers=4), encoder_of("bert", width)
+    losses = replace(OTHER_LOSSES, layer_map=layer_map, projections="layer")
+    objective = LayerDistillation(teacher, student, losses)
+    randomise(objective.projections)
+    assert len(objective.projections) == (0 if width == 16 else 3)
+    theirs_of = (2, 3) if layer_map == "last" else layer_map
+    batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
+    theirs, ours = Capture(), Capture()
+    teacher(batch, capture=theirs)
+    student(batch, capture=ours)
+    means, _ = update(objective, student, [batch])
+    parts = slice(0, batch.lengths[0]), slice(batch.lengths[0], sum(batch.lengths[:2]))
+    tokens = sum(batch.lengths[:2])
+
+    def projected(layer: int) -> torch.Tensor:
+        hidden = ours.hidden[layer + 1]
+        return objective.projections[layer + 1](hidden) if objective.projections else hidden
+
+    relations = torch.zeros((), dtype=torch.float64)
+    for name in ("queries", "keys", "values"):
+        for part in parts:
+            rows = []
+            for capture, layer in ((ours, 1), (theirs, theirs_of[-1])):
+                x = getattr(capture, name)[layer][part].flatten(1).unflatten(1, (4, -1)).transpose(0, 1)
+                rows.append((x @ x.mT / x.shape[-1] ** 0.5).log_softmax(-1))
+            relations += F.kl_div(*rows, reduction="sum", log_target=True).detach()
+    last = F.cosine_similarity(projected(1)[:tokens], theirs.hidden[theirs_of[-1] + 1][:tokens])
+    firsts = [part.start for part in parts]
+    patient = [
+        (F.normalize(projected(m)[firsts]) - F.normalize(theirs.hidden[theirs_of[m] + 1][firsts])).square()
+        for m in (0, 1)
+    ]
+    expected = {
+        "relations": relations / (tokens * 4),
+        "cosine": (1 - last).mean().detach(),
+        "patient": torch.stack(patient).sum(-1).mean().detach(),
+    }
+    torch.testing.assert_close(means, expected)
 
 
 def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
