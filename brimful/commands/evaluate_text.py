@@ -105,17 +105,18 @@ def evaluate_text(
             say(f"{name} has no masked-LM head: it is left out of the losses on text")
             without.append(name)
             continue
-        assert encoder.tokenizer is not None
+        tokenizer = encoder.tokenizer
+        assert tokenizer is not None
         encoder, head = encoder.to(runtime.device), head.to(runtime.device)
-        reader = SequenceReader(encoder.tokenizer, MaskingConfig())
+        reader = SequenceReader(tokenizer, MaskingConfig())
         packing = PackingConfig(max_length=max_length, capacity=max(CAPACITY, max_length))
         objective = MaskedLM(head, {})
-        made_by = tokenizer_hash(encoder.tokenizer)
+        made_by = tokenizer_hash(tokenizer)
         for number, text in enumerate(texts):
             place = folder / made_by / f"{number}-{Path(text).name}"
             corpus, rate = _open(text, place, name, path, made_by)
             batches = validation_batches(
-                text, corpus, reader, packing, SequencesConfig(), tokens, place / "plans"
+                place.name, corpus, reader, packing, SequencesConfig(), tokens, place / "plans"
             )
             rows = []
             with torch.inference_mode():
