@@ -19,6 +19,10 @@ from torch.overrides import TorchFunctionMode
 FEWEST = 4096
 """Tokens in a run below which products are left to torch: laying out the weights would cost what it gains."""
 
+FEWEST_ROWS = 1024
+"""Rows of a product below which it is left to torch. A head has a row for each text, so another number in
+each batch, and oneDNN keeps what it compiles for every new shape: some 100 kB."""
+
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")
 
 
@@ -67,6 +71,7 @@ def _is_served(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
     return (
         isinstance(weight, nn.Parameter)
         and x.ndim == 2
+        and len(x) >= FEWEST_ROWS
         and x.dtype == weight.dtype == torch.float32
         and x.is_cpu
         and torch.is_inference_mode_enabled()

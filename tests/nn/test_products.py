@@ -15,6 +15,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture
+def any_rows(monkeypatch):
+    monkeypatch.setattr(products, "FEWEST_ROWS", 1)
+
+
+@pytest.mark.usefixtures("any_rows")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("tokens", [1, 7, 300])
 def test_products_are_those_of_float64(seed, bias, tokens):
@@ -31,6 +37,7 @@ def test_products_are_those_of_float64(seed, bias, tokens):
     assert len(mode.copies) == 1
 
 
+@pytest.mark.usefixtures("any_rows")
 @pytest.mark.parametrize("model", ["bert", "prenorm", "modern"])
 def test_hidden_states_are_those_of_torch(seed, model):
     torch.manual_seed(seed)
@@ -44,6 +51,17 @@ def test_hidden_states_are_those_of_torch(seed, model):
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+def test_products_of_few_rows_are_torch_s():
+    """Their number of rows differs from batch to batch, and oneDNN would keep something for each."""
+    linear = nn.Linear(8, 4)
+    with torch.inference_mode(), OneDnn() as mode:
+        linear(torch.randn(products.FEWEST_ROWS - 1, 8))
+        assert not mode.copies
+        linear(torch.randn(products.FEWEST_ROWS, 8))
+        assert mode.copies
+
+
+@pytest.mark.usefixtures("any_rows")
 def test_everything_else_is_torch_s(seed):
     torch.manual_seed(seed)
     linear, x = nn.Linear(8, 4), torch.randn(5, 8)
