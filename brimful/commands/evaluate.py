@@ -16,6 +16,7 @@ from brimful.config import build, config_hash, identity, incidental, read_yaml, 
 from brimful.console import output_console, say
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_model
 from brimful.precision.policy import Precision
 from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, model_files, start_run
@@ -205,8 +206,10 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
         if not Path(text).exists():
             raise BrimfulError(f"{text} does not exist")
     facts = []
+    scored = False
     for name, folder in folders.items():
-        encoder, *_ = load_model(folder)
+        encoder, head, _ = load_model(folder)
+        scored = scored or isinstance(head, MaskedLMHead)
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         shape = encoder.config
@@ -220,6 +223,8 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
                 "vocabulary": shape.vocabulary_size,
             }
         )
+    if config.train is None and not scored:
+        raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
     return facts
 
 

@@ -229,6 +229,12 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     assert not (tmp_path / "out").exists()
 
 
+def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, tmp_path):
+    with pytest.raises(BrimfulError, match="no encoder has a masked-LM head"):
+        evaluate(encoders=[inputs["bare"]], text=[inputs["text"]], out=str(tmp_path / "out"), max_length=32)
+    assert not (tmp_path / "out").exists()
+
+
 def test_text_of_another_tokenizer_must_be_raw(inputs, corpus_dir, tmp_path):
     from brimful.commands.prepare import prepare
 
