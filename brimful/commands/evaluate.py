@@ -1,6 +1,7 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
 import os
+import shutil
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -29,6 +30,9 @@ from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import DEFAULT, find_task, tasks
 from brimful.train.objective import Runtime
+
+PREPARED = "text"
+"""The folder of prepared text, kept until the evaluation is finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +172,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         found |= evaluate_text(
             folders,
             config.text,
-            out / "text",
+            out / PREPARED,
             max_length=config.max_length,
             tokens=config.text_tokens,
             runtime=runtime,
@@ -178,6 +182,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         found |= _evaluate_task(config, folders, stages, runtime)
     summary = {"kind": "evaluate", "encoders": facts, **found, "precision": runtime.precision}
     finish_stages(out, summary)
+    shutil.rmtree(out / PREPARED, ignore_errors=True)
     return summary
 
 
