@@ -16,7 +16,7 @@ class Case:
         side: padded is transformers with SDPA, as many slots.
         backend: of attention.
         deterministic: torch.use_deterministic_algorithms.
-        residual: as `trainer.residual`; bf16 where the step is in bf16.
+        residual: as `trainer.residual`; auto is bf16 on a GPU whose step is in bf16, as in pretraining.
     """
 
     model: str
@@ -27,13 +27,13 @@ class Case:
     side: Literal["brimful", "padded"] = "brimful"
     backend: str = "auto"
     deterministic: bool = False
-    residual: Literal["fp32", "bf16"] = "fp32"
+    residual: Literal["auto", "fp32", "bf16"] = "auto"
 
     @property
     def name(self) -> str:
         """For a reader."""
         extras = [self.backend] * (self.backend != "auto") + ["deterministic"] * self.deterministic
-        extras += ["residual bf16"] * (self.residual == "bf16")
+        extras += [f"residual {self.residual}"] * (self.residual != "auto")
         side = "transformers" if self.side == "padded" else "brimful"
         return " ".join(
             [self.model, self.architecture, f"@{self.length}", f"T={self.tokens}", side, self.mode, *extras]
@@ -75,8 +75,8 @@ CASES = (
     replace(BERT, length=128, side="padded", mode="eager"),
     replace(LARGE, architecture="bert", side="padded", mode="eager"),
     replace(LARGE, tokens=65536),
-    replace(BASE, residual="bf16"),
-    replace(BERT, residual="bf16"),
+    replace(BASE, residual="fp32"),
+    replace(BERT, residual="fp32"),
 )
 
 TOY = Case("tiny", "modern", 128, 256)

@@ -24,6 +24,8 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
+from brimful.precision.policy import Precision
+from brimful.train.config import resolve_residual
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -109,7 +111,8 @@ class GpuStep:
         self, encoder: Encoder, head: MaskedLMHead, sequences: Sequences, tokens: int, sequence_slots: int
     ) -> None:
         self.parameters = [*encoder.parameters(), *head.parameters()]
-        if self.case.residual == "bf16":
+        precision: Precision = "fp16" if self.emulated else "bf16"
+        if resolve_residual(self.case.residual, precision, self.device) == "bf16":
             encoder.set_residual(torch.bfloat16)
         batch = packed(sequences, self.case.length, tokens, sequence_slots).to(self.device)
         self.batch = batch

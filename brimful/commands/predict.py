@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from brimful.config import verb
 from brimful.console import progress, recorded_warnings
@@ -98,6 +99,9 @@ class _Tasked:
         self.submission = Submission(layout) if config.submission else None
         self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
 
+    def to(self, device: torch.device) -> None:
+        self.model.to(device)
+
     def read(self, take: Take) -> Table:
         return self.model.task.read(self.config.input, labelled=False, layout=self.layout, take=take)
 
@@ -140,6 +144,9 @@ class _Vectors:
         longest = text_length(folder, self.encoder)
         self.max_length = longest if config.max_length is None else config.max_length
         self.facts = {"width": self.encoder.config.hidden_size}
+
+    def to(self, device: torch.device) -> None:
+        self.encoder.to(device)
 
     def read(self, take: Take) -> Table:
         return read_texts(self.config.input, self.layout, take)
@@ -191,7 +198,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"{config.input} holds no text; expected one text a line")
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **model.facts}
-    model.encoder.to(device)
+    model.to(device)
     started = time.perf_counter()
     tokens = cut = 0
     opened: AbstractContextManager[Output | None]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,26 @@ def test_answers_are_those_of_the_texts_alone_in_every_format(classifier, tmp_pa
         assert row["probability"] == pytest.approx(alone["probability"], abs=2e-6)
         assert row["scores"] == pytest.approx(alone["scores"], abs=1e-6)
         assert sum(row["scores"].values()) == pytest.approx(1)
+
+
+def test_all_of_a_model_moves_to_the_device(classifier, tmp_path, monkeypatch):
+    """The head too. A device that computes nothing stands for a GPU."""
+
+    class EnoughError(Exception):
+        pass
+
+    def outputs(self: TaskModel, examples, device, precision):
+        weights = [*self.encoder.parameters(), *self.head.parameters()]
+        assert {weight.device for weight in weights} == {device} == {torch.device("meta")}
+        raise EnoughError
+
+    command = import_module("brimful.commands.predict")
+    monkeypatch.setattr(command, "default_device", lambda: torch.device("meta"))
+    monkeypatch.setattr(TaskModel, "outputs", outputs)
+    with pytest.raises(EnoughError):
+        brimful.predict(
+            model=str(classifier), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
+        )
 
 
 @pytest.mark.usefixtures("_texts_a_part")

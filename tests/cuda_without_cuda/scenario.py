@@ -213,8 +213,12 @@ def _patch(options: Options, watch: _Watch) -> None:
     if options.sabotage == "operator":
         from brimful.nn.layers import Layer
 
-        down = Layer._down
-        Layer._down = lambda self, up: torch.ops.brimful_test.none(down(self, up))  # type: ignore[method-assign]
+        activate = Layer._activate  # both forms of a layer call it
+
+        def none_after(self: Layer, up: torch.Tensor) -> torch.Tensor:
+            return torch.ops.brimful_test.none(activate(self, up))
+
+        Layer._activate = none_after  # type: ignore[method-assign]
 
 
 def _read(gradient: torch.Tensor) -> None:
