@@ -22,7 +22,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SpanHead
 from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
-from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
@@ -31,6 +31,8 @@ from brimful.tasks.task import Metric, Outputs, Row, Task
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""
 N_BEST = 20
+SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
+"""Of a prediction and a right answer, by the name of the metric that is their mean."""
 
 
 class Answer(NamedTuple):
@@ -148,6 +150,7 @@ class QuestionAnswering(Task):
         Metric("f1", "F1", percent=True),
         Metric("exact", "exact match", percent=True),
         Metric("lcs_f1", "F1 of CMRC 2018", percent=True),
+        Metric("cmrc_exact", "exact match of CMRC 2018", percent=True),
     )
     sentence = "The answers to {texts} have an F1 of {primary}."
     labels = ["start", "end"]  # noqa: RUF012
@@ -233,9 +236,9 @@ class QuestionAnswering(Task):
         return [_rank(*row) for row in zip(found, nothing.tolist(), data.table.second, strict=True)]
 
     def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
-        """Exact match and F1 as SQuAD defines them, and the F1 of CMRC 2018.
+        """Exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`).
 
-        A Han character counts as a word in `f1`. Where some questions have no answer, also `exact` and `f1`
+        Where some questions have no answer, also `exact` and `f1`
         of the two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the
         margin at which F1 would be best, with that `best_f1`.
         """
@@ -244,7 +247,7 @@ class QuestionAnswering(Task):
         pairs = list(zip((prediction.best[0].text for prediction in answers), golds, strict=True))
         scores = {
             name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
-            for name, score in (("f1", f1), ("exact", exact), ("lcs_f1", lcs_f1))
+            for name, score in SCORES.items()
         }
         measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
         answered = np.array([gold != [""] for gold in golds])

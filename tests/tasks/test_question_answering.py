@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
-from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
 
 TASK = QuestionAnswering()
@@ -167,7 +167,18 @@ def test_scores_by_hand():
     assert f1("the cat sat", "a cat sat down") == pytest.approx(2 * 2 / (2 + 3))
     assert f1("", "") == 1
     assert f1("", "a b") == 0
-    assert f1("腾讯控股", "腾讯") == pytest.approx(2 * 2 / 6)
-    assert f1("讯腾", "腾讯") == 1  # SQuAD's F1 knows no order, CMRC's does
-    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)
-    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(1)
+    assert f1("中書省", "中書") == 0  # SQuAD's words stand between spaces
+    assert exact("《红楼梦》", "红楼梦") == 0
+
+
+def test_scores_of_cmrc_by_hand():
+    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)  # order counts
+    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(2 * 3 / (4 + 3))  # the full stop is a word
+    assert lcs_f1("12.5%", "125") == 0
+    assert lcs_f1("约3,000人", "3,000人") == pytest.approx(2 * 2 / (3 + 2))
+    assert lcs_f1("25℃", "25") == 0  # nltk leaves it whole
+    assert cmrc_exact("《红楼梦》", "红楼梦") == 1
+    assert cmrc_exact("A-B", "ab") == 1
+    assert cmrc_exact("3.5米", "35米") == 0
+    assert cmrc_exact("12.5%", "125") == 0
+    assert cmrc_exact("……", "") == 0  # in the script's list, but no single character
