@@ -114,8 +114,10 @@ def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _checked(value: Any, context: str, where: str) -> list[Answer]:
     """The answers, each where its text stands in the context."""
     if isinstance(value, dict):
-        pairs = zip(value.get("answer_start", []), value.get("text", []), strict=False)
-        value = [{"answer_start": start, "text": text} for start, text in pairs]
+        starts, texts = value.get("answer_start"), value.get("text")
+        if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
+            raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
+        value = [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
     if not isinstance(value, list):
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []

@@ -74,6 +74,17 @@ def test_files_of_both_layouts_are_read_alike(tmp_path: Path):
         ("a.json", squad([[("0", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
         ("a.jsonl", '{"question": "a"}', "line 1 has no context"),
         ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
+        ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers need the lists"),
+        (
+            "a.jsonl",
+            '{"question": "a", "context": "b", "answers": {"text": ["b"], "start": [0]}}',
+            "line 1: answers need the lists answer_start and text",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "a", "context": "b", "answers": {"text": ["b", "b"], "answer_start": [0]}}',
+            "line 1: answers need the lists answer_start and text, equally long",
+        ),
         ("a.tsv", "x", r"\.json files in SQuAD's layout"),
     ],
 )
