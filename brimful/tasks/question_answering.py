@@ -25,6 +25,7 @@ from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.spans import without_spaces
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
@@ -233,7 +234,8 @@ class QuestionAnswering(Task):
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
-            for span, score in _best_spans(scores, examples.characters[example]):
+            places = without_spaces(examples.characters[example], data.table.second[row])
+            for span, score in _best_spans(scores, places):
                 found[row][span] = max(score, found[row].get(span, -np.inf))
         return [_rank(*row) for row in zip(found, nothing.tolist(), data.table.second, strict=True)]
 
@@ -303,11 +305,8 @@ class QuestionAnswering(Task):
 
 def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
     """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
-    context = np.flatnonzero(places[:, 0] >= 0)
-    if not len(context):
-        return
-    first = context[0]
-    starts, ends = (first + np.argsort(-scores[context, k], kind="stable")[:N_BEST] for k in (0, 1))
+    context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space
+    starts, ends = (context[np.argsort(-scores[context, k], kind="stable")[:N_BEST]] for k in (0, 1))
     for start in starts.tolist():
         for end in ends.tolist():
             if start <= end < start + LONGEST_ANSWER:
@@ -317,7 +316,7 @@ def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[
 def _rank(found: Mapping[tuple[int, int], float], nothing: float, context: str) -> Prediction:
     """The best candidates, and their probabilities among themselves."""
     spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
-    texts = [(start, context[start:end].strip(), score) for (start, end), score in spans]
+    texts = [(start, context[start:end], score) for (start, end), score in spans]
     candidates = sorted([*texts, (0, "", nothing)], key=lambda item: -item[2])
     scores = np.array([score for _, _, score in candidates])
     weights = np.exp(scores - scores.max())

@@ -24,12 +24,16 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.spl
 def tokenizer() -> Tokenizer:
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, "[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.post_processor = processors.TemplateProcessing(
+    made.post_processor = template()
+    return made
+
+
+def template() -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    return made
 
 
 def squad(answers: list[list[tuple[int, str]]]) -> dict:
@@ -171,6 +175,27 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
     assert measured["f1"] <= measured["best_f1"]
     kinds = (2 * measured["answerable_f1"] + measured["unanswerable_f1"]) / 3
     assert measured["f1"] == pytest.approx(kinds)
+
+
+def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Path):
+    """Tokens of XLM-R's kind hold the space before them, and some hold nothing else."""
+    pieces = [*VOCABULARY[:5], "▁what", "▁in", "▁", "paris", "▁paris", "▁now"]
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    tokenizer.post_processor = template()
+    context = "in paris   paris now"
+    content = json.dumps({"question": "what", "context": context})
+    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    data = TASK.encode(table, tokenizer, 32, 2, labelled=False)
+    random = np.random.default_rng(0)
+    scores = [random.normal(size=(n, 2)) for n in data.examples.lengths]
+    (prediction,) = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    candidates = [c for c in TASK.rows([prediction], data)[0]["n_best"] if c["text"]]
+    assert {c["text"] for c in candidates} >= {"paris", "paris   paris", "now"}
+    for candidate in candidates:
+        assert context[candidate["start"] :].startswith(candidate["text"])
+        assert candidate["text"] == candidate["text"].strip()
+    assert len({(c["start"], c["text"]) for c in candidates}) == len(candidates)
 
 
 def test_scores_by_hand():
