@@ -13,9 +13,11 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
+from builders.encoders import small
 
-TASK = QuestionAnswering()
+TASK = QuestionAnswering(no_answer_threshold=0.0)
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15 w16 w17 w18 w19"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.split()]
 
@@ -164,10 +166,11 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
                 for end in range(start, len(places) - 1):
                     if (score := logits[start, 0] + logits[end, 1]) > best:
                         best, text = score, CONTEXT[places[start, 0] : places[end, 1]]
-        assert prediction.no_answer_margin == pytest.approx(nothing - best)
-        assert prediction.best[0].text == ("" if nothing > best else text)
-        assert sum(c.probability for c in prediction.best) == pytest.approx(1)
-        for candidate in prediction.best:
+        assert prediction.margin == pytest.approx(nothing - best)
+        candidates = TASK.candidates(prediction)
+        assert candidates[0].text == ("" if nothing > best else text)
+        assert sum(c.probability for c in candidates) == pytest.approx(1)
+        for candidate in candidates:
             assert CONTEXT[candidate.start :].startswith(candidate.text)
     encoded = TASK.encode(table, tokenizer, 11, 3, labelled=True)
     measured = TASK.measure(found, encoded)
@@ -175,6 +178,38 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
     assert measured["f1"] <= measured["best_f1"]
     kinds = (2 * measured["answerable_f1"] + measured["unanswerable_f1"]) / 3
     assert measured["f1"] == pytest.approx(kinds)
+
+
+@pytest.mark.parametrize("rows", [[[(0, "w0")], [(3, "w1")]], [[(0, "w0")], []]])
+def test_no_answer_is_one_only_where_training_has_such_questions(
+    tmp_path: Path, tokenizer: Tokenizer, rows: list
+):
+    """No answer scores 3 + 3 and the best span 2.9 + 2.9, as in models of SQuAD 1.1."""
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    task = QuestionAnswering.from_table(table)
+    data = task.encode(table, tokenizer, 64, None, labelled=True)
+    scores = np.zeros((data.examples.lengths[0], 2))
+    scores[0], scores[3] = 3, 2.9
+    answers = task.answers(Ragged.of([scores, scores], np.float32, (2,)), data)
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    TaskModel(task, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
+    for one in (task, TaskModel.load(tmp_path / "model").task):
+        written = one.rows(answers, data)
+        assert {row["answer"] for row in written} == {"w0" if rows[1] else ""}
+        assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
+        assert one.measure(answers, data)["exact"] == 0.5
+
+
+def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):
+    content = json.dumps({"question": "what", "context": ""})
+    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    data = TASK.encode(table, tokenizer, 12, 2, labelled=False)
+    answers = TASK.answers(Ragged.of([np.ones((4, 2))], np.float32, (2,)), data)
+    for task in (TASK, QuestionAnswering()):
+        (row,) = task.rows(answers, data)
+        assert (row["answer"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
+        json.dumps(row, allow_nan=False)
 
 
 def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Path):
