@@ -70,45 +70,11 @@ def squared_error_sum(values: Tensor, targets: Tensor) -> Tensor:
     return (values - torch.where(targets.isnan(), values.detach(), targets)).square().sum()
 
 
-def span_sum(logits: Tensor, targets: Tensor, batch: PackedBatch) -> Tensor:
-    """Sum over sequences of the mean cross-entropy of start and end, () in float32 at least.
-
-    The softmax goes over the tokens of each sequence. (In `transformers` it includes the padding of a batch.)
-    The normalizer is `span_weight`.
-
-    Args:
-        logits: (T, 2), the scores of each token as start and as end.
-        targets: int64 (S, 2), positions within the sequence. A position outside it, such as -100, is no
-            target.
-    """
-    scores = widen(logits)
-    sequence = batch.sequence_of_token
-    shape = len(targets), 2
-    index = sequence[:, None].expand(-1, 2)
-    highest = scores.new_zeros(shape).scatter_reduce(0, index, scores.detach(), "amax", include_self=False)
-    parts = (scores - highest.index_select(0, sequence)).exp()
-    total = scores.new_zeros(shape).index_add(0, sequence, parts).clamp(min=1)  # below 1 in empty ones only
-    inside = _inside(targets, batch)
-    places = torch.where(inside, batch.offsets[:-1, None] + targets, 0)
-    losses = highest + total.log() - scores.gather(0, places)
-    return torch.where(inside, losses, 0).sum() / 2
-
-
-def span_weight(targets: Tensor, batch: PackedBatch) -> float:
-    """The number of spans. A span counts half if only its start or its end is a target."""
-    return float(_inside(targets, batch).sum()) / 2
-
-
-def _inside(targets: Tensor, batch: PackedBatch) -> Tensor:
-    """Whether each target is a position in its sequence, bool (S, 2)."""
-    sizes = (batch.offsets[1:] - batch.offsets[:-1])[:, None]
-    return (targets >= 0) & (targets < sizes)
-
-
 def span_cross_entropy_sum(logits: Tensor, spans: Tensor, batch: PackedBatch) -> Tensor:
     """Sum over sequences of the mean cross-entropy of a span's first and last token, () in float32 at least.
 
-    The softmax is over the tokens of each sequence (Devlin et al., 2018, section 4.2).
+    The softmax is over the tokens of each sequence (Devlin et al., 2018, section 4.2). (In `transformers` it
+    includes the padding of a batch.)
 
     Args:
         logits: (T, 2), of each token as the first and as the last.

@@ -2,11 +2,15 @@
 
 import re
 import string
-import unicodedata
 from collections import Counter
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_HAN = re.compile(r"([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+_HAN = re.compile(r"([\u4e00-\u9fa5])")
+"""What CMRC's script takes for a Han character."""
+_DROPPED = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+"""What CMRC's script drops. Its list names `……` too, which no single character equals."""
+_APART = re.compile(r"(\.{2,}|\.$|,(?!\d)|[;@#$%&?!()\[\]{}<>\"«»‘—])")
+"""What nltk's tokenizer, which CMRC's script applies to all but Han, divides from words."""
 
 
 def normalised(text: str) -> str:
@@ -21,28 +25,42 @@ def exact(prediction: str, answer: str) -> float:
 
 
 def f1(prediction: str, answer: str) -> float:
-    """F1 of the words that both have, where a Han character is a word. Of two empty answers it is 1."""
-    found, wanted = (_HAN.sub(r" \1 ", normalised(text)).split() for text in (prediction, answer))
-    if not found or not wanted:
-        return float(found == wanted)
-    return _f1(sum((Counter(found) & Counter(wanted)).values()), len(found), len(wanted))
+    """F1 of the words that both have. Of two answers without words it is 1.
+
+    Words stand between spaces, so Chinese without spaces is one word, as in SQuAD's script: `lcs_f1` is the
+    score for Chinese.
+    """
+    found, wanted = (normalised(text).split() for text in (prediction, answer))
+    return _f1(sum((Counter(found) & Counter(wanted)).values()), found, wanted)
+
+
+def cmrc_exact(prediction: str, answer: str) -> float:
+    """1 if both are the same in lower case without the punctuation that CMRC drops."""
+    return float(_kept(prediction) == _kept(answer))
 
 
 def lcs_f1(prediction: str, answer: str) -> float:
-    """F1 of the longest run of words and Han characters that both have, without punctuation: CMRC's."""
+    """CMRC's F1: of the longest run of words and Han characters that both have, without what CMRC drops.
+
+    Contractions such as `don't` are one word; nltk divides them.
+    """
     found, wanted = (_segments(text) for text in (prediction, answer))
+    return _f1(_longest_common_run(found, wanted), found, wanted)
+
+
+def _f1(common: int, found: list[str], wanted: list[str]) -> float:
     if not found or not wanted:
         return float(found == wanted)
-    return _f1(_longest_common_run(found, wanted), len(found), len(wanted))
+    return 2 * common / (len(found) + len(wanted))
 
 
-def _f1(common: int, found: int, wanted: int) -> float:
-    return 2 * common / (found + wanted)
+def _kept(text: str) -> str:
+    return text.lower().strip().translate(_DROPPED)
 
 
 def _segments(text: str) -> list[str]:
-    kept = "".join(c for c in text.lower().strip() if not unicodedata.category(c).startswith(("P", "S")))
-    return _HAN.sub(r" \1 ", kept).split()
+    runs = _HAN.split(_kept(text))
+    return [word for run in runs for word in _APART.sub(r" \1 ", run.strip()).split()]
 
 
 def _longest_common_run(first: list[str], second: list[str]) -> int:

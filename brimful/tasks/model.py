@@ -30,6 +30,8 @@ OVERLAP = "window_overlap"
 """The key of config.json for `TaskModel.overlap`."""
 TEMPERATURE = "calibration_temperature"
 """The key of config.json for `TaskModel.temperature`."""
+SETTINGS = "task_settings"
+"""The key of config.json for `Task.settings`."""
 
 _PROBLEM_OF_HEAD: dict[type, str] = {
     SequenceHead: "single_label_classification",
@@ -46,7 +48,7 @@ def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
         "max_length": text_length(folder, encoder),
         "problem_type": values.get("problem_type"),
         "token_types": reads_token_types(folder, encoder),
-        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE) if key in values},
+        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE, SETTINGS) if key in values},
     }
 
 
@@ -154,7 +156,11 @@ class TaskModel:
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
-        extra = {OVERLAP: self.overlap, TEMPERATURE: self.temperature}
+        extra = {
+            OVERLAP: self.overlap,
+            TEMPERATURE: self.temperature,
+            SETTINGS: self.task.settings or None,
+        }
         save_model(
             folder,
             self.encoder,
@@ -211,7 +217,7 @@ def load_task_model(path: Path | str) -> TaskModel:
     known = {task.problem_type: task for task in tasks().values()}
     if problem not in known:
         raise BrimfulError(f"{path}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
-    task = known[problem].from_labels(labels or [])
+    task = known[problem].from_labels(labels or []).with_settings(values.get(SETTINGS, {}))
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"

@@ -5,7 +5,9 @@ A long context is read in windows. The best span of all windows is the answer (D
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -22,15 +24,18 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SpanHead
 from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
-from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.spans import without_spaces
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""
 N_BEST = 20
+SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
+"""Of a prediction and a right answer, by the name of the metric that is their mean."""
 
 
 class Answer(NamedTuple):
@@ -41,19 +46,34 @@ class Answer(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A possible answer; no answer is the empty text at 0."""
+    """A possible answer and its probability among all; no answer is the empty text at 0."""
 
     start: int
     text: str
     probability: float
 
 
-class Prediction(NamedTuple):
-    """The best candidates of a question, no answer among them, and by how much no answer is ahead of the best
-    span (the sum of its two logits less that of the span)."""
+class Scored(NamedTuple):
+    """A span of the context, and the sum of the logits of its first and last token."""
 
-    best: list[Candidate]
-    no_answer_margin: float
+    start: int
+    text: str
+    score: float
+
+
+class Prediction(NamedTuple):
+    """The best spans of a context, the first the best, and the score of no answer.
+
+    There are no spans where the context has no tokens.
+    """
+
+    spans: list[Scored]
+    no_answer: float
+
+    @property
+    def margin(self) -> float:
+        """By how much no answer is ahead of the best span; infinite without one."""
+        return self.no_answer - self.spans[0].score if self.spans else math.inf
 
 
 @dataclass(frozen=True)
@@ -112,8 +132,10 @@ def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _checked(value: Any, context: str, where: str) -> list[Answer]:
     """The answers, each where its text stands in the context."""
     if isinstance(value, dict):
-        pairs = zip(value.get("answer_start", []), value.get("text", []), strict=False)
-        value = [{"answer_start": start, "text": text} for start, text in pairs]
+        starts, texts = value.get("answer_start"), value.get("text")
+        if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
+            raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
+        value = [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
     if not isinstance(value, list):
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
@@ -140,7 +162,14 @@ def _places(context: str, text: str) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class QuestionAnswering(Task):
-    """A span of the context; the loss is the mean cross-entropy of its first and of its last token."""
+    """A span of the context; the loss is the mean cross-entropy of its first and of its last token.
+
+    Attributes:
+        no_answer_threshold: no answer is the prediction where its margin is above this. None: a question
+            always has an answer, as in SQuAD 1.1 and CMRC 2018.
+    """
+
+    no_answer_threshold: float | None = None
 
     name = "question-answering"
     problem_type = "question_answering"
@@ -148,6 +177,7 @@ class QuestionAnswering(Task):
         Metric("f1", "F1", percent=True),
         Metric("exact", "exact match", percent=True),
         Metric("lcs_f1", "F1 of CMRC 2018", percent=True),
+        Metric("cmrc_exact", "exact match of CMRC 2018", percent=True),
     )
     sentence = "The answers to {texts} have an F1 of {primary}."
     labels = ["start", "end"]  # noqa: RUF012
@@ -172,7 +202,20 @@ class QuestionAnswering(Task):
     def from_table(cls, table: Table) -> Self:
         if not any(table.labels or []):
             raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
-        return cls()
+        return cls(None if all(table.labels or []) else 0.0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {} if self.no_answer_threshold is None else {"no_answer_threshold": self.no_answer_threshold}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        task = copy(self)
+        object.__setattr__(task, "no_answer_threshold", settings.get("no_answer_threshold"))
+        return task
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.settings
 
     def new_head(self, encoder: Encoder) -> SpanHead:
         return SpanHead(encoder)
@@ -218,7 +261,7 @@ class QuestionAnswering(Task):
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
-        """The best candidates of each question."""
+        """The best spans for each question."""
         assert isinstance(outputs, Ragged)
         examples = data.examples
         assert examples.characters is not None
@@ -228,23 +271,41 @@ class QuestionAnswering(Task):
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
-            for span, score in _best_spans(scores, examples.characters[example]):
+            places = without_spaces(examples.characters[example], data.table.second[row])
+            for span, score in _best_spans(scores, places):
                 found[row][span] = max(score, found[row].get(span, -np.inf))
-        return [_rank(*row) for row in zip(found, nothing.tolist(), data.table.second, strict=True)]
+        return [
+            Prediction(_best(spans, context), no_answer)
+            for spans, no_answer, context in zip(found, nothing.tolist(), data.table.second, strict=True)
+        ]
+
+    def candidates(self, prediction: Prediction) -> list[Candidate]:
+        """The best candidates; the first is the answer."""
+        scored = list(prediction.spans)
+        if self.no_answer_threshold is not None or not scored:
+            scored.append(Scored(0, "", prediction.no_answer - (self.no_answer_threshold or 0.0)))
+        scored.sort(key=lambda candidate: -candidate.score)
+        scores = np.array([candidate.score for candidate in scored])
+        weights = np.exp(scores - scores.max())
+        each = zip(scored, (weights / weights.sum()).tolist(), strict=True)
+        return [Candidate(start, text, probability) for (start, text, _), probability in each]
+
+    def _text(self, prediction: Prediction) -> str:
+        return self.candidates(prediction)[0].text
 
     def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
-        """Exact match and F1 as SQuAD defines them, and the F1 of CMRC 2018.
+        """Exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`).
 
-        A Han character counts as a word in `f1`. Where some questions have no answer, also `exact` and `f1`
+        Where some questions have no answer, also `exact` and `f1`
         of the two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the
         margin at which F1 would be best, with that `best_f1`.
         """
         assert data.table.labels is not None
         golds = [[answer.text for answer in answers] or [""] for answers in data.table.labels]
-        pairs = list(zip((prediction.best[0].text for prediction in answers), golds, strict=True))
+        pairs = list(zip(map(self._text, answers), golds, strict=True))
         scores = {
             name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
-            for name, score in (("f1", f1), ("exact", exact), ("lcs_f1", lcs_f1))
+            for name, score in SCORES.items()
         }
         measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
         answered = np.array([gold != [""] for gold in golds])
@@ -260,8 +321,8 @@ class QuestionAnswering(Task):
         answers: list[Prediction], golds: list[list[str]], answered: np.ndarray
     ) -> dict[str, float]:
         """The margin above which no answer is the better prediction, over all questions."""
-        margins = np.array([prediction.no_answer_margin for prediction in answers])
-        spans = [next((c.text for c in prediction.best if c.text), "") for prediction in answers]
+        margins = np.array([prediction.margin for prediction in answers])
+        spans = [prediction.spans[0].text if prediction.spans else "" for prediction in answers]
         with_span = np.array([max(f1(s, g) for g in gs) for s, gs in zip(spans, golds, strict=True)])
         order = np.argsort(margins, kind="stable")
         gains = np.where(answered, with_span, -1.0)[order]  # of a span, over predicting no answer
@@ -271,19 +332,23 @@ class QuestionAnswering(Task):
         return {"no_answer_threshold": float(threshold), "best_f1": float(totals[best] / len(margins))}
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, `answer`, its `start` and `probability`, `no_answer_margin`, and the `n_best` candidates."""
+        """`id`, `answer`, its `start` and `probability`, `no_answer_margin` (None without any span), and the
+        `n_best` candidates."""
         assert data.table.ids is not None
-        return [
-            {
-                "id": name,
-                "answer": best[0].text,
-                "start": best[0].start,
-                "probability": round(best[0].probability, 6),
-                "no_answer_margin": round(margin, 4),
-                "n_best": [candidate._asdict() for candidate in best],
-            }
-            for name, (best, margin) in zip(data.table.ids, answers, strict=True)
-        ]
+        rows = []
+        for name, prediction in zip(data.table.ids, answers, strict=True):
+            best = self.candidates(prediction)
+            rows.append(
+                {
+                    "id": name,
+                    "answer": best[0].text,
+                    "start": best[0].start,
+                    "probability": round(best[0].probability, 6),
+                    "no_answer_margin": round(prediction.margin, 4) if prediction.spans else None,
+                    "n_best": [candidate._asdict() for candidate in best],
+                }
+            )
+        return rows
 
     def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, the texts of the right answers as `label`, and the predicted text as `prediction`."""
@@ -291,36 +356,25 @@ class QuestionAnswering(Task):
         assert data.table.labels is not None
         rows = zip(data.table.ids, data.table.labels, answers, strict=True)
         return [
-            {"id": name, "label": [a.text for a in gold], "prediction": best[0].text}
-            for name, gold, (best, _) in rows
+            {"id": name, "label": [a.text for a in gold], "prediction": self._text(prediction)}
+            for name, gold, prediction in rows
         ]
 
 
 def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
     """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
-    context = np.flatnonzero(places[:, 0] >= 0)
-    if not len(context):
-        return
-    first = context[0]
-    starts, ends = (first + np.argsort(-scores[context, k], kind="stable")[:N_BEST] for k in (0, 1))
+    context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space
+    starts, ends = (context[np.argsort(-scores[context, k], kind="stable")[:N_BEST]] for k in (0, 1))
     for start in starts.tolist():
         for end in ends.tolist():
             if start <= end < start + LONGEST_ANSWER:
                 yield (int(places[start, 0]), int(places[end, 1])), float(scores[start, 0] + scores[end, 1])
 
 
-def _rank(found: Mapping[tuple[int, int], float], nothing: float, context: str) -> Prediction:
-    """The best candidates, and their probabilities among themselves."""
+def _best(found: Mapping[tuple[int, int], float], context: str) -> list[Scored]:
+    """The best spans, in order."""
     spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
-    texts = [(start, context[start:end].strip(), score) for (start, end), score in spans]
-    candidates = sorted([*texts, (0, "", nothing)], key=lambda item: -item[2])
-    scores = np.array([score for _, _, score in candidates])
-    weights = np.exp(scores - scores.max())
-    best = [
-        Candidate(start, text, float(weight))
-        for (start, text, _), weight in zip(candidates, weights / weights.sum(), strict=True)
-    ]
-    return Prediction(best, nothing - (spans[0][1] if spans else -np.inf))
+    return [Scored(start, context[start:end], score) for (start, end), score in spans]
 
 
 TASK = QuestionAnswering

@@ -80,8 +80,8 @@ class Task(Protocol):
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
 
     labels: list[str]
-    """Names of the head's outputs, as config.json stores them: all that a trained task knows, since
-    `from_labels` makes it again from them. A property or a class attribute will do."""
+    """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained
+    task knows: `from_labels` makes it again from them. A property or a class attribute will do."""
 
     @classmethod
     def read(
@@ -117,6 +117,15 @@ class Task(Protocol):
     def from_labels(cls, labels: list[str]) -> Self:
         """The task of a trained model, whose config.json gives these names to its outputs."""
         return cls()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What config.json keeps of the task beside its labels, as JSON."""
+        return {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The task of a trained model, whose config.json has these settings; empty if it has none."""
+        return self
 
     @property
     def description(self) -> str:

@@ -186,9 +186,9 @@ def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, t
 
 
 @pytest.mark.parametrize("verb", ["export", "convert"])
-def test_windows_and_temperature_are_kept(model: Path, tmp_path: Path, verb: str) -> None:
+def test_windows_temperature_and_settings_are_kept(model: Path, tmp_path: Path, verb: str) -> None:
     path = model / "model" / "config.json"
-    settings = {"window_overlap": 3, "calibration_temperature": 1.5}
+    settings = {"window_overlap": 3, "calibration_temperature": 1.5, "task_settings": {"a": 0.5}}
     path.write_text(json.dumps(read_json(path) | settings))
     if verb == "export":
         export(run=str(model), out=str(tmp_path / "out"))

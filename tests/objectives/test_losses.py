@@ -27,8 +27,7 @@ from brimful.objectives.losses import (
     count,
     predicted_sequences,
     prediction_weights,
-    span_sum,
-    span_weight,
+    span_cross_entropy_sum,
 )
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
@@ -74,7 +73,7 @@ def labels_of(name: str) -> Callable[..., dict[str, tuple[Tensor, float]]]:
 
 def span(encoder: Encoder, head: nn.Module, batch: PackedBatch):
     targets = batch.targets["span"]
-    return {"span": (span_sum(head(encoder(batch)), targets, batch), span_weight(targets, batch))}
+    return {"span": (span_cross_entropy_sum(head(encoder(batch)), targets, batch), count(targets) / 2)}
 
 
 # What it is there: on the padded batch, or as a mean over sequences that stand alone
@@ -197,8 +196,7 @@ def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int 
     spans[: len(lengths)] = random.integers(0, lengths[:, None], (len(lengths), 2))
     gone = random.random(len(lengths)) < 0.3
     gone[random.integers(len(lengths))] = False
-    away = random.choice([IGNORED, 200], (len(lengths), 1))
-    spans[: len(lengths)] = np.where(gone[:, None], away, spans[: len(lengths)])
+    spans[: len(lengths)][gone] = IGNORED
     targets = {
         "label": drawn(len(lengths), S, CLASSES),
         "pair": drawn(len(lengths), S, 2),
@@ -344,19 +342,18 @@ def test_a_batch_without_targets_has_no_loss(seed, case_name):
 
 
 def test_spans_by_hand():
-    """Starts and ends each have their softmax; a target outside of its sequence is none."""
+    """Starts and ends each have their softmax, and each counts half."""
     batch = random_row([3, 1, 2], filler=4)
     logits = torch.randn(10, 2, dtype=torch.float64)
-    targets = torch.tensor([[2, 0], [0, 0], [1, 2], [0, 0], [0, 0], [0, 0]])  # 2 is past the third's end
+    targets = torch.tensor([[2, 0], [0, 0], [1, IGNORED], [0, 0], [0, 0], [0, 0]])
     targets[3:] = IGNORED
     a = logits[:3].log_softmax(0)
     c = logits[4:6].log_softmax(0)
     expected = -(a[2, 0] + a[0, 1] + 0 + 0 + c[1, 0]) / 2
-    torch.testing.assert_close(span_sum(logits, targets, batch), expected)
-    assert span_weight(targets, batch) == 2.5
-    huge = span_sum(logits * 1e30, targets, batch)
+    torch.testing.assert_close(span_cross_entropy_sum(logits, targets, batch), expected)
+    huge = span_cross_entropy_sum(logits * 1e30, targets, batch)
     assert huge.isfinite()
-    assert span_sum(logits.bfloat16(), targets, batch).dtype == torch.float32
+    assert span_cross_entropy_sum(logits.bfloat16(), targets, batch).dtype == torch.float32
 
 
 def test_prediction_weights_by_hand():

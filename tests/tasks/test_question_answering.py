@@ -12,10 +12,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
-from brimful.tasks.answers import exact, f1, lcs_f1
+from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
+from builders.encoders import small
 
-TASK = QuestionAnswering()
+TASK = QuestionAnswering(no_answer_threshold=0.0)
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15 w16 w17 w18 w19"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.split()]
 
@@ -24,12 +26,16 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.spl
 def tokenizer() -> Tokenizer:
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, "[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.post_processor = processors.TemplateProcessing(
+    made.post_processor = template()
+    return made
+
+
+def template() -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    return made
 
 
 def squad(answers: list[list[tuple[int, str]]]) -> dict:
@@ -74,6 +80,17 @@ def test_files_of_both_layouts_are_read_alike(tmp_path: Path):
         ("a.json", squad([[("0", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
         ("a.jsonl", '{"question": "a"}', "line 1 has no context"),
         ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
+        ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers need the lists"),
+        (
+            "a.jsonl",
+            '{"question": "a", "context": "b", "answers": {"text": ["b"], "start": [0]}}',
+            "line 1: answers need the lists answer_start and text",
+        ),
+        (
+            "a.jsonl",
+            '{"question": "a", "context": "b", "answers": {"text": ["b", "b"], "answer_start": [0]}}',
+            "line 1: answers need the lists answer_start and text, equally long",
+        ),
         ("a.tsv", "x", r"\.json files in SQuAD's layout"),
     ],
 )
@@ -149,10 +166,11 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
                 for end in range(start, len(places) - 1):
                     if (score := logits[start, 0] + logits[end, 1]) > best:
                         best, text = score, CONTEXT[places[start, 0] : places[end, 1]]
-        assert prediction.no_answer_margin == pytest.approx(nothing - best)
-        assert prediction.best[0].text == ("" if nothing > best else text)
-        assert sum(c.probability for c in prediction.best) == pytest.approx(1)
-        for candidate in prediction.best:
+        assert prediction.margin == pytest.approx(nothing - best)
+        candidates = TASK.candidates(prediction)
+        assert candidates[0].text == ("" if nothing > best else text)
+        assert sum(c.probability for c in candidates) == pytest.approx(1)
+        for candidate in candidates:
             assert CONTEXT[candidate.start :].startswith(candidate.text)
     encoded = TASK.encode(table, tokenizer, 11, 3, labelled=True)
     measured = TASK.measure(found, encoded)
@@ -162,12 +180,76 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
     assert measured["f1"] == pytest.approx(kinds)
 
 
+@pytest.mark.parametrize("rows", [[[(0, "w0")], [(3, "w1")]], [[(0, "w0")], []]])
+def test_no_answer_is_one_only_where_training_has_such_questions(
+    tmp_path: Path, tokenizer: Tokenizer, rows: list
+):
+    """No answer scores 3 + 3 and the best span 2.9 + 2.9, as in models of SQuAD 1.1."""
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    task = QuestionAnswering.from_table(table)
+    data = task.encode(table, tokenizer, 64, None, labelled=True)
+    scores = np.zeros((data.examples.lengths[0], 2))
+    scores[0], scores[3] = 3, 2.9
+    answers = task.answers(Ragged.of([scores, scores], np.float32, (2,)), data)
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    TaskModel(task, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
+    for one in (task, TaskModel.load(tmp_path / "model").task):
+        written = one.rows(answers, data)
+        assert {row["answer"] for row in written} == {"w0" if rows[1] else ""}
+        assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
+        assert one.measure(answers, data)["exact"] == 0.5
+
+
+def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):
+    content = json.dumps({"question": "what", "context": ""})
+    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    data = TASK.encode(table, tokenizer, 12, 2, labelled=False)
+    answers = TASK.answers(Ragged.of([np.ones((4, 2))], np.float32, (2,)), data)
+    for task in (TASK, QuestionAnswering()):
+        (row,) = task.rows(answers, data)
+        assert (row["answer"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
+        json.dumps(row, allow_nan=False)
+
+
+def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Path):
+    """Tokens of XLM-R's kind hold the space before them, and some hold nothing else."""
+    pieces = [*VOCABULARY[:5], "▁what", "▁in", "▁", "paris", "▁paris", "▁now"]
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    tokenizer.post_processor = template()
+    context = "in paris   paris now"
+    content = json.dumps({"question": "what", "context": context})
+    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    data = TASK.encode(table, tokenizer, 32, 2, labelled=False)
+    random = np.random.default_rng(0)
+    scores = [random.normal(size=(n, 2)) for n in data.examples.lengths]
+    (prediction,) = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    candidates = [c for c in TASK.rows([prediction], data)[0]["n_best"] if c["text"]]
+    assert {c["text"] for c in candidates} >= {"paris", "paris   paris", "now"}
+    for candidate in candidates:
+        assert context[candidate["start"] :].startswith(candidate["text"])
+        assert candidate["text"] == candidate["text"].strip()
+    assert len({(c["start"], c["text"]) for c in candidates}) == len(candidates)
+
+
 def test_scores_by_hand():
     assert exact("The  Cat!", "cat") == 1
     assert f1("the cat sat", "a cat sat down") == pytest.approx(2 * 2 / (2 + 3))
     assert f1("", "") == 1
     assert f1("", "a b") == 0
-    assert f1("腾讯控股", "腾讯") == pytest.approx(2 * 2 / 6)
-    assert f1("讯腾", "腾讯") == 1  # SQuAD's F1 knows no order, CMRC's does
-    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)
-    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(1)
+    assert f1("中書省", "中書") == 0  # SQuAD's words stand between spaces
+    assert exact("《红楼梦》", "红楼梦") == 0
+
+
+def test_scores_of_cmrc_by_hand():
+    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)  # order counts
+    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(2 * 3 / (4 + 3))  # the full stop is a word
+    assert lcs_f1("12.5%", "125") == 0
+    assert lcs_f1("约3,000人", "3,000人") == pytest.approx(2 * 2 / (3 + 2))
+    assert lcs_f1("25℃", "25") == 0  # nltk leaves it whole
+    assert cmrc_exact("《红楼梦》", "红楼梦") == 1
+    assert cmrc_exact("A-B", "ab") == 1
+    assert cmrc_exact("3.5米", "35米") == 0
+    assert cmrc_exact("12.5%", "125") == 0
+    assert cmrc_exact("……", "") == 0  # in the script's list, but no single character
