@@ -123,7 +123,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         BrimfulError: a line is not a JSON object.
     """
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -144,7 +144,7 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
     be longer, and what it lacks is missing."""
     # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
     csv.field_size_limit(1 << 30)
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(
             file,
             delimiter=_DELIMITERS[form],
@@ -317,21 +317,39 @@ def read_table(
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    shown = ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
-    return f"{path}: {counted(len(lines), 'row')} ({place} {shown})"
+    return f"{path}: {counted(len(lines), 'row')} ({place} {_first(lines)})"
+
+
+def _first(lines: list[int]) -> str:
+    return ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """One line for a file that cannot be read.
+    """One line for a file that cannot be read, or is not UTF-8.
 
     Raises:
-        BrimfulError: in place of OSError.
+        BrimfulError: in place of OSError and UnicodeDecodeError.
     """
     try:
         yield
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        with open(path, "rb") as file:
+            wrong = [number for number, line in enumerate(file, 1) if not _is_utf8(line)]
+        raise BrimfulError(
+            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({_first(wrong)}): convert it from the"
+            " encoding that it has, such as iconv -f GB18030 -t UTF-8"
+        ) from error
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _names(label: Any) -> list[str]:
@@ -360,6 +378,6 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
         for line in file:
             yield line.strip()

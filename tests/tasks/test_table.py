@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
 from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.tagged import read_tagged
 from brimful.text.tokenizer import special_ids
 
 
@@ -112,9 +114,24 @@ def test_unreadable_tables(tmp_path: Path) -> None:
     refused(write(tmp_path / "a.csv", b'text,label\n\x00\xff,1\na\rb,2\n"c,3'))
 
 
-def test_bad_bytes_are_replaced(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path / "a.tsv", b"text\tlabel\nab\xffc\t1\n"), labelled=True)
-    assert table.texts == ["ab\ufffdc"]
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tsv", "text\tlabel\nok\t1\n很好\t1\n好\t0\n"),
+        ("a.csv", "text,label\nok,1\n很好,1\n好,0\n"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "很好"}\n{"text": "好"}\n'),
+        ("a.txt", "a\n\n很好\n好\n"),
+        ("a.conll", "Ann B-PER\n\n很 O\n好 O\n"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+def test_other_encodings_are_refused(name: str, data: str, encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, data.encode(encoding))
+    read = partial(read_tagged, path, labelled=True) if name == "a.conll" else partial(read_texts, path)
+    with pytest.raises(BrimfulError, match="is not UTF-8 in") as error:
+        read()
+    if encoding == "gb18030":
+        assert "in 2 lines (3, 4): convert it" in str(error.value)
 
 
 def test_a_long_field_is_read(tmp_path: Path) -> None:
@@ -230,10 +247,8 @@ def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, 
 
 
 def test_texts(tmp_path: Path) -> None:
-    table = read_texts(
-        write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\xff\n")
-    )
-    assert table.texts == ["one", "", "中\u2028 two\ufffd"]
+    table = read_texts(write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\n"))
+    assert table.texts == ["one", "", "中\u2028 two"]
     table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
     assert (table.texts, table.labels) == (["a", "b"], None)
     for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
