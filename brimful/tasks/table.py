@@ -149,6 +149,7 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
             file,
             delimiter=_DELIMITERS[form],
             quoting=csv.QUOTE_NONE if form == ".tsv" else csv.QUOTE_MINIMAL,
+            strict=form == ".csv",  # otherwise a quote that is never closed takes the rows after it
         )
         header: list[str] = []
         line = 0
@@ -174,7 +175,8 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
                     )
                 yield first, dict(zip(header, fields, strict=False))
         except csv.Error as error:
-            raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
+            hint = "; is a quote not closed? One within a quoted text is doubled" if form == ".csv" else ""
+            raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
 
 
 def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[str]) -> None:

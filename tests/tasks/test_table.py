@@ -89,6 +89,8 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text is empty"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
         ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "line 3: unexpected end of data; is a quote not"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3: ',' expected after '\"'; is a quote"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
         ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object"),
         ("a.tsv", "", "no rows"),
