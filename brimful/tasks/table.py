@@ -161,6 +161,7 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
                     bare = layout.bare and layout.columns.text not in header
                     header = list(layout.bare) if bare else header
                     _check_delimiter(path, form, header, wanted)
+                    _check_repeats(path, header, wanted)
                     if not bare:
                         continue
                 if not fields and len(header) > 1:
@@ -192,6 +193,13 @@ def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[
             )
 
 
+def _check_repeats(path: Path, header: list[str], wanted: Iterable[str]) -> None:
+    """Refuse a header in which a column stands twice."""
+    for name in wanted:
+        if header.count(name) > 1:
+            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: leave one of them")
+
+
 def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
     """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted."""
     from pyarrow import ArrowException
@@ -200,6 +208,7 @@ def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
     try:
         with ParquetFile(path) as file:
             known = file.schema_arrow.names
+            _check_repeats(path, known, wanted)
             found = [column for column in wanted if column in known]
             number = 0
             for batch in file.iter_batches(batch_size=1 << 14, columns=found or known[:1]):
@@ -277,32 +286,36 @@ def read_table(
     unsure, short = 0, list[int]()
     with readable(path):
         for number, row in take(rows):
-            missing = next((column for column in needed if row.get(column) is None), None)
+            where = f"{path}, {place} {number}"
+            many = columns.label if lists else None
+            cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
+            missing = next((column for column in needed if cells.get(column) is None), None)
             if missing is not None and labelled and layout.form and texts:
                 short.append(number)
                 continue
             if missing is not None and missing in row:
                 what = "label" if missing == columns.label else "text"
-                raise BrimfulError(f"{path}, {place} {number}: the {what} is empty")
+                raise BrimfulError(f"{where}: the {what} is empty")
             if missing is not None:
                 hint = nearest(missing, [str(name) for name in row])
                 if texts:
-                    raise BrimfulError(f"{path}, {place} {number} has no {missing!r}: {hint}")
+                    raise BrimfulError(f"{where} has no {missing!r}: {hint}")
                 raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
-            label = row[columns.label] if labelled else None
-            if labelled and not lists and str(label) == "":
-                raise BrimfulError(f"{path}, {place} {number}: the label is empty")
-            if labelled and str(label) in layout.unsure:
-                unsure += 1
-                continue
-            texts.append(str(row[columns.text]))
-            lines.append(number)
-            if columns.text_b in row:
-                second.append("" if row[columns.text_b] is None else str(row[columns.text_b]))
             if labelled:
-                labels.append(_names(label) if lists else str(label))
-            if layout.id and row.get(layout.id) is not None:
-                ids.append(str(row[layout.id]))
+                label = cells[columns.label]
+                label = _names(label) if lists else label.strip()
+                if label == "":
+                    raise BrimfulError(f"{where}: the label is empty")
+                if label in layout.unsure:
+                    unsure += 1
+                    continue
+                labels.append(label)
+            texts.append(cells[columns.text])
+            lines.append(number)
+            if columns.text_b in cells:
+                second.append(cells[columns.text_b] or "")
+            if layout.id and cells.get(layout.id) is not None:
+                ids.append(cells[layout.id])
     if not texts:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     for name, values in ((columns.text_b, second), (columns.label, labels)):
@@ -354,10 +367,26 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _names(label: Any) -> list[str]:
+def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
+    """A value as text, or as a list of texts where `lists` says so; None if it is missing.
+
+    Raises:
+        BrimfulError: it is a list, an object or bytes.
+    """
+    if value is None or value != value:  # pandas writes what is missing as NaN
+        return None
+    if lists and isinstance(value, list):
+        return [_cell(part, name, where, False) or "" for part in value]
+    if isinstance(value, list | dict | bytes):
+        hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
+        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
+    return str(value)
+
+
+def _names(label: str | list[str]) -> list[str]:
     """The names in a label that is a list, or has | between them."""
-    names = label if isinstance(label, list) else str(label).split("|")
-    return [name for name in (str(name).strip() for name in names) if name]
+    names = label if isinstance(label, list) else label.split("|")
+    return [name for name in map(str.strip, names) if name]
 
 
 def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = everything) -> Table:

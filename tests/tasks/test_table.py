@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from functools import partial
 from pathlib import Path
 
@@ -91,6 +92,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "line 3: unexpected end of data; is a quote not"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3: ',' expected after '\"'; is a quote"),
+        ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "only labels of --task multi-label are lists"),
+        ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "line 1: 'label' is {'x': 1}, not a text"),
+        ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label is empty"),
+        ("a.tsv", "text\tlabel\na\t \n", "line 2: the label is empty"),
+        ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
+        ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
         ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object"),
         ("a.tsv", "", "no rows"),
@@ -107,6 +115,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
 )
 def test_wrong_tables(name: str, data: str, message: str, tmp_path: Path) -> None:
     assert message in refused(write(tmp_path / name, data))
+
+
+def test_a_column_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tlabel\tmore\tmore\na\t 1 \tx\ty\nb\t1\tx\ty\n")
+    assert read_table(path, labelled=True).labels == ["1", "1"]
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n')
+    assert read_table(path, labelled=False).texts == ["a"]
 
 
 def test_unreadable_tables(tmp_path: Path) -> None:
@@ -300,7 +315,10 @@ def test_parquet(tmp_path: Path) -> None:
     assert "no column 'text' (row 1): did you mean 'txt'?" in refused(path)
     write_rows(path, [{"text": "a", "label": None}])
     assert "row 1: the label is empty" in refused(path)
+    write_rows(path, [{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}])
+    assert "row 2: the label is empty" in refused(path)
     write_rows(path, [{"text": "a", "label": ["x", "y"]}])
+    assert "row 1: 'label' is ['x', 'y'], not a text" in refused(path)
     assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
 
 
