@@ -200,14 +200,15 @@ def _check_repeats(path: Path, header: list[str], wanted: Iterable[str]) -> None
             raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: leave one of them")
 
 
-def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
-    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted."""
+def _parquet(path: Path, wanted: Sequence[str] | None) -> _Rows:
+    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted, or all."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         with ParquetFile(path) as file:
             known = file.schema_arrow.names
+            wanted = known if wanted is None else wanted
             _check_repeats(path, known, wanted)
             found = [column for column in wanted if column in known]
             number = 0
@@ -223,17 +224,20 @@ def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
 def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows:
     """The line number and the values by column of each row."""
     if form == ".parquet":
-        yield from _parquet(path, wanted)
-    elif form != ".jsonl":
-        yield from _delimited(path, form, wanted, layout)
-    elif layout.rewrite is None:
-        yield from json_lines(path)
+        rows = _parquet(path, None if layout.rewrite else wanted)
+    elif form == ".jsonl":
+        rows = json_lines(path)
     else:
-        for number, row in json_lines(path):
-            try:
-                yield number, layout.rewrite(row)
-            except (KeyError, TypeError, ValueError) as error:
-                raise BrimfulError(f"{path}, line {number} is not in the layout {layout.name}") from error
+        rows = _delimited(path, form, wanted, layout)
+    if layout.rewrite is None:
+        yield from rows
+        return
+    for number, row in rows:
+        try:
+            yield number, layout.rewrite(row)
+        except (KeyError, TypeError, ValueError) as error:
+            place = "row" if form == ".parquet" else "line"
+            raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
 
 def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
@@ -270,7 +274,7 @@ def read_table(
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
-    form = layout.form or path.suffix
+    form = path.suffix if path.suffix in FORMATS else layout.form or path.suffix
     if form not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
     columns = layout.columns
