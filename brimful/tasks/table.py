@@ -42,6 +42,7 @@ class Table:
     Attributes:
         lines: int64, the line of the file that each row begins at; None: row i is the i-th.
         ids: what a submission calls the rows; None: their numbers from 0.
+        rows: int64, of a table that was taken from another one: its rows there, from 0; None: it is whole.
         types: what the values of other columns than texts are, if they are not plain JSON.
     """
 
@@ -51,16 +52,21 @@ class Table:
     labels: Sequence[Any] | None
     lines: np.ndarray | None = field(default=None, kw_only=True)
     ids: Sequence[str] | None = field(default=None, kw_only=True)
+    rows: np.ndarray | None = field(default=None, kw_only=True)
 
     types: ClassVar[Mapping[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    def number(self, row: int) -> int:
+        """The number of a row (counted from 0), for messages: from 1, in the table as it was read."""
+        return 1 + (row if self.rows is None else int(self.rows[row]))
+
     def where(self, row: int) -> str:
         """The file and the place in it of a row (counted from 0), for messages."""
         if self.lines is None:
-            return f"{self.path}, row {row + 1}"
+            return f"{self.path}, row {self.number(row)}"
         return f"{self.path}, line {self.lines[row]}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
@@ -77,14 +83,17 @@ class Table:
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 
+        index = np.asarray(rows, dtype=np.int64)
+
         def pick(value: Any) -> Any:
             if isinstance(value, Column):
-                return value.take(np.asarray(rows, dtype=np.int64))
+                return value.take(index)
             if isinstance(value, np.ndarray):
-                return value[np.asarray(rows, dtype=np.int64)]
+                return value[index]
             return [value[i] for i in rows] if isinstance(value, list) else value
 
-        return replace(self, **{field.name: pick(getattr(self, field.name)) for field in fields(self)})
+        taken = {field.name: pick(getattr(self, field.name)) for field in fields(self)}
+        return replace(self, **taken | {"rows": index if self.rows is None else self.rows[index]})
 
     @cached_property
     def fingerprints(self) -> np.ndarray:
