@@ -6,12 +6,11 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows
+from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows, from_random
 from brimful.console import console, say
 from brimful.nn.interop import load_model
 from brimful.tasks import baselines
 from brimful.tasks.comparison import compare
-from brimful.tasks.data import hold_out
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
@@ -104,19 +103,9 @@ class Ladder:
         return baselines.median_ms(call, [data.test.table.take([row]) for row in rows], 3)
 
     def _random(self) -> baselines.Rung:
-        """The same encoder from random weights. They need a higher rate: 1e-3 is tried too."""
+        """The same encoder from random weights."""
         finetuning = self.run_of
-        config = replace(
-            finetuning.config,
-            initialisation="random",
-            reinit_top=0,
-            seed=(self.best.seed,),
-            learning_rates=tuple(dict.fromkeys((*finetuning.config.learning_rates, 1e-3))),
-        )
-        data = finetuning.data
-        if data.dev is None:
-            fit, dev = hold_out(data.train)
-            data = replace(data, fit=fit, dev=dev)
+        config, data = from_random(finetuning.config, finetuning.data, self.best.seed)
         trainings = replace(finetuning, config=config, data=data, trials="random")
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)

@@ -20,7 +20,7 @@ from brimful.nn.interop import load_model
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
 from brimful.runs.stages import Result, Stages
-from brimful.tasks.data import TaskData, example_stream, load_task_data
+from brimful.tasks.data import TaskData, example_stream, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation
@@ -93,10 +93,28 @@ def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, En
     """The seed and the rows of each training of a run, by the name of its folder."""
     found: dict[str, tuple[int, Encoded]] = {}
     for seed in config.seed:
-        rows = {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
-        rows |= {f"labels-{n}": curve_rows(data.train, n) for n in config.label_curve}
-        found |= {f"trials/seed-{seed}/{name}": (seed, some) for name, some in rows.items()}
+        rows = {f"trials/seed-{seed}/{name}": some for name, some in _choice(config, data).items()}
+        rows |= {f"trials/seed-{seed}/labels-{n}": curve_rows(data.train, n) for n in config.label_curve}
+        if config.ladder == "full" and config.initialisation == "pretrained":
+            others = _choice(*from_random(config, data, seed))
+            rows |= {f"random/seed-{seed}/{name}": some for name, some in others.items()}
+        found |= {name: (seed, some) for name, some in rows.items()}
     return found
+
+
+def _choice(config: FinetuneConfig, data: TaskData) -> dict[str, Encoded]:
+    """The rows of each trial, and of the training with the setting that is best."""
+    return {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
+
+
+def from_random(config: FinetuneConfig, data: TaskData, seed: int) -> tuple[FinetuneConfig, TaskData]:
+    """What the ladder trains from random weights. They need a higher rate: 1e-3 is tried too."""
+    rates = tuple(dict.fromkeys((*config.learning_rates, 1e-3)))
+    config = replace(config, initialisation="random", reinit_top=0, seed=(seed,), learning_rates=rates)
+    if data.dev is None:
+        fit, dev = hold_out(data.train)
+        data = replace(data, fit=fit, dev=dev)
+    return config, data
 
 
 def _balanced(data: TaskData) -> TaskData:

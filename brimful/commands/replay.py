@@ -82,11 +82,12 @@ def _chosen(directory: Path, run: Path, names: list[str]) -> Path:
     folders = [run.absolute() / name for name in names]
     if directory.absolute() in folders:
         return directory.absolute()
-    for sign in (SPIKES, "metrics.jsonl"):
+    for sign in (SPIKES, "metrics.jsonl") if directory.absolute() == run.absolute() else ():
         begun = [folder for folder in folders if (folder / sign).is_file()]
         if len(begun) == 1:
             return begun[0]
-    raise BrimfulError(f"give one of the trainings in {run}: {', '.join(names)}")
+    there = [name for name, folder in zip(names, folders, strict=True) if folder.is_dir()]
+    raise BrimfulError(f"give one of the trainings in {run}: {', '.join(there)}")
 
 
 def show_examples(found: dict[str, Any]) -> None:

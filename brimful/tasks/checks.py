@@ -1,14 +1,14 @@
 """What a careful colleague would notice in tables before training: repeats, leaks, contradictions.
 
-A finding is one line with a count and an example. Rows are numbered from 1, as in other messages. Two texts
-are the same but for case, width and spaces if `normalised` makes them equal.
+A finding is one line with a count and an example. Rows are numbered from 1 in the whole table, also where a
+part of it is looked at. Texts are the same but for case, width and spaces if `normalised` makes them equal.
 """
 
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -99,18 +99,18 @@ def check_rows(table: Table) -> list[Finding]:
     empty = [row for row, key in enumerate(_keys(table)) if not key.strip()]
     if empty:
         rows = counted(len(empty), "row")
-        found.append(_finding("empty", table, empty, f"{rows} without text (row {empty[0] + 1})"))
+        found.append(_finding("empty", table, empty, f"{rows} without text (row {table.number(empty[0])})"))
     exact, alike = _earlier(_keys(table)), _earlier(_keys(table, normalised))
     if exact:
         row, before = next(iter(exact.items()))
         rows = f"{counted(len(exact), 'row')} repeat{'s' * (len(exact) == 1)} an earlier one"
-        example = f"(row {row + 1} is row {before + 1}: {_quoted(table.texts[row])})"
+        example = f"(row {table.number(row)} is row {table.number(before)}: {_quoted(table.texts[row])})"
         found.append(_finding("duplicates", table, list(exact), f"{rows} {example}"))
     more = {row: before for row, before in alike.items() if row not in exact}
     if more:
         row, before = next(iter(more.items()))
         rows = f"{counted(len(more), 'row')} repeat{'s' * (len(more) == 1)} an earlier one"
-        example = f"(row {row + 1} and row {before + 1}: {_quoted(table.texts[row])})"
+        example = f"(row {table.number(row)} and row {table.number(before)}: {_quoted(table.texts[row])})"
         found.append(_finding("alike", table, list(more), f"{rows} but for case, width and spaces {example}"))
     if table.labels is not None:
         labels = table.labels
@@ -119,11 +119,11 @@ def check_rows(table: Table) -> list[Finding]:
             row, before = next(iter(clashing.items()))
             texts, example = len(set(clashing.values())), _quoted(table.texts[row])
             message = (
-                f"{counted(texts, 'text')} in several rows with different labels (row {before + 1} has"
-                f" {_label(labels[before])}, row {row + 1} {_label(labels[row])}: {example})"
+                f"{counted(texts, 'text')} in several rows with different labels (row {table.number(before)}"
+                f" has {_label(labels[before])}, row {table.number(row)} {_label(labels[row])}: {example})"
             )
             rows_of = sorted({*clashing, *clashing.values()})
-            found.append(Finding("conflicts", file, texts, message, _shown(rows_of)))
+            found.append(Finding("conflicts", file, texts, message, _shown(table, rows_of)))
     return found
 
 
@@ -133,12 +133,12 @@ def _label(label: Any) -> str:
     return _quoted(str(label))
 
 
-def _shown(rows: Iterable[int]) -> list[int]:
-    return [row + 1 for row, _ in zip(rows, range(SHOWN_ROWS), strict=False)]
+def _shown(table: Table, rows: Iterable[int]) -> list[int]:
+    return [table.number(row) for row in islice(rows, SHOWN_ROWS)]
 
 
 def _finding(kind: str, table: Table, rows: Sequence[int], message: str) -> Finding:
-    return Finding(kind, str(table.path), len(rows), message, _shown(rows))
+    return Finding(kind, str(table.path), len(rows), message, _shown(table, rows))
 
 
 def check_labels(table: Table, purpose: str) -> list[Finding]:
@@ -160,7 +160,7 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
         )
         rows = [row for row, names in enumerate(named) if any(counts[name] < FEW for name in names)]
         message = f"{labels}, too few to {purpose} them well"
-        found.append(Finding("rare", str(table.path), len(rare), message, _shown(rows)))
+        found.append(Finding("rare", str(table.path), len(rare), message, _shown(table, rows)))
     single = all(len(names) == 1 for names in named) and not isinstance((table.labels or [None])[0], list)
     if not single or len(counts) < 2:
         return found
@@ -228,15 +228,17 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
             pairs = ((other.labels[row], train.labels[there]) for row, there in shared.same.items())
             if differ := sum(not _same(ours, theirs) for ours, theirs in pairs):
                 message += f", {differ:,} with another label"
-        message += f" (row {row + 1} is row {there + 1} there: {_quoted(other.texts[row])})"
+        message += (
+            f" (row {other.number(row)} is row {train.number(there)} there: {_quoted(other.texts[row])})"
+        )
         found.append(
             _finding("leakage", other, list(shared.same), f"{message}; metrics on them are too optimistic")
         )
     if shared.near:
         row, (there, similarity) = max(shared.near.items(), key=lambda item: item[1][1])
         message = (
-            f"{counted(len(shared.near), 'row')} almost as in train (row {row + 1} shares"
-            f" {int(100 * similarity)} % with row {there + 1}: {_quoted(other.texts[row])},"
+            f"{counted(len(shared.near), 'row')} almost as in train (row {other.number(row)} shares"
+            f" {int(100 * similarity)} % with row {train.number(there)}: {_quoted(other.texts[row])},"
             f" {_quoted(train.texts[there])})"
         )
         found.append(_finding("near leakage", other, list(shared.near), message))
@@ -255,7 +257,9 @@ def compare_labels(train: Table, other: Table) -> list[Finding]:
         name = next(name for name in ours[unseen[0]] if name not in there)
         rows = f"{counted(len(unseen), 'row')} with labels that train lacks"
         found.append(
-            _finding("unseen labels", other, unseen, f"{rows} (row {unseen[0] + 1}: {_quoted(name)})")
+            _finding(
+                "unseen labels", other, unseen, f"{rows} (row {other.number(unseen[0])}: {_quoted(name)})"
+            )
         )
     absent = [name for name in there if name not in here]
     if absent:
@@ -347,7 +351,7 @@ def check_lengths(
         fate = "cut" if windows is None else "read in windows"
         message = (
             f"{len(over):,} of {counted(n, 'text')} ({100 * len(over) / n:.1f} %) are over {max_length}"
-            f" tokens and {fate} (row {over[0] + 1} has {lengths.tokens[over[0]]:,}; median"
+            f" tokens and {fate} (row {table.number(over[0])} has {lengths.tokens[over[0]]:,}; median"
             f" {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,}, longest"
             f" {facts['longest']:,};"
             f" the encoder takes {longest})"
@@ -370,7 +374,7 @@ def check_unknown(table: Table, lengths: Lengths) -> list[Finding]:
     pieces = ", ".join(_quoted(piece) for piece in lengths.pieces)
     message = (
         f"{100 * rate:.1f} % of the tokens are unknown, in {counted(len(rows), 'text')}"
-        f" ({lengths.unknown[worst]} of {lengths.tokens[worst]} in row {worst + 1}"
+        f" ({lengths.unknown[worst]} of {lengths.tokens[worst]} in row {table.number(worst)}"
         + (f"; most often {pieces})" if pieces else ")")
     )
     return [_finding("unknown tokens", table, rows.tolist(), message)]

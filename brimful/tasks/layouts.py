@@ -34,7 +34,8 @@ class Layout:
     Attributes:
         name: what `--layout` calls it; empty for the user's own tables.
         task: the only task that reads it; empty for all.
-        form: of the files, if their names do not say it: tab-separated without quotes, or JSON lines.
+        form: of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet): tab-separated without
+            quotes, or JSON lines.
         bare: the columns of files that have no header.
         id: the column that names a row in a submission; without it, rows are counted from 0.
         labels: all classes in their order; empty if the training table tells them.

@@ -158,7 +158,12 @@ def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
     for row, compared in enumerate(task.compared_rows(answers, data)):
         label, prediction = compared["label"], compared["prediction"]
         if size := _wrongness(label, prediction):
-            shown = {"row": row + 1, "text": _text(data, row), "label": label, "prediction": prediction}
+            shown = {
+                "row": data.table.number(row),
+                "text": _text(data, row),
+                "label": label,
+                "prediction": prediction,
+            }
             probability = compared.get("probability")
             if probability is not None:
                 shown["probability"] = probability
@@ -228,7 +233,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     doubted, guesses = analysis.likely_mislabelled(probabilities, truth)
     worst = [
         {
-            "row": int(rows[row]) + 1,
+            "row": data.table.number(row),
             "text": _text(data, row),
             "label": labels[truth[row]],
             "likely": labels[guess],

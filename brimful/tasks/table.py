@@ -42,6 +42,7 @@ class Table:
     Attributes:
         lines: int64, the line of the file that each row begins at; None: row i is the i-th.
         ids: what a submission calls the rows; None: their numbers from 0.
+        rows: int64, of a table that was taken from another one: its rows there, from 0; None: it is whole.
         types: what the values of other columns than texts are, if they are not plain JSON.
     """
 
@@ -51,16 +52,21 @@ class Table:
     labels: Sequence[Any] | None
     lines: np.ndarray | None = field(default=None, kw_only=True)
     ids: Sequence[str] | None = field(default=None, kw_only=True)
+    rows: np.ndarray | None = field(default=None, kw_only=True)
 
     types: ClassVar[Mapping[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    def number(self, row: int) -> int:
+        """The number of a row (counted from 0), for messages: from 1, in the table as it was read."""
+        return 1 + (row if self.rows is None else int(self.rows[row]))
+
     def where(self, row: int) -> str:
         """The file and the place in it of a row (counted from 0), for messages."""
         if self.lines is None:
-            return f"{self.path}, row {row + 1}"
+            return f"{self.path}, row {self.number(row)}"
         return f"{self.path}, line {self.lines[row]}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
@@ -77,14 +83,17 @@ class Table:
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """A table of the given rows, in the given order."""
 
+        index = np.asarray(rows, dtype=np.int64)
+
         def pick(value: Any) -> Any:
             if isinstance(value, Column):
-                return value.take(np.asarray(rows, dtype=np.int64))
+                return value.take(index)
             if isinstance(value, np.ndarray):
-                return value[np.asarray(rows, dtype=np.int64)]
+                return value[index]
             return [value[i] for i in rows] if isinstance(value, list) else value
 
-        return replace(self, **{field.name: pick(getattr(self, field.name)) for field in fields(self)})
+        taken = {field.name: pick(getattr(self, field.name)) for field in fields(self)}
+        return replace(self, **taken | {"rows": index if self.rows is None else self.rows[index]})
 
     @cached_property
     def fingerprints(self) -> np.ndarray:
@@ -123,7 +132,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         BrimfulError: a line is not a JSON object.
     """
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -144,11 +153,12 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
     be longer, and what it lacks is missing."""
     # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
     csv.field_size_limit(1 << 30)
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(
             file,
             delimiter=_DELIMITERS[form],
             quoting=csv.QUOTE_NONE if form == ".tsv" else csv.QUOTE_MINIMAL,
+            strict=form == ".csv",  # otherwise a quote that is never closed takes the rows after it
         )
         header: list[str] = []
         line = 0
@@ -160,6 +170,7 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
                     bare = layout.bare and layout.columns.text not in header
                     header = list(layout.bare) if bare else header
                     _check_delimiter(path, form, header, wanted)
+                    _check_repeats(path, header, wanted)
                     if not bare:
                         continue
                 if not fields and len(header) > 1:
@@ -174,7 +185,8 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
                     )
                 yield first, dict(zip(header, fields, strict=False))
         except csv.Error as error:
-            raise BrimfulError(f"{path}, line {reader.line_num}: {error}") from error
+            hint = "; is a quote not closed? One within a quoted text is doubled" if form == ".csv" else ""
+            raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
 
 
 def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[str]) -> None:
@@ -190,14 +202,23 @@ def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[
             )
 
 
-def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
-    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted."""
+def _check_repeats(path: Path, header: list[str], wanted: Iterable[str]) -> None:
+    """Refuse a header in which a column stands twice."""
+    for name in wanted:
+        if header.count(name) > 1:
+            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: leave one of them")
+
+
+def _parquet(path: Path, wanted: Sequence[str] | None) -> _Rows:
+    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted, or all."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         with ParquetFile(path) as file:
             known = file.schema_arrow.names
+            wanted = known if wanted is None else wanted
+            _check_repeats(path, known, wanted)
             found = [column for column in wanted if column in known]
             number = 0
             for batch in file.iter_batches(batch_size=1 << 14, columns=found or known[:1]):
@@ -212,17 +233,20 @@ def _parquet(path: Path, wanted: Iterable[str]) -> _Rows:
 def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows:
     """The line number and the values by column of each row."""
     if form == ".parquet":
-        yield from _parquet(path, wanted)
-    elif form != ".jsonl":
-        yield from _delimited(path, form, wanted, layout)
-    elif layout.rewrite is None:
-        yield from json_lines(path)
+        rows = _parquet(path, None if layout.rewrite else wanted)
+    elif form == ".jsonl":
+        rows = json_lines(path)
     else:
-        for number, row in json_lines(path):
-            try:
-                yield number, layout.rewrite(row)
-            except (KeyError, TypeError, ValueError) as error:
-                raise BrimfulError(f"{path}, line {number} is not in the layout {layout.name}") from error
+        rows = _delimited(path, form, wanted, layout)
+    if layout.rewrite is None:
+        yield from rows
+        return
+    for number, row in rows:
+        try:
+            yield number, layout.rewrite(row)
+        except (KeyError, TypeError, ValueError) as error:
+            place = "row" if form == ".parquet" else "line"
+            raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
 
 def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
@@ -259,7 +283,7 @@ def read_table(
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
-    form = layout.form or path.suffix
+    form = path.suffix if path.suffix in FORMATS else layout.form or path.suffix
     if form not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
     columns = layout.columns
@@ -275,32 +299,36 @@ def read_table(
     unsure, short = 0, list[int]()
     with readable(path):
         for number, row in take(rows):
-            missing = next((column for column in needed if row.get(column) is None), None)
+            where = f"{path}, {place} {number}"
+            many = columns.label if lists else None
+            cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
+            missing = next((column for column in needed if cells.get(column) is None), None)
             if missing is not None and labelled and layout.form and texts:
                 short.append(number)
                 continue
             if missing is not None and missing in row:
                 what = "label" if missing == columns.label else "text"
-                raise BrimfulError(f"{path}, {place} {number}: the {what} is empty")
+                raise BrimfulError(f"{where}: the {what} is empty")
             if missing is not None:
                 hint = nearest(missing, [str(name) for name in row])
                 if texts:
-                    raise BrimfulError(f"{path}, {place} {number} has no {missing!r}: {hint}")
+                    raise BrimfulError(f"{where} has no {missing!r}: {hint}")
                 raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
-            label = row[columns.label] if labelled else None
-            if labelled and not lists and str(label) == "":
-                raise BrimfulError(f"{path}, {place} {number}: the label is empty")
-            if labelled and str(label) in layout.unsure:
-                unsure += 1
-                continue
-            texts.append(str(row[columns.text]))
-            lines.append(number)
-            if columns.text_b in row:
-                second.append("" if row[columns.text_b] is None else str(row[columns.text_b]))
             if labelled:
-                labels.append(_names(label) if lists else str(label))
-            if layout.id and row.get(layout.id) is not None:
-                ids.append(str(row[layout.id]))
+                label = cells[columns.label]
+                label = _names(label) if lists else label.strip()
+                if label == "":
+                    raise BrimfulError(f"{where}: the label is empty")
+                if label in layout.unsure:
+                    unsure += 1
+                    continue
+                labels.append(label)
+            texts.append(cells[columns.text])
+            lines.append(number)
+            if columns.text_b in cells:
+                second.append(cells[columns.text_b] or "")
+            if layout.id and cells.get(layout.id) is not None:
+                ids.append(cells[layout.id])
     if not texts:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     for name, values in ((columns.text_b, second), (columns.label, labels)):
@@ -317,27 +345,61 @@ def read_table(
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    shown = ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
-    return f"{path}: {counted(len(lines), 'row')} ({place} {shown})"
+    return f"{path}: {counted(len(lines), 'row')} ({place} {_first(lines)})"
+
+
+def _first(lines: list[int]) -> str:
+    return ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """One line for a file that cannot be read.
+    """One line for a file that cannot be read, or is not UTF-8.
 
     Raises:
-        BrimfulError: in place of OSError.
+        BrimfulError: in place of OSError and UnicodeDecodeError.
     """
     try:
         yield
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        with open(path, "rb") as file:
+            wrong = [number for number, line in enumerate(file, 1) if not _is_utf8(line)]
+        raise BrimfulError(
+            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({_first(wrong)}): convert it from the"
+            " encoding that it has, such as iconv -f GB18030 -t UTF-8"
+        ) from error
 
 
-def _names(label: Any) -> list[str]:
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
+    """A value as text, or as a list of texts where `lists` says so; None if it is missing.
+
+    Raises:
+        BrimfulError: it is a list, an object or bytes.
+    """
+    if value is None or value != value:  # pandas writes what is missing as NaN
+        return None
+    if lists and isinstance(value, list):
+        return [_cell(part, name, where, False) or "" for part in value]
+    if isinstance(value, list | dict | bytes):
+        hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
+        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
+    return str(value)
+
+
+def _names(label: str | list[str]) -> list[str]:
     """The names in a label that is a list, or has | between them."""
-    names = label if isinstance(label, list) else str(label).split("|")
-    return [name for name in (str(name).strip() for name in names) if name]
+    names = label if isinstance(label, list) else label.split("|")
+    return [name for name in map(str.strip, names) if name]
 
 
 def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = everything) -> Table:
@@ -360,6 +422,6 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
         for line in file:
             yield line.strip()

@@ -78,7 +78,7 @@ def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
 
 
 def _line_rows(path: Path) -> Iterator[_Row]:
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             yield number, line.removesuffix("\n"), [], []
 
@@ -112,7 +112,7 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     words: list[str] = []
     tags: list[str] = []
     first = 0
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             fields = line.split()
             if not fields or fields[0] == "-DOCSTART-":

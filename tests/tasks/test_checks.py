@@ -98,6 +98,27 @@ def test_leaks_are_exact_or_nearly_so() -> None:
     assert (found["near leakage"].count, found["near leakage"].rows) == (1, [53])
 
 
+def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
+    clean = distinct(40, 1)
+    rows = [("filler", "z"), *clean, (" ", "b"), clean[5], (clean[6][0].upper(), "c"), ("odd " * 20, "a")]
+    train = table(rows).take(np.arange(1, len(rows)))
+    test = table([("x", "a"), clean[7], ("y", "e")], "test.tsv").take([1, 2])
+    found = by_kind([f for f in check_tables(train, [test], list("ab"))[0] if f.kind != "rare"])
+    assert (found["empty"].rows, found["duplicates"].rows) == ([42], [43])
+    assert "row 43 is row 7:" in found["duplicates"].message
+    assert "(row 44 and row 8:" in found["alike"].message
+    assert found["conflicts"].rows == [8, 44]
+    assert "(row 8 has" in found["conflicts"].message
+    assert "(row 2 is row 9 there" in found["leakage"].message
+    assert "(row 3: 'e')" in found["unseen labels"].message
+    lengths = measure_lengths(train, word_tokenizer())
+    (long,) = check_lengths(train, lengths, 16, 128, None)
+    (unknown,) = check_unknown(train, lengths)
+    assert long.rows == [45]
+    assert "(row 45 has" in long.message
+    assert "(20 of 22 in row 45;" in unknown.message
+
+
 def test_rare_and_dominating_labels() -> None:
     rows = distinct(300, 3, "a") + distinct(4, 4, "b")
     order = np.random.default_rng(0).permutation(len(rows))

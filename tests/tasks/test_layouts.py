@@ -10,6 +10,7 @@ import pytest
 from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification
 from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
+from brimful.tasks.output import write_rows
 from brimful.tasks.registry import find_task
 from brimful.tasks.submission import Submission, check_submission
 from brimful.tasks.table import read_table, read_texts
@@ -98,6 +99,19 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         task = Classification.from_labels(list(layout.labels))
         assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
     assert set(LABELLED) | {"glue/ax", "clue/cmrc", "squad"} == set(LAYOUTS)
+
+
+@pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
+def test_the_same_columns_in_parquet(name: str, tmp_path: Path) -> None:
+    content, texts, second = LABELLED[name]
+    if name.startswith("clue"):
+        rows = [json.loads(line) for line in content.splitlines()]
+    else:
+        header, *lines = (line.split("\t") for line in content.removeprefix("\ufeff").splitlines())
+        rows = [dict(zip(header, line, strict=True)) for line in lines]
+    write_rows(tmp_path / "train.parquet", rows)
+    table = read_table(tmp_path / "train.parquet", labelled=True, layout=LAYOUTS[name])
+    assert (table.texts, table.second) == (texts, second)
 
 
 def test_files_for_submissions_have_ids_and_all_rows(tmp_path: Path) -> None:

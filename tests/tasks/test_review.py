@@ -101,4 +101,6 @@ def test_wrong_labels_are_doubted() -> None:
     assert first["text"] == texts[first["row"] - 1]
     assert first["label"] == ["zero", "one"][labels[first["row"] - 1]] != first["likely"]
     assert first["label_probability"] < first["likely_probability"]
+    part = doubtful_labels(encoder, data.take(np.arange(1, 300)), ["zero", "one"], runtime)["mislabelled"]
+    assert all(row["text"] == texts[row["row"] - 1] for row in part)
     assert doubtful_labels(encoder, data.take(np.arange(20)), ["zero", "one"], runtime) == {}

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
 from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.tagged import read_tagged
 from brimful.text.tokenizer import special_ids
 
 
@@ -56,7 +59,7 @@ def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> Non
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 
-@given(st.lists(st.tuples(cells, cells, cells.filter(bool)), min_size=1, max_size=6))
+@given(st.lists(st.tuples(cells, cells, cells.filter(str.strip)), min_size=1, max_size=6))
 def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list) -> None:
     directory = tmp_path_factory.mktemp("tables")
     with open(directory / "a.csv", "w", encoding="utf-8", newline="") as file:
@@ -69,7 +72,7 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         table = read_table(directory / name, labelled=True)
         assert table.texts == [f"{text}\n2" for text, _, _ in rows]
         assert table.second == [second for _, second, _ in rows]
-        assert table.labels == [label for *_, label in rows]
+        assert table.labels == [label.strip() for *_, label in rows]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,15 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text is empty"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
         ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "line 3: unexpected end of data; is a quote not"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3: ',' expected after '\"'; is a quote"),
+        ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "only labels of --task multi-label are lists"),
+        ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "line 1: 'label' is {'x': 1}, not a text"),
+        ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label is empty"),
+        ("a.tsv", "text\tlabel\na\t \n", "line 2: the label is empty"),
+        ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
+        ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
         ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object"),
         ("a.tsv", "", "no rows"),
@@ -105,6 +117,13 @@ def test_wrong_tables(name: str, data: str, message: str, tmp_path: Path) -> Non
     assert message in refused(write(tmp_path / name, data))
 
 
+def test_a_column_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tlabel\tmore\tmore\na\t 1 \tx\ty\nb\t1\tx\ty\n")
+    assert read_table(path, labelled=True).labels == ["1", "1"]
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n')
+    assert read_table(path, labelled=False).texts == ["a"]
+
+
 def test_unreadable_tables(tmp_path: Path) -> None:
     assert "cannot read" in refused(tmp_path / "absent.tsv")
     (tmp_path / "folder.csv").mkdir()
@@ -112,9 +131,24 @@ def test_unreadable_tables(tmp_path: Path) -> None:
     refused(write(tmp_path / "a.csv", b'text,label\n\x00\xff,1\na\rb,2\n"c,3'))
 
 
-def test_bad_bytes_are_replaced(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path / "a.tsv", b"text\tlabel\nab\xffc\t1\n"), labelled=True)
-    assert table.texts == ["ab\ufffdc"]
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tsv", "text\tlabel\nok\t1\n很好\t1\n好\t0\n"),
+        ("a.csv", "text,label\nok,1\n很好,1\n好,0\n"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "很好"}\n{"text": "好"}\n'),
+        ("a.txt", "a\n\n很好\n好\n"),
+        ("a.conll", "Ann B-PER\n\n很 O\n好 O\n"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+def test_other_encodings_are_refused(name: str, data: str, encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, data.encode(encoding))
+    read = partial(read_tagged, path, labelled=True) if name == "a.conll" else partial(read_texts, path)
+    with pytest.raises(BrimfulError, match="is not UTF-8 in") as error:
+        read()
+    if encoding == "gb18030":
+        assert "in 2 lines (3, 4): convert it" in str(error.value)
 
 
 def test_a_long_field_is_read(tmp_path: Path) -> None:
@@ -179,6 +213,8 @@ def test_take_and_keys() -> None:
     taken = table.take(np.array([2, 0]))
     assert (taken.texts, taken.second, taken.labels) == (["c", "a"], ["z", "x"], ["2", "0"])
     assert table.keys() == [("a", "x"), ("b", ""), ("c", "z")]
+    assert [taken.take([1]).number(0), taken.number(0), table.number(1)] == [1, 3, 2]
+    assert taken.take([1, 0]).where(1) == "a.tsv, row 3"
     assert table_of(["1", "2"]).keys() == [("text 0", ""), ("text 1", "")]
 
 
@@ -230,10 +266,8 @@ def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, 
 
 
 def test_texts(tmp_path: Path) -> None:
-    table = read_texts(
-        write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\xff\n")
-    )
-    assert table.texts == ["one", "", "中\u2028 two\ufffd"]
+    table = read_texts(write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\n"))
+    assert table.texts == ["one", "", "中\u2028 two"]
     table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
     assert (table.texts, table.labels) == (["a", "b"], None)
     for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
@@ -283,7 +317,10 @@ def test_parquet(tmp_path: Path) -> None:
     assert "no column 'text' (row 1): did you mean 'txt'?" in refused(path)
     write_rows(path, [{"text": "a", "label": None}])
     assert "row 1: the label is empty" in refused(path)
+    write_rows(path, [{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}])
+    assert "row 2: the label is empty" in refused(path)
     write_rows(path, [{"text": "a", "label": ["x", "y"]}])
+    assert "row 1: 'label' is ['x', 'y'], not a text" in refused(path)
     assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
 
 
