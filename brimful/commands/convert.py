@@ -6,6 +6,8 @@ that was given. Where they differ, nothing is written. Pieces of the vocabulary 
 
 import gc
 import importlib.util
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ import tyro
 from brimful.commands.export import TOLERANCE, Forward, max_difference, transformers_forward
 from brimful.config import verb
 from brimful.console import warn
+from brimful.corpus.reading.read import ReadConfig, check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -53,6 +56,10 @@ class ConvertConfig:
     keep_pieces_of: tuple[str, ...] = ()
     """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
     their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""
+    read: ReadConfig = ReadConfig(split="line")
+    """How these files become texts."""
+    more_fields: tuple[str, ...] = ()
+    """Further fields or columns that hold text. text_b, of pairs, is read wherever a file has it."""
     dry_run: bool = False
     """Read and check everything, and write nothing."""
 
@@ -105,7 +112,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
-        pruned = prune(tokenizer, read_texts(config.keep_pieces_of, config.out))
+        pruned = prune(tokenizer, _texts(config))
         encoder, head = keep_rows(encoder, head, pruned.kept)
         encoder.tokenizer = tokenizer = pruned.tokenizer
         kept = pruned.kept
@@ -133,6 +140,16 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         record = commit(folder / RECORD, files, kind="conversion", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
     return {"out": str(out), "bytes": size, **facts}
+
+
+def _texts(config: ConvertConfig) -> Iterator[str]:
+    """The texts whose pieces stay. After the last, a warning for each kind of problem in each file."""
+    check_encoding(config.read.encoding)
+    issues: dict[str, Counter[str]] = {}
+    yield from read_texts(config.keep_pieces_of, config.out, config.read, issues, config.more_fields)
+    for path, found in issues.items():
+        for issue, count in found.items():
+            warn(f"{path}: {issue}: {count:,}")
 
 
 def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:

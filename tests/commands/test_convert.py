@@ -91,6 +91,28 @@ def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
     assert "unknown in unseen text: 0.000% before, 0.000% after" in line
 
 
+def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_path, capsys):
+    rows = [{"a": TEXTS[0], "text_b": TEXTS[1], "c": TEXTS[2]}] * 40
+    lines = [json.dumps(row) for row in rows] + ["{broken", json.dumps({"text_b": "x"})]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    table = "a\ttext_b\n" + "\n".join(f"{row['c']}\t{row['a']}" for row in rows)
+    (tmp_path / "pairs.tsv").write_text(table)
+    given = {"folder": str(folder), "out": str(tmp_path / "out")}
+    files = (str(tmp_path / "pairs.jsonl"), str(tmp_path / "pairs.tsv"))
+    with pytest.raises(BrimfulError, match=r"set --read\.field"):
+        convert(**given, keep_pieces_of=files)
+    result = convert(**given, keep_pieces_of=files, read={"field": "a"}, more_fields=["c"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{files[0]}: broken JSON lines: 1" in said
+    assert f"{files[0]}: records without a text 'a': 1" in said
+    assert f"{files[1]}: no field 'c': 1" in said
+    assert "no field 'text_b'" not in said
+    assert result["pruned"]["texts"] == 3 * 40 + 1 + 2 * 40
+    before, after = load(folder), load(tmp_path / "out")
+    for text in rows[0].values():
+        assert after.encode(text).tokens == before.encode(text).tokens
+
+
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
     assert main(["convert", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     assert "nothing was written" in capsys.readouterr().out

@@ -22,9 +22,13 @@ HELD_BYTES = 1 << 26
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def no_field(path: str, field: str, known: Any) -> BrimfulError:
+class NoFieldError(BrimfulError):
+    """The records of a file lack the text field."""
+
+
+def no_field(path: str, field: str, known: Any) -> NoFieldError:
     """The error of a file whose records lack the text field."""
-    return BrimfulError(
+    return NoFieldError(
         f"{path} has no text in a field {field!r}: {nearest(field, known)} (set --read.field)"
     )
 
