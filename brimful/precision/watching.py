@@ -211,20 +211,24 @@ def count_again(parameters: Iterable[Tensor]) -> None:
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
-    watched: list[tuple[Tensor, Tensor]] = []
+    known: list[tuple[Tensor, Tensor]] = []
+    return (
+        tuple(_watched(value, known) for value in args),
+        {name: _watched(value, known) for name, value in kwargs.items()},
+    )
 
-    def once(value: Any) -> Any:
-        if type(value) is tuple:  # e.g. the state of an LSTM
-            return tuple(once(part) for part in value)
-        if not isinstance(value, Tensor) or not value.requires_grad:
-            return value
-        for known, result in watched:
-            if known is value:
-                return result
-        watched.append((value, watch(value)))
-        return watched[-1][1]
 
-    return tuple(once(value) for value in args), {name: once(value) for name, value in kwargs.items()}
+def _watched(value: Any, known: list[tuple[Tensor, Tensor]]) -> Any:
+    # Not a function within the hook: if it calls itself, it holds the inputs until Python looks for cycles.
+    if type(value) is tuple:  # e.g. the state of an LSTM
+        return tuple(_watched(part, known) for part in value)
+    if not isinstance(value, Tensor) or not value.requires_grad:
+        return value
+    for tensor, result in known:
+        if tensor is value:
+            return result
+    known.append((value, watch(value)))
+    return known[-1][1]
 
 
 def _watch_parameter(parameter: Tensor) -> None:

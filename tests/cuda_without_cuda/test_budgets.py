@@ -8,6 +8,7 @@ a good reason for a larger number than before takes the old one out of the file 
 """
 
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -60,7 +61,8 @@ def measured(found: dict[str, Any]) -> dict[str, float]:
     - bytes that the cross-entropy's kernels move for each score, products excluded, and its kernels a chunk;
     - the megabytes that all others move;
     - sequences that attention's grid visits, divided by those that there are, filler included;
-    - megabytes of memory at the step's peak: parameters, gradients and AdamW's averages among them.
+    - megabytes of memory at the step's peak: parameters, gradients and AdamW's averages among them,
+      rounded up to a multiple of 10, since they differ by 1 from run to run.
     """
     kernels = found["kernels"]
     scores = found["prediction_slots"] * found["vocabulary"]
@@ -74,7 +76,7 @@ def measured(found: dict[str, Any]) -> dict[str, float]:
         "cross_entropy_kernels_a_chunk": found["chunk_kernels"],
         "other_megabytes": round(moved("generated", "other") / 1e6),
         "attention_grid": round(found["sequence_slots"] / len(found["lengths"]), 3),
-        "peak_megabytes": round(found["peak_bytes"] / 1e6),
+        "peak_megabytes": 10 * math.ceil(found["peak_bytes"] / 1e7),
     }
 
 

@@ -1,8 +1,10 @@
 """Watched gradients are counted exactly and kept within float16's range."""
 
 import copy
+import gc
 import io
 import math
+import weakref
 
 import pytest
 import torch
@@ -204,6 +206,20 @@ def test_the_state_of_an_lstm_is_watched(compiled):
     run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
     run(torch.randn(3, 3, 4)).sum().backward()
     assert sum(counted()) == 2 * 2 * 3 * 6 + sum(p.numel() for p in model.parameters())
+
+
+def test_a_step_leaves_no_tensors_behind():
+    """Else a GPU would hold the inputs of all modules until Python next looks for reference cycles."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    watch_modules(model)
+    seen: list[weakref.ref] = []
+    model[1].register_forward_hook(lambda module, inputs, output: seen.append(weakref.ref(output)))
+    gc.disable()
+    try:
+        model(torch.randn(3, 4)).sum().backward()
+        assert [tensor() for tensor in seen] == [None]
+    finally:
+        gc.enable()
 
 
 def test_a_copy_is_not_counted_twice():
