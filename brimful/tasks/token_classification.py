@@ -148,13 +148,11 @@ class TokenClassification(Task):
     ) -> list[Found]:
         """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
         places = without_spaces(places, text)
-        if words:  # the first token of each word speaks for it
-            tokens = np.searchsorted(places[:, 0], [start for start, _ in words])
-            present = [i for i, token in enumerate(tokens) if token < len(places)]
-            places, scores = np.array([words[i] for i in present]).reshape(-1, 2), scores[tokens[present]]
-        else:
-            kept = places[:, 0] < places[:, 1]
-            places, scores = places[kept], scores[kept]
+        kept = places[:, 0] < places[:, 1]
+        places, scores = places[kept], scores[kept]
+        if words:
+            places, tokens = units_of_words(words, places)
+            scores = scores[tokens]
         if not len(places):
             return []
         logs = log_softmax(scores.astype(np.float64), -1)
@@ -208,6 +206,28 @@ class TokenClassification(Task):
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
         return [{"text": text, "label": gold, "prediction": row["spans"]} for text, gold, row in rows]
+
+
+def units_of_words(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What can be tagged of a text that is divided into words.
+
+    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
+    without a token (a zero-width space, say) are none.
+
+    Args:
+        words: the characters of each word, ascending.
+        places: int (tokens, 2), the characters of each token, ascending, none empty.
+
+    Returns:
+        of each unit its characters (units, 2), and its token (units,), int64.
+    """
+    bounds = np.array(words)
+    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
+    begun = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
+    bounds, tokens = bounds[begun], tokens[begun]
+    speaking, first = np.unique(tokens, return_index=True)
+    last = np.searchsorted(tokens, speaking, side="right") - 1
+    return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
 
 
 def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -14,7 +14,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
-from brimful.tasks.token_classification import TokenClassification, merge_windows
+from brimful.tasks.token_classification import TokenClassification, merge_windows, units_of_words
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"
@@ -217,6 +217,47 @@ def test_files(tmp_path: Path):
     spans = {"text": "ab cd", "spans": [{"start": 3, "end": 5, "label": "X"}, [0, 2, "Y"]]}
     json_file.write_text(json.dumps(spans) + "\n")
     assert read_tagged(json_file, labelled=True).labels == [[Span(0, 2, "Y"), Span(3, 5, "X")]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "北 B-A\n京 I-A\n天 B-B\n安 I-B\n门 I-B\n很 O\n大 O\n",
+        "\u200b O\n北 B-A\n京 I-A\n\u200b O\n大 O\n天 B-B\n安 I-B\n门 I-B\n\u200b O\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", [[], ["北京", "天安门"], ["北京", "很大"]])
+def test_words_speak_through_the_token_that_holds_their_beginning(
+    tmp_path: Path, text: str, pieces: list[str]
+):
+    """A perfect model finds every span, however the tokenizer divides the words."""
+    path = tmp_path / "a.conll"
+    path.write_text(text, encoding="utf-8")
+    known = [(p, 0.0) for p in SPECIAL] + [("▁", -9.0), *((c, -5.0) for c in "北京天安门很大")]
+    tokenizer = Tokenizer(models.Unigram([*known, *((p, -4.0) for p in pieces)], unk_id=1))
+    tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    table = read_tagged(path, labelled=True)
+    task = TokenClassification(tag_names(["A", "B"]))
+    data = task.encode(table, template(tokenizer), 7, 2, labelled=True)
+    tags = data.examples.targets["tags"]
+    assert isinstance(tags, Ragged)
+    scores = [np.where(np.arange(5) == np.where(t == -100, 0, t)[:, None], 9.0, 0.0) for t in tags]
+    answers = task.answers(Ragged.of(scores, np.float32, (5,)), data)
+    assert [span for span, _ in answers[0]] == table.labels[0]
+    assert task.measure(answers, data)["f1"] == 1
+
+
+def test_words_that_share_a_token_are_one_unit():
+    words = [(0, 1), (1, 2), (3, 5), (5, 6), (6, 8), (9, 10)]
+    places = np.array([[0, 2], [3, 4], [4, 7], [7, 8]])  # the last word has no token
+    units, tokens = units_of_words(words, places)
+    assert units.tolist() == [[0, 2], [3, 5], [5, 8]]
+    assert tokens.tolist() == [0, 1, 2]
+    units, tokens = units_of_words(words[5:], places)
+    assert (units.shape, tokens.shape) == ((0, 2), (0,))
+    units, tokens = units_of_words(words, places[:0])
+    assert (units.shape, tokens.shape) == ((0, 2), (0,))
 
 
 @pytest.mark.parametrize(
