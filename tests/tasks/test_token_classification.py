@@ -260,6 +260,15 @@ def test_words_that_share_a_token_are_one_unit():
     assert (units.shape, tokens.shape) == ((0, 2), (0,))
 
 
+def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
+    path = tmp_path / "a.bio"
+    path.write_text("腾 B-ORG\r\n讯\tI-ORG\n\u3000 O\n\u00a0\tO\n \n涨 \t NN O \n", encoding="utf-8")
+    table = read_tagged(path, labelled=True)
+    assert table.texts == ["腾讯\u3000 \u00a0", "涨"]
+    assert table.labels == [[Span(0, 2, "ORG")], []]
+    assert table.words == [[(0, 1), (1, 2), (2, 3), (4, 5)], [(0, 1)]]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -272,6 +281,7 @@ def test_words_that_share_a_token_are_one_unit():
         ("a.conll", "EU ORG\n", "line 1: 'ORG' is not a tag"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.csv", "text,label\n", r"\.jsonl files, or CoNLL"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n", r"\.jsonl files, or CoNLL"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):
