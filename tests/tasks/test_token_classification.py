@@ -12,9 +12,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
-from brimful.tasks.token_classification import TokenClassification, merge_windows, units_of_words
+from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"
@@ -189,9 +190,6 @@ def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
         [(span, 1.0) for span in spans_of_tags(tags, words)]
         for tags, words in zip(guess, table.words, strict=True)  # type: ignore[attr-defined]
     ]
-    from brimful.tasks.encoded import Encoded
-    from brimful.tasks.token_classification import Found
-
     found = TASK.measure([[Found(*f) for f in row] for row in guesses], Encoded(table, None))  # type: ignore[arg-type]
     assert found["f1"] == pytest.approx(metrics.f1_score(gold, guess))
     assert found["precision"] == pytest.approx(metrics.precision_score(gold, guess))
@@ -246,6 +244,16 @@ def test_words_speak_through_the_token_that_holds_their_beginning(
     answers = task.answers(Ragged.of(scores, np.float32, (5,)), data)
     assert [span for span, _ in answers[0]] == table.labels[0]
     assert task.measure(answers, data)["f1"] == 1
+
+
+def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
+    (tmp_path / "a.conll").write_text("腾讯 B-ORG\n涨 O\nOK O\n\nCola B-ORG\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("腾讯涨 OK\nCola\n", encoding="utf-8")
+    tables = [read_tagged(tmp_path / name, labelled=False) for name in ("a.conll", "a.txt")]
+    answers = [[Found(Span(0, 2, "ORG"), 1.0)], []]
+    columns, lines = (TASK.rows(answers, Encoded(table, None)) for table in tables)  # type: ignore[arg-type]
+    assert [row["text"] for row in columns] == ["腾讯涨 OK", "Cola"]
+    assert [{"spans": row["spans"]} for row in columns] == lines
 
 
 def test_words_that_share_a_token_are_one_unit():
