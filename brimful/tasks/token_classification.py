@@ -6,6 +6,7 @@ farthest from a cut. The best sequence of tags for the whole text gives the span
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -106,22 +107,26 @@ class TokenClassification(Task):
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
-        for row, spans in enumerate(table.labels):
+        tags: list[np.ndarray] = []
+        lost = 0
+        bounds = [*examples.first_of_text.tolist(), len(examples)]
+        for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
             for span in spans:
                 table.label_index(row, span.label, index)  # refuses what is unknown
-        tags, bounds = [], [(set[int](), set[int]()) for _ in table.texts]
-        for row, places in zip(examples.text_of_example.tolist(), examples.characters, strict=True):
-            inside = np.flatnonzero(places[:, 0] >= 0)
-            words = without_spaces(places[inside], table.texts[row])
-            kept = words[:, 0] < words[:, 1]
-            tags.append(np.full(len(places), IGNORED, dtype=np.int64))
-            tags[-1][inside[kept]] = tags_of_spans(table.labels[row], index, words[kept])
-            for ends, values in zip(bounds[row], words.T, strict=True):
-                ends.update(values.tolist())
-        spans = [(span, *bounds[row]) for row, found in enumerate(table.labels) for span in found]
-        if lost := sum(span.start not in starts or span.end not in ends for span, starts, ends in spans):
+            starts, ends = set[int](), set[int]()
+            for places in (examples.characters[example] for example in range(first, end)):
+                inside = np.flatnonzero(places[:, 0] >= 0)
+                words = without_spaces(places[inside], table.texts[row])
+                kept = words[:, 0] < words[:, 1]
+                tags.append(np.full(len(places), IGNORED, dtype=np.int64))
+                tags[-1][inside[kept]] = tags_of_spans(spans, index, words[kept])
+                starts.update(words[:, 0].tolist())
+                ends.update(words[:, 1].tolist())
+            lost += sum(span.start not in starts or span.end not in ends for span in spans)
+        if lost:
+            total = sum(map(len, table.labels))
             warn(
-                f"{lost:,} of {len(spans):,} spans of {table.path} begin or end within a token, so no"
+                f"{lost:,} of {total:,} spans of {table.path} begin or end within a token, so no"
                 " prediction can equal them"
             )
         return Ragged.of(tags, np.int64)

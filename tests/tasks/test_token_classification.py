@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from brimful.console import recorded_warnings
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.tasks.encoded import Encoded
@@ -244,6 +245,23 @@ def test_words_speak_through_the_token_that_holds_their_beginning(
     answers = task.answers(Ragged.of(scores, np.float32, (5,)), data)
     assert [span for span, _ in answers[0]] == table.labels[0]
     assert task.measure(answers, data)["f1"] == 1
+
+
+def test_spans_that_no_prediction_can_equal_are_counted(tmp_path: Path):
+    """A span is lost where its own text has no token that begins, or ends, where it does."""
+    tokenizer = unigram()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.model = models.Unigram([*((p, 0.0) for p in SPECIAL), ("ab", -1.0), ("c", -1.0)], unk_id=1)
+    lines = [
+        {"text": "abc", "spans": [[0, 1, "ORG"], [2, 3, "PER"]]},
+        {"text": "c c abc", "spans": [[0, 1, "ORG"], [2, 3, "ORG"], [5, 7, "PER"]]},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with recorded_warnings() as said:
+        TASK.encode(read_tagged(path, labelled=True), tokenizer, 4, 0, labelled=True)
+    assert len(said) == 1
+    assert "2 of 5 spans" in said[0]
 
 
 def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
