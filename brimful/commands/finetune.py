@@ -41,6 +41,7 @@ from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import DEFAULT, find_task
 from brimful.tasks.review import check_before, review
+from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
 
@@ -137,27 +138,32 @@ def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:
 
 def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
     """Train all, keep the model that is best on dev, and return the summary."""
-    data, task, directory, ranks = run.data, run.data.task, run.stages.run, run.runtime.world
+    data, directory, ranks = run.data, run.stages.run, run.runtime.world
     trials: list[Trial] = []
     chosen: list[Trial] = []
+    fitted: list[Task] = []
     tests: list[dict[str, tuple[Any, dict[str, float]]]] = []
     tables = {"": data.test} | _by_name(data.more_tests)
     for seed in run.config.seed:
         trial, compared = run.train_seed(seed)
         trials += compared
         chosen.append(trial)
-        judged = run.model(trial)
+        judged = run.fitted_model(trial, compared)
+        fitted.append(judged.task)
         tests.append({name: judged.judge(table, run.runtime) for name, table in tables.items()})
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
     measured = {name: over_seeds([test[name][1] for test in tests]) for name in tables}
-    model = run.model(best)
+    task = fitted[index]
+    model = replace(run.model(best), task=task)
     answers = tests[index][""][0]
     reviewed: dict[str, Any] = {}
     if ranks.is_main:
+        if task.settings and data.dev is None:
+            say(f"no dev rows to fit {', '.join(task.settings)} (give --dev, or several rates)")
         start = load_model(run.config.encoder_folder)[0].to(run.runtime.device)
         of_dev = run.dev_answers(best, trials)
-        reviewed, temperature = review(data, answers, of_dev, start, run.runtime)
+        reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)
     results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
     seconds = sum(result.seconds for result in results.values())

@@ -236,6 +236,18 @@ class Finetuning:
             self.runtime.device
         )
 
+    def fitted_model(self, trial: Trial, trials: list[Trial]) -> TaskModel:
+        """The model of a training, with the settings of its task that are best on dev.
+
+        Args:
+            trials: those of the seed, as for `dev_answers`.
+        """
+        model = self.model(trial)
+        answers = self.dev_answers(trial, trials) if model.task.settings else None
+        if answers is None or self.data.dev is None:
+            return model
+        return replace(model, task=model.task.fitted(answers, self.data.dev))
+
     def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
         """The answers for dev of the trial with the settings of `best`, which has not seen dev; None without
         dev or without its weights (a trial that an earlier version of Brimful has finished)."""

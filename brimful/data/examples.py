@@ -6,7 +6,7 @@ in `rows`: examples come in a keyed permutation, anew each epoch, and an update 
 the rest from the next.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -171,6 +171,7 @@ def encode_texts(
     overlap: int | None = None,
     characters: bool = False,
     targets: Mapping[str, np.ndarray] | None = None,
+    where: Callable[[int], str] = "text {}".format,
 ) -> Examples:
     """Token ids of each text or pair, special tokens included.
 
@@ -182,25 +183,29 @@ def encode_texts(
             what the windows divide.
         characters: whether to keep the place of each token in its text.
         targets: of each text, by name; every window of a text has them.
+        where: what messages call a text, by its number from 0.
 
     Raises:
         BrimfulError: a text is not a string, or holds half a surrogate pair; or windows of this length
-            cannot overlap by so much, or have no room for the second text beside the first.
+            cannot overlap by so much, or a first text leaves its second no more room than the overlap.
     """
     before = tokenizer.truncation
     room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
     if overlap is not None and not 0 <= overlap < room:
         raise BrimfulError(f"overlap is {overlap}: windows of {max_length} tokens can share 0 to {room - 1}")
     tokenizer.no_padding()
+    tokenizer.no_truncation()
     windows: dict[str, Any] = {} if overlap is None else {"stride": overlap}
     if windows and second is not None:
         windows["strategy"] = "only_second"
-    tokenizer.enable_truncation(max_length, **windows)
     inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts: list[int] = []
     cut = 0
     try:
+        if overlap is not None and second is not None:
+            _check_room(tokenizer, list(zip(texts, second, strict=True)), max_length, room - overlap, where)
+        tokenizer.enable_truncation(max_length, **windows)
         for start in range(0, max(len(inputs), 1), AT_ONCE):
             part = inputs[start : start + AT_ONCE]
             encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(part)
@@ -218,14 +223,8 @@ def encode_texts(
         for index, found in enumerate(inputs):
             for text in (found,) if second is None else found:
                 if not _is_text(text):
-                    raise BrimfulError(f"text {index} is not a Unicode string: {text!a:.60}") from error
+                    raise BrimfulError(f"{where(index)} is not a Unicode string: {text!a:.60}") from error
         raise
-    except Exception as error:
-        if "Truncation error" not in str(error):
-            raise
-        raise BrimfulError(
-            f"a first text leaves no room for its second in {max_length} tokens; raise max_length"
-        ) from error
     finally:
         tokenizer.no_truncation()
         if before is not None:
@@ -245,6 +244,27 @@ def encode_texts(
         overlap=overlap,
         cut=cut,
     )
+
+
+def _check_room(
+    tokenizer: Tokenizer,
+    pairs: Sequence[tuple[str, str]],
+    max_length: int,
+    free: int,
+    where: Callable[[int], str],
+) -> None:
+    """Refuse pairs of more than `max_length` tokens whose first text has `free` tokens or more: the windows
+    of the second would have no tokens beside those that they share. (`tokenizers` panics there.)"""
+    for start in range(0, len(pairs), AT_ONCE):
+        part = pairs[start : start + AT_ONCE]
+        firsts = tokenizer.encode_batch_fast([first for first, _ in part], add_special_tokens=False)
+        long = [index for index, first in enumerate(firsts) if len(first) >= free]
+        for index, whole in zip(long, tokenizer.encode_batch_fast([part[i] for i in long]), strict=True):
+            if len(whole) > max_length:
+                raise BrimfulError(
+                    f"{where(start + index)}: the first text has {len(firsts[index])} tokens, which leaves no"
+                    f" room for windows of its second in {max_length}; raise max_length, or lower the overlap"
+                )
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

@@ -67,5 +67,6 @@ def encode(
         overlap=overlap,
         characters=characters,
         targets=targets,
+        where=table.where,
     )
     return Encoded(table, examples)

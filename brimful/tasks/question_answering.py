@@ -213,6 +213,10 @@ class QuestionAnswering(Task):
         object.__setattr__(task, "no_answer_threshold", settings.get("no_answer_threshold"))
         return task
 
+    def fitted(self, answers: list[Prediction], dev: Encoded) -> Self:
+        best = self._best_threshold(answers, _golds(dev))
+        return self.with_settings({"no_answer_threshold": best[0]}) if best else self
+
     @property
     def facts(self) -> dict[str, Any]:
         return self.settings
@@ -296,12 +300,11 @@ class QuestionAnswering(Task):
     def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
         """Exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`).
 
-        Where some questions have no answer, also `exact` and `f1`
-        of the two kinds of questions apart, as SQuAD 2.0 reports them, and the `no_answer_threshold` of the
-        margin at which F1 would be best, with that `best_f1`.
+        Where some questions have no answer, also `exact` and `f1` of the two kinds of questions apart, as
+        SQuAD 2.0 reports them. If the task predicts no answer at all, also the primary metric that the best
+        threshold of these very rows would give, and that threshold: `best_f1` and `best_f1_threshold`.
         """
-        assert data.table.labels is not None
-        golds = [[answer.text for answer in answers] or [""] for answers in data.table.labels]
+        golds = _golds(data)
         pairs = list(zip(map(self._text, answers), golds, strict=True))
         scores = {
             name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
@@ -313,23 +316,31 @@ class QuestionAnswering(Task):
             for name in ("f1", "exact"):
                 measured[f"answerable_{name}"] = float(scores[name][answered].mean())
                 measured[f"unanswerable_{name}"] = float(scores[name][~answered].mean())
-            measured |= self._best_threshold(answers, golds, answered)
+        if self.no_answer_threshold is not None and (best := self._best_threshold(answers, golds)):
+            name = f"best_{self.metrics[0].name}"
+            measured |= {f"{name}_threshold": best[0], name: best[1]}
         return measured
 
-    @staticmethod
     def _best_threshold(
-        answers: list[Prediction], golds: list[list[str]], answered: np.ndarray
-    ) -> dict[str, float]:
-        """The margin above which no answer is the better prediction, over all questions."""
+        self, answers: list[Prediction], golds: list[list[str]]
+    ) -> tuple[float, float] | None:
+        """The threshold with the best primary metric, and that; None if all questions are of one kind."""
+        answered = np.array([gold != [""] for gold in golds])
+        if answered.all() or not answered.any():
+            return None
+        score = SCORES[self.metrics[0].name]
         margins = np.array([prediction.margin for prediction in answers])
+        margins = np.minimum(margins, margins[np.isfinite(margins)].max(initial=0.0) + 1)
         spans = [prediction.spans[0].text if prediction.spans else "" for prediction in answers]
-        with_span = np.array([max(f1(s, g) for g in gs) for s, gs in zip(spans, golds, strict=True)])
+        with_span = np.array([max(score(s, g) for g in gs) for s, gs in zip(spans, golds, strict=True)])
         order = np.argsort(margins, kind="stable")
         gains = np.where(answered, with_span, -1.0)[order]  # of a span, over predicting no answer
         totals = (~answered).sum() + np.concatenate([[0.0], np.cumsum(gains)])
-        best = int(totals.argmax())
-        threshold = margins[order[best - 1]] if best else margins[order[0]] - 1
-        return {"no_answer_threshold": float(threshold), "best_f1": float(totals[best] / len(margins))}
+        best = int(totals.argmax())  # so many have a span; the threshold is halfway to the next
+        ranked = margins[order]
+        edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
+        threshold = edges[best : best + 2].mean()
+        return float(threshold), float(totals[best] / len(margins))
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, `answer`, its `start` and `probability`, `no_answer_margin` (None without any span), and the
@@ -359,6 +370,12 @@ class QuestionAnswering(Task):
             {"id": name, "label": [a.text for a in gold], "prediction": self._text(prediction)}
             for name, gold, prediction in rows
         ]
+
+
+def _golds(data: Encoded) -> list[list[str]]:
+    """The texts of the right answers to each question; the empty text alone where there is none."""
+    assert data.table.labels is not None
+    return [[answer.text for answer in answers] or [""] for answers in data.table.labels]
 
 
 def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:

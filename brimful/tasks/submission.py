@@ -34,36 +34,35 @@ def check_submission(layout: Layout, task: Task, output: Path) -> None:
 
 
 class Submission:
-    """Rows of `Task.rows`, which are written together. Rows without ids are numbered from 0."""
+    """What a leaderboard takes of the rows of `Task.rows`, written together. Rows without ids are numbered
+    from 0."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._ids: list[str] = []
-        self._rows: list[Row] = []
+        self._answers: list[tuple[str, str]] = []
 
     def add(self, table: Table, rows: Sequence[Row]) -> None:
         """Add the rows of a table, or of the next part of one."""
-        first = len(self._ids)
-        self._ids += table.ids or [str(number) for number in range(first, first + len(rows))]
-        self._rows += rows
+        first = len(self._answers)
+        names = table.ids or map(str, range(first, first + len(rows)))
+        self._answers += zip(names, map(_answer, rows), strict=True)
 
     def write(self, path: Path) -> None:
         """Write all rows as the layout's leaderboard takes them, atomically."""
-        rows = list(zip(self._ids, self._rows, strict=True))
         with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             if self.layout.submission == "answers":
-                json.dump({name: row["answer"] for name, row in rows}, file, ensure_ascii=False)
+                json.dump(dict(self._answers), file, ensure_ascii=False)
             elif self.layout.submission == "lines":
-                for name, row in rows:
+                for name, answer in self._answers:
                     number = int(name) if name.isdecimal() else name
-                    file.write(json.dumps({"id": number, "label": row["label"]}, ensure_ascii=False) + "\n")
+                    file.write(json.dumps({"id": number, "label": answer}, ensure_ascii=False) + "\n")
             else:
                 file.write("index\tprediction\n")
-                file.writelines(f"{name}\t{_prediction(row)}\n" for name, row in rows)
+                file.writelines(f"{name}\t{answer}\n" for name, answer in self._answers)
 
 
-def _prediction(row: Row) -> str:
-    """A label, or a similarity from 0 to 5, the range of STS-B."""
-    if "value" not in row:
-        return row["label"]
-    return f"{min(max(row['value'], 0.0), _LARGEST_SIMILARITY):.3f}"
+def _answer(row: Row) -> str:
+    """The answer or label of a row, or a similarity from 0 to 5, the range of STS-B."""
+    if "value" in row:
+        return f"{min(max(row['value'], 0.0), _LARGEST_SIMILARITY):.3f}"
+    return row["answer"] if "answer" in row else row["label"]

@@ -1,6 +1,7 @@
 """Files of texts with labelled spans: JSON lines with character spans, or CoNLL columns of words and tags."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
 
-CONLL = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
+CONLL = (".conll", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
+_COLUMNS = re.compile(r"[^ \t\n]+")
 _MARKS = ("B", "I", "E", "S", "L", "U")
 
 
@@ -34,9 +36,9 @@ class TaggedTable(Table):
 def read_tagged(path: Path | str, *, labelled: bool, take: Take = everything) -> TaggedTable:
     """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
 
-    CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with an
-    empty line between texts. The words of a text are joined by spaces, except between characters of scripts
-    that write none. Without labels, a .txt file holds one text a line.
+    CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with tabs
+    or spaces between them and an empty line between texts. The words of a text are joined by spaces, except
+    between characters of scripts that write none. Without labels, a .txt file holds one text a line.
 
     Raises:
         BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
@@ -114,7 +116,7 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     first = 0
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
-            fields = line.split()
+            fields = _COLUMNS.findall(line)  # white space of other kinds, such as U+3000, can be a word
             if not fields or fields[0] == "-DOCSTART-":
                 if words:
                     yield first, *_text_of_words(words, tags)

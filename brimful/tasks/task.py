@@ -127,6 +127,10 @@ class Task(Protocol):
         """The task of a trained model, whose config.json has these settings; empty if it has none."""
         return self
 
+    def fitted(self, answers: Any, dev: Encoded) -> Self:
+        """The task with the settings that are best for the answers to dev, by the primary metric."""
+        return self
+
     @property
     def description(self) -> str:
         """What it predicts, in a few words: `2 classes (bad, good)`."""

@@ -6,6 +6,7 @@ farthest from a cut. The best sequence of tags for the whole text gives the span
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -106,22 +107,26 @@ class TokenClassification(Task):
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
-        for row, spans in enumerate(table.labels):
+        tags: list[np.ndarray] = []
+        lost = 0
+        bounds = [*examples.first_of_text.tolist(), len(examples)]
+        for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
             for span in spans:
                 table.label_index(row, span.label, index)  # refuses what is unknown
-        tags, bounds = [], [(set[int](), set[int]()) for _ in table.texts]
-        for row, places in zip(examples.text_of_example.tolist(), examples.characters, strict=True):
-            inside = np.flatnonzero(places[:, 0] >= 0)
-            words = without_spaces(places[inside], table.texts[row])
-            kept = words[:, 0] < words[:, 1]
-            tags.append(np.full(len(places), IGNORED, dtype=np.int64))
-            tags[-1][inside[kept]] = tags_of_spans(table.labels[row], index, words[kept])
-            for ends, values in zip(bounds[row], words.T, strict=True):
-                ends.update(values.tolist())
-        spans = [(span, *bounds[row]) for row, found in enumerate(table.labels) for span in found]
-        if lost := sum(span.start not in starts or span.end not in ends for span, starts, ends in spans):
+            starts, ends = set[int](), set[int]()
+            for places in (examples.characters[example] for example in range(first, end)):
+                inside = np.flatnonzero(places[:, 0] >= 0)
+                words = without_spaces(places[inside], table.texts[row])
+                kept = words[:, 0] < words[:, 1]
+                tags.append(np.full(len(places), IGNORED, dtype=np.int64))
+                tags[-1][inside[kept]] = tags_of_spans(spans, index, words[kept])
+                starts.update(words[:, 0].tolist())
+                ends.update(words[:, 1].tolist())
+            lost += sum(span.start not in starts or span.end not in ends for span in spans)
+        if lost:
+            total = sum(map(len, table.labels))
             warn(
-                f"{lost:,} of {len(spans):,} spans of {table.path} begin or end within a token, so no"
+                f"{lost:,} of {total:,} spans of {table.path} begin or end within a token, so no"
                 " prediction can equal them"
             )
         return Ragged.of(tags, np.int64)
@@ -148,13 +153,11 @@ class TokenClassification(Task):
     ) -> list[Found]:
         """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
         places = without_spaces(places, text)
-        if words:  # the first token of each word speaks for it
-            tokens = np.searchsorted(places[:, 0], [start for start, _ in words])
-            present = [i for i, token in enumerate(tokens) if token < len(places)]
-            places, scores = np.array([words[i] for i in present]).reshape(-1, 2), scores[tokens[present]]
-        else:
-            kept = places[:, 0] < places[:, 1]
-            places, scores = places[kept], scores[kept]
+        kept = places[:, 0] < places[:, 1]
+        places, scores = places[kept], scores[kept]
+        if words:
+            places, tokens = units_of_words(words, places)
+            scores = scores[tokens]
         if not len(places):
             return []
         logs = log_softmax(scores.astype(np.float64), -1)
@@ -192,9 +195,13 @@ class TokenClassification(Task):
         }
 
     def rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
-        """`spans`: of each its start and end in characters, its label, its text, and a probability."""
+        """`spans`: of each its start and end in characters, its label, its text, and a probability.
+
+        Of CoNLL columns, first the `text` that the words were joined to.
+        """
+        joined = isinstance(data.table, TaggedTable) and any(data.table.words)
         return [
-            {"spans": [self._row(found, text) for found in spans]}
+            ({"text": text} if joined else {}) | {"spans": [self._row(found, text) for found in spans]}
             for spans, text in zip(answers, data.table.texts, strict=True)
         ]
 
@@ -208,6 +215,28 @@ class TokenClassification(Task):
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
         return [{"text": text, "label": gold, "prediction": row["spans"]} for text, gold, row in rows]
+
+
+def units_of_words(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What can be tagged of a text that is divided into words.
+
+    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
+    without a token (a zero-width space, say) are none.
+
+    Args:
+        words: the characters of each word, ascending.
+        places: int (tokens, 2), the characters of each token, ascending, none empty.
+
+    Returns:
+        of each unit its characters (units, 2), and its token (units,), int64.
+    """
+    bounds = np.array(words)
+    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
+    begun = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
+    bounds, tokens = bounds[begun], tokens[begun]
+    speaking, first = np.unique(tokens, return_index=True)
+    last = np.searchsorted(tokens, speaking, side="right") - 1
+    return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
 
 
 def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -191,7 +191,9 @@ def test_windows_hold_every_token_of_a_text(words: list[int], max_length: int, o
         with pytest.raises(BrimfulError, match="windows of"):
             encoded()
         return
-    if overlap >= room:
+    if overlap >= room and max(words) > room:
+        with pytest.raises(BrimfulError, match="the first text has 1 tokens"):
+            encoded()
         return
     examples = encoded()
     assert examples.cut == 0
@@ -218,8 +220,30 @@ def test_windows_hold_every_token_of_a_text(words: list[int], max_length: int, o
 def test_texts_that_are_cut_are_counted():
     examples = encode_texts(WORDS, ["a a a", "a", "a a a a"], max_length=4, pad=PAD)
     assert (examples.cut, examples.lengths.tolist()) == (2, [4, 3, 4])
-    with pytest.raises(BrimfulError, match="no room"):
-        encode_texts(WORDS, ["a a a a a"], ["b"], max_length=6, pad=PAD, overlap=0)
+
+
+@pytest.mark.parametrize("overlap", [0, 2])
+def test_a_pair_without_room_for_windows_is_named(overlap: int, capfd: pytest.CaptureFixture[str]):
+    """Of 8 tokens, 3 are special; `tokenizers` panics where the second has no more room than the overlap."""
+
+    def encoded(first: int, second: int) -> Examples:
+        firsts, seconds = ["b"] * 9, ["a"] * 9
+        firsts[5], seconds[5] = "b " * first, "a " * second
+        where = "row {}".format
+        options = {"max_length": 8, "pad": PAD, "overlap": overlap, "where": where}
+        return encode_texts(WORDS, firsts, seconds, **options)  # type: ignore[arg-type]
+
+    for first in range(9):
+        for second in range(9):
+            if first + second <= 5 or first + overlap < 5:
+                windows = np.bincount(encoded(first, second).text_of_example)
+                left = max(first + second - 5, 0)
+                assert windows[5] == 1 + -(-left // (5 - first - overlap) if left else 0)
+            else:
+                with pytest.raises(BrimfulError, match=f"^row 5: the first text has {first} tokens"):
+                    encoded(first, second)
+    assert "panicked" not in capfd.readouterr().err
+    assert WORDS.truncation is None
 
 
 def test_targets_of_tokens_stand_at_their_tokens():

@@ -1,6 +1,7 @@
 """Files of GLUE and CLUE as they are downloaded, and predictions as their leaderboards take them."""
 
 import json
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import find_task
 from brimful.tasks.submission import Submission, check_submission
-from brimful.tasks.table import read_table, read_texts
+from brimful.tasks.table import Table, read_table, read_texts
 
 MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
 MNLI += "\tsentence2_parse\tsentence1\tsentence2"
@@ -165,6 +166,20 @@ def test_what_no_leaderboard_takes_is_refused() -> None:
         find_layout("glue/rte", Columns(text="a"))
     with pytest.raises(BrimfulError, match="for the task regression"):
         require_task(LAYOUTS["glue/sts-b"], "classification")
+
+
+def test_a_submission_keeps_the_answers_alone(tmp_path: Path) -> None:
+    class Prediction(dict):
+        """A dictionary that says when it is gone."""
+
+    row = Prediction(id="q", answer="a", n_best=["a", "b"])
+    gone = weakref.ref(row)
+    submission = Submission(LAYOUTS["squad"])
+    submission.add(Table(Path("x"), ["w"], ["c"], None, ids=["q"]), [row])
+    del row
+    assert gone() is None
+    submission.write(tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == {"q": "a"}
 
 
 def test_columns_are_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Answers: files, windows, the loss and n-best against transformers' definitions, scores by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from brimful.commands.finetune import finetune
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
@@ -199,6 +201,64 @@ def test_no_answer_is_one_only_where_training_has_such_questions(
         assert {row["answer"] for row in written} == {"w0" if rows[1] else ""}
         assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
         assert one.measure(answers, data)["exact"] == 0.5
+
+
+def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, seed: int):
+    random = np.random.default_rng(seed)
+    rows = [[(0, "w0")] if number % 3 else [] for number in range(60)]
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    data = TASK.encode(table, tokenizer, 64, None, labelled=True)
+    scores = random.normal(size=(60, data.examples.lengths[0], 2))
+    scores[:, 3] += 4  # w0 is what it would answer, and no answer is far too likely
+    scores[:, 0] += np.where([not row for row in rows], 8, 6)[:, None]
+    answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    fitted = TASK.fitted(answers, data)
+    assert fitted.no_answer_threshold > 0
+    margins = [prediction.margin for prediction in answers]
+    each = [replace(TASK, no_answer_threshold=t).measure(answers, data)["f1"] for t in (-99.0, *margins)]
+    measured = fitted.measure(answers, data)
+    assert measured["f1"] == pytest.approx(max(each)) == pytest.approx(measured["best_f1"])
+    assert measured["best_f1_threshold"] == fitted.no_answer_threshold
+    by_cmrc = TASK.compared_by("lcs_f1").fitted(answers, data)
+    assert (by_cmrc.primary_metric[0], by_cmrc.no_answer_threshold) == ("lcs_f1", fitted.no_answer_threshold)
+    for name, task in (("answered", TASK), ("squad1", QuestionAnswering())):  # nothing to fit on
+        rows = [row or [(0, "w0")] for row in rows]
+        table = read_questions(write(tmp_path / f"{name}.json", squad(rows)), labelled=True)
+        assert task.fitted(answers, replace(data, table=table)) == task
+
+
+def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokenizer: Tokenizer):
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    encoder.save(tmp_path / "encoder")
+    rows = [[(0, "w0")] if number % 3 else [] for number in range(30)]
+    content = squad(rows)
+    for number, question in enumerate(content["data"][0]["paragraphs"][0]["qas"]):
+        question["question"] = f"what w{number % 20} w{number}"
+    path = str(write(tmp_path / "a.json", content))
+    settings = {"train": path, "dev": path, "test": path, "epochs": 1.0, "batch": 8, "seeds": 2}
+    out = tmp_path / "run"
+    summary = finetune(
+        encoder=str(tmp_path / "encoder"),
+        task="question-answering",
+        out=str(out),
+        precision="fp32",
+        **settings,
+    )
+    threshold = summary["no_answer_threshold"]
+    assert threshold != 0
+    model = TaskModel.load(out)
+    assert model.task.settings == {"no_answer_threshold": threshold}
+    # Dev is test here, so the threshold of dev gives the best of test for each seed.
+    assert summary["test"]["f1_runs"] == summary["test"]["best_f1_runs"]
+    written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    table = read_questions(path, labelled=False)
+    made = model.predict(table.texts, table.second)
+    assert [row["answer"] for row in made] == [row["prediction"] for row in written]
+    for row in made:
+        assert (row["answer"] == "") == (row["no_answer_margin"] > threshold) or row["no_answer_margin"] == (
+            pytest.approx(threshold, abs=1e-4)  # it is rounded
+        )
 
 
 def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):

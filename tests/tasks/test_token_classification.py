@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from brimful.console import recorded_warnings
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
-from brimful.tasks.token_classification import TokenClassification, merge_windows
+from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"
@@ -189,9 +191,6 @@ def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
         [(span, 1.0) for span in spans_of_tags(tags, words)]
         for tags, words in zip(guess, table.words, strict=True)  # type: ignore[attr-defined]
     ]
-    from brimful.tasks.encoded import Encoded
-    from brimful.tasks.token_classification import Found
-
     found = TASK.measure([[Found(*f) for f in row] for row in guesses], Encoded(table, None))  # type: ignore[arg-type]
     assert found["f1"] == pytest.approx(metrics.f1_score(gold, guess))
     assert found["precision"] == pytest.approx(metrics.precision_score(gold, guess))
@@ -220,6 +219,83 @@ def test_files(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "北 B-A\n京 I-A\n天 B-B\n安 I-B\n门 I-B\n很 O\n大 O\n",
+        "\u200b O\n北 B-A\n京 I-A\n\u200b O\n大 O\n天 B-B\n安 I-B\n门 I-B\n\u200b O\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", [[], ["北京", "天安门"], ["北京", "很大"]])
+def test_words_speak_through_the_token_that_holds_their_beginning(
+    tmp_path: Path, text: str, pieces: list[str]
+):
+    """A perfect model finds every span, however the tokenizer divides the words."""
+    path = tmp_path / "a.conll"
+    path.write_text(text, encoding="utf-8")
+    known = [(p, 0.0) for p in SPECIAL] + [("▁", -9.0), *((c, -5.0) for c in "北京天安门很大")]
+    tokenizer = Tokenizer(models.Unigram([*known, *((p, -4.0) for p in pieces)], unk_id=1))
+    tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    table = read_tagged(path, labelled=True)
+    task = TokenClassification(tag_names(["A", "B"]))
+    data = task.encode(table, template(tokenizer), 7, 2, labelled=True)
+    tags = data.examples.targets["tags"]
+    assert isinstance(tags, Ragged)
+    scores = [np.where(np.arange(5) == np.where(t == -100, 0, t)[:, None], 9.0, 0.0) for t in tags]
+    answers = task.answers(Ragged.of(scores, np.float32, (5,)), data)
+    assert [span for span, _ in answers[0]] == table.labels[0]
+    assert task.measure(answers, data)["f1"] == 1
+
+
+def test_spans_that_no_prediction_can_equal_are_counted(tmp_path: Path):
+    """A span is lost where its own text has no token that begins, or ends, where it does."""
+    tokenizer = unigram()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.model = models.Unigram([*((p, 0.0) for p in SPECIAL), ("ab", -1.0), ("c", -1.0)], unk_id=1)
+    lines = [
+        {"text": "abc", "spans": [[0, 1, "ORG"], [2, 3, "PER"]]},
+        {"text": "c c abc", "spans": [[0, 1, "ORG"], [2, 3, "ORG"], [5, 7, "PER"]]},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with recorded_warnings() as said:
+        TASK.encode(read_tagged(path, labelled=True), tokenizer, 4, 0, labelled=True)
+    assert len(said) == 1
+    assert "2 of 5 spans" in said[0]
+
+
+def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
+    (tmp_path / "a.conll").write_text("腾讯 B-ORG\n涨 O\nOK O\n\nCola B-ORG\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("腾讯涨 OK\nCola\n", encoding="utf-8")
+    tables = [read_tagged(tmp_path / name, labelled=False) for name in ("a.conll", "a.txt")]
+    answers = [[Found(Span(0, 2, "ORG"), 1.0)], []]
+    columns, lines = (TASK.rows(answers, Encoded(table, None)) for table in tables)  # type: ignore[arg-type]
+    assert [row["text"] for row in columns] == ["腾讯涨 OK", "Cola"]
+    assert [{"spans": row["spans"]} for row in columns] == lines
+
+
+def test_words_that_share_a_token_are_one_unit():
+    words = [(0, 1), (1, 2), (3, 5), (5, 6), (6, 8), (9, 10)]
+    places = np.array([[0, 2], [3, 4], [4, 7], [7, 8]])  # the last word has no token
+    units, tokens = units_of_words(words, places)
+    assert units.tolist() == [[0, 2], [3, 5], [5, 8]]
+    assert tokens.tolist() == [0, 1, 2]
+    units, tokens = units_of_words(words[5:], places)
+    assert (units.shape, tokens.shape) == ((0, 2), (0,))
+    units, tokens = units_of_words(words, places[:0])
+    assert (units.shape, tokens.shape) == ((0, 2), (0,))
+
+
+def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
+    path = tmp_path / "a.bio"
+    path.write_text("腾 B-ORG\r\n讯\tI-ORG\n\u3000 O\n\u00a0\tO\n \n涨 \t NN O \n", encoding="utf-8")
+    table = read_tagged(path, labelled=True)
+    assert table.texts == ["腾讯\u3000 \u00a0", "涨"]
+    assert table.labels == [[Span(0, 2, "ORG")], []]
+    assert table.words == [[(0, 1), (1, 2), (2, 3), (4, 5)], [(0, 1)]]
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"text": "ab"}', "line 1 has no spans"),
@@ -231,6 +307,7 @@ def test_files(tmp_path: Path):
         ("a.conll", "EU ORG\n", "line 1: 'ORG' is not a tag"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.csv", "text,label\n", r"\.jsonl files, or CoNLL"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n", r"\.jsonl files, or CoNLL"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):
