@@ -112,7 +112,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
-        pruned = prune(tokenizer, _texts(config))
+        pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
         encoder, head = keep_rows(encoder, head, pruned.kept)
         encoder.tokenizer = tokenizer = pruned.tokenizer
         kept = pruned.kept

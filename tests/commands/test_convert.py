@@ -113,6 +113,29 @@ def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_
         assert after.encode(text).tokens == before.encode(text).tokens
 
 
+def test_the_padding_token_of_config_json_stays(folder, tmp_path):
+    """It may be a plain piece that no text uses; without a piece it is refused."""
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[::2]), encoding="utf-8")
+    options = {"folder": str(folder), "keep_pieces_of": (str(tmp_path / "texts.txt"),)}
+    pieces = load(folder).get_vocab()
+    unused = next(piece for piece in pieces if "书" in piece)
+    values = json.loads((folder / "config.json").read_text())
+    for wanted, spare in ((pieces[unused], 0), (len(pieces), 1)):
+        values |= {"pad_token_id": wanted, "vocab_size": len(pieces) + spare}
+        (folder / "config.json").write_text(json.dumps(values))
+        if spare:
+            tensors = torch.load(folder / "pytorch_model.bin")
+            for name, tensor in tensors.items():
+                if len(tensor) == len(pieces):
+                    tensors[name] = torch.cat((tensor, tensor[:1]))
+            torch.save(tensors, folder / "pytorch_model.bin")
+            with pytest.raises(BrimfulError, match=f"needs the id {wanted}, which has no piece"):
+                convert(**options, out=str(tmp_path / "other"))
+            continue
+        assert convert(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
+        assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
+
+
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
     assert main(["convert", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     assert "nothing was written" in capsys.readouterr().out
