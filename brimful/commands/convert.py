@@ -153,7 +153,7 @@ def _texts(config: ConvertConfig) -> Iterator[str]:
 
 
 def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
-    """The largest difference of a hidden state of the written folder, here, from the given one in
+    """The largest absolute difference of a hidden state of the written folder, here, from the given one in
     `transformers`; None where that is not installed.
 
     Args:
@@ -168,8 +168,9 @@ def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
         difference = max_difference(load_encoder(folder, Encoder), None, given)
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
-    if not difference <= TOLERANCE:
+    if not difference.relative <= TOLERANCE:
         raise BrimfulError(
-            f"hidden states differ from those of transformers by {difference:.1e}; nothing was written"
+            f"hidden states differ from those of transformers by {difference.absolute:.1e}; nothing was"
+            " written"
         )
-    return difference
+    return difference.absolute

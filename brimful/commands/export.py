@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,9 +36,26 @@ from brimful.tasks.model import saved_settings
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
-"""The largest difference of an output that an export may have, in float32."""
+"""The largest `Difference.relative` that an export may have, in float32."""
 RECORD = "export.json"
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Difference(NamedTuple):
+    """How far outputs are from those that were expected.
+
+    Attributes:
+        absolute: the largest difference.
+        scale: the largest absolute value that was expected.
+    """
+
+    absolute: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        """The difference in units of the scale, where that is above 1: rounding errors grow with it."""
+        return self.absolute / max(1.0, self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +113,8 @@ def _packed_logits(
 
 def max_difference(
     encoder: Encoder, head: Head | None, other: Forward, pooling: Pooling | None = None
-) -> float:
-    """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
+) -> Difference:
+    """The difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
@@ -115,7 +132,8 @@ def max_difference(
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
         differences.append(float(np.abs(found - expected).max()))
-    return float(np.max(differences))  # NaN if one of them is
+    scale = max(float(np.abs(expected).max()) for expected in ours)
+    return Difference(float(np.max(differences)), scale)  # NaN if one of them is
 
 
 def transformers_forward(folder: Path, head: Head | None) -> Forward:
@@ -235,7 +253,7 @@ def _exported_head(head: Head | None, kind: str) -> Head | None:
 def _check(
     folder: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
 ) -> float | None:
-    """The largest difference of an output; None if `transformers` is needed and not installed."""
+    """The largest absolute difference of an output; None if `transformers` is needed and not installed."""
     if kind != "onnx" and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
@@ -249,9 +267,11 @@ def _check(
         difference = max_difference(encoder, head, forward, pooling)
     except OSError as error:
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
-    if not difference <= TOLERANCE:
-        raise BrimfulError(f"the {kind} export's logits differ by {difference:.1e}; nothing was written")
-    return difference
+    if not difference.relative <= TOLERANCE:
+        raise BrimfulError(
+            f"the {kind} export's logits differ by {difference.absolute:.1e}; nothing was written"
+        )
+    return difference.absolute
 
 
 def _keep_description(folder: Path) -> None:

@@ -13,6 +13,7 @@ from brimful import Encoder
 from brimful.cli import main
 from brimful.commands import convert as converting
 from brimful.commands.convert import convert
+from brimful.commands.export import Difference
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
@@ -188,10 +189,18 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(converting, "max_difference", lambda *_: 2e-3)
+    monkeypatch.setattr(converting, "max_difference", lambda *_: Difference(2e-3, 1.0))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
         convert(folder=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_large_hidden_states_may_differ_by_their_rounding(folder, tmp_path):
+    """With weights of 50 in the last norm, float32 rounds by more than 1e-4."""
+    tensors = torch.load(folder / "pytorch_model.bin")
+    name = max(name for name in tensors if name.endswith("output.LayerNorm.weight"))
+    torch.save(tensors | {name: tensors[name] * 500}, folder / "pytorch_model.bin")
+    assert convert(folder=str(folder), out=str(tmp_path / "out"))["max_abs_hidden_difference"] > 1e-4
 
 
 def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
