@@ -161,6 +161,7 @@ def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
     [
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"txet": "w1"}\n', "line 31"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + "{\n", "line 31 is not JSON"),
+        ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"text": "a\\ud83d"}\n', r"a\.jsonl, line 31 holds half"),
         ("a.jsonl", '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7, "have a text_b"),
         ("a.txt", "\n" * 40, "holds no text"),
         ("a.tsv", "text\n", "no rows"),
