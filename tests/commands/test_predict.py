@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import brimful
 from brimful import BrimfulError, Encoder, TaskModel
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.nn.interop import save_model
+from brimful.storage import temporary_path
 from brimful.tasks import parts
 from builders.encoders import small, word_tokenizer
 
@@ -154,6 +156,15 @@ def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
     source.write_text('{"text": ""}\n' * 3)
     brimful.predict(model=str(tagger), input=str(source), output=str(tmp_path / "out.parquet"))
     assert read(tmp_path / "out.parquet") == [{"spans": []}] * 3
+
+
+def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
+    output = tmp_path / "out.jsonl"
+    left = temporary_path(output)
+    left = left.with_name(left.name.replace(f"-{os.getpid()}-", "-0999999999-"))
+    left.write_text("half")
+    brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(
