@@ -147,9 +147,14 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     try:
         model = kind.from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32).eval()
     except ValueError as error:
-        name = type(head).__name__
+        if "Unrecognized configuration class" in str(error):
+            raise BrimfulError(
+                f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
+                " load the export"
+            ) from error
+        said = " ".join(str(error).split())
         raise BrimfulError(
-            f"transformers has no class for a {name} on this kind of encoder, so it cannot load the export"
+            f"transformers cannot load the folder; nothing was written. It says: {said}"
         ) from error
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -211,6 +211,23 @@ def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
     assert "transformers is not installed" in said.err
 
 
+def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("Your weights\nare too old")
+
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", refuse)
+    with pytest.raises(BrimfulError, match=r"cannot load the folder.* It says: Your weights are too old$"):
+        convert(folder=str(folder), out=str(tmp_path / "out"))
+
+
+def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
+    values = json.loads((folder / "config.json").read_text())
+    for size in (10**13, 10**18):
+        (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
+        assert main(["convert", str(folder), "--out", str(tmp_path / "out")]) == 1
+        assert f"{folder}/config.json: an encoder of this size does not fit" in capsys.readouterr().err
+
+
 def test_what_cannot_be_converted_is_refused(folder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
