@@ -169,6 +169,10 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     save_model(given, encoder, head, max_length=50, token_types=False)
     if not classifier:
         write_modules(given, encoder.config.hidden_size, "first", 50)
+        (given / "sentence_bert_config.json").write_text(
+            json.dumps({"max_seq_length": 50, "do_lower_case": True}, indent=1) + "\n"
+        )
+        (given / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: "}}')
         modules = json.loads((given / "modules.json").read_text())
         modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "models.Normalize"})
         (given / "modules.json").write_text(json.dumps(modules))
@@ -178,6 +182,8 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     files = ["sentence_bert_config.json", "1_Pooling/config.json"]
     files += ["modules.json", "2_Dense/config.json", "2_Dense/model.safetensors"] if classifier else []
     assert all((out / file).read_bytes() == (given / file).read_bytes() for file in files)
+    prompts = "config_sentence_transformers.json"
+    assert classifier or (out / prompts).read_bytes() == (given / prompts).read_bytes()
     loaded, loaded_head, _ = load_model(out)
     assert loaded.pooling == read_pooling(out) == ("mean" if classifier else "first")
     assert (loaded_head is not None) is classifier
