@@ -23,7 +23,7 @@ from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead, pool
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
 from brimful.nn.interop import HEADS, save_model
 from brimful.nn.layers import Pooling
@@ -37,6 +37,8 @@ from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
+LARGEST_FILE = (1 << 31) - (1 << 26)
+"""Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 RECORD = "export.json"
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -203,8 +205,15 @@ def onnx_forward(path: Path) -> Forward:
     return forward
 
 
+def _weight_bytes(*modules: torch.nn.Module | None) -> int:
+    """Bytes of the weights; those that two modules share count once."""
+    weights = {id(p): p.nbytes for module in modules if module for p in module.parameters()}
+    return sum(weights.values())
+
+
 def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: bool) -> None:
-    """Trace the model with dynamic batch and length, into one file.
+    """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
+    in model.onnx.data.
 
     Args:
         token_types: whether token_type_ids are an input; else all are 0.
@@ -228,7 +237,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: 
             output_names=[output],
             dynamic_shapes=dict.fromkeys(inputs, dynamic),
             dynamo=True,
-            external_data=False,
+            external_data=_weight_bytes(encoder, head) > LARGEST_FILE,
             verbose=False,
         )
 
@@ -269,14 +278,25 @@ def _check(
             forward = transformers_forward(folder, head)
         else:
             forward = sentence_forward(folder)
-        difference = max_difference(encoder, head, forward, pooling)
+        differences = [max_difference(encoder, head, forward, pooling)]
+        if kind == "hf" and isinstance(head, PretrainingHead):
+            differences += _pair_difference(folder, encoder, head.pair)
     except OSError as error:
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
-    if not difference.relative <= TOLERANCE:
-        raise BrimfulError(
-            f"the {kind} export's logits differ by {difference.absolute:.1e}; nothing was written"
-        )
-    return difference.absolute
+    largest = float(np.max([each.absolute for each in differences]))
+    if not all(each.relative <= TOLERANCE for each in differences):
+        raise BrimfulError(f"the {kind} export's logits differ by {largest:.1e}; nothing was written")
+    return largest
+
+
+def _pair_difference(folder: Path, encoder: Encoder, head: PairHead) -> list[Difference]:
+    """The difference of the pair scores; none where `transformers` has no class that computes them."""
+    try:
+        forward = transformers_forward(folder, head)
+    except BrimfulError as error:
+        warn(f"the scores of pairs were not checked: {error}")
+        return []
+    return [max_difference(encoder, head, forward)]
 
 
 def _keep_description(folder: Path) -> None:
@@ -318,6 +338,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
             write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
         if config.format == "onnx":
             _keep_description(folder)
+            if isinstance(head, PretrainingHead):
+                warn("model.onnx has the scores of tokens; those of pairs are left out")
             # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
             typed = settings["token_types"] and head is not None
             write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
