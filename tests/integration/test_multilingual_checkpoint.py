@@ -45,7 +45,7 @@ _NORMS = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
 
 class Packed:
     """The file: E5S1, a version, seven sizes, epsilon and block, special ids, the vocabulary, a normalizer,
-    and a directory of tensors, which are float32, or blocks of a float16 scale and 32 numbers of four bits."""
+    a directory of tensors: float32, or blocks of a float16 scale and 32 numbers of four bits."""
 
     def __init__(self, path: Path) -> None:
         self._data, self._place = path.read_bytes(), 8
