@@ -8,6 +8,7 @@ A kill at any moment leaves at most files without a record, which the next run o
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -23,6 +24,7 @@ from brimful.errors import BrimfulError
 TEMPORARY = ".tmp-"
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
+_TEMPORARY_PREFIXES = re.compile(rf"^({re.escape(TEMPORARY)}[^-]+-\d+-({_OLD})?)*")
 # Processes of other machines cannot be checked; their temporary files are removed at this age.
 _STALE_SECONDS = 24 * 3600
 _UNFINISHED = "an unfinished run"
@@ -51,11 +53,17 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{_HOST}-{os.getpid()}-{path.name}")
 
 
+def _final_name(name: str) -> str:
+    """The name that a temporary file or folder, also one of a temporary folder, will have."""
+    return _TEMPORARY_PREFIXES.sub("", name)
+
+
 def cannot_write(path: Path, error: OSError) -> BrimfulError:
     """The one line for a failed write: full disk, missing permission, read-only file system."""
+    shown = Path(*map(_final_name, path.parts))
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors give no errno
     remedy = "free space or choose another place" if full else "choose another place"
-    return BrimfulError(f"cannot write {path}: {error.strerror or error}; {remedy}")
+    return BrimfulError(f"cannot write {shown}: {error.strerror or error}; {remedy}")
 
 
 def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
@@ -146,6 +154,8 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 def atomic_directory(path: Path | str) -> Iterator[Path]:
     """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
 
+    What a killed process left of an earlier attempt is removed first.
+
     Raises:
         BrimfulError: the directory cannot be written. `path` is then as it was before.
     """
@@ -156,6 +166,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
         for moved in path.parent.glob(f"{TEMPORARY}*-{_OLD}{path.name}"):
             if not path.exists():  # killed between the two renames below
                 os.replace(moved, path)
+        sweep(path.parent, path.name)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield temporary
@@ -338,19 +349,22 @@ def _may_be_in_use(path: Path, host: str, process: str) -> bool:
     return False
 
 
-def sweep(directory: Path | str) -> None:
+def sweep(directory: Path | str, only: str | None = None) -> None:
     """Remove the temporary files of processes that have ended.
 
     Temporary files of other machines are removed after a day. A directory that a killed process
     moved aside and did not replace is moved back.
+
+    Args:
+        only: the name of the file or folder whose temporary ones are meant; by default all.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
         host, _, rest = path.name.removeprefix(TEMPORARY).partition("-")
         process, _, name = rest.partition("-")
-        if _may_be_in_use(path, host, process):
+        if only not in (None, _final_name(path.name)) or _may_be_in_use(path, host, process):
             continue
         original = path.with_name(name.removeprefix(_OLD))
-        if name.startswith(_OLD) and not original.exists():
+        if name.startswith(_OLD) and not original.name.startswith(TEMPORARY) and not original.exists():
             os.replace(path, original)
             continue
         if path.is_dir():

@@ -276,6 +276,45 @@ def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted([mine, elsewhere, "a", "tmp-a"])
 
 
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_directory_is_written_without_what_a_killed_process_left_of_it(tmp_path: Path, dead: int) -> None:
+    """Also of a folder that was being written inside: its temporary folder is beside the outer one."""
+    outer = temporary_path(tmp_path / "out")
+    left = [outer, temporary_path(outer), temporary_path(outer.with_name(f"old-{outer.name}"))]
+    left = [tmp_path / path.name.replace(f"-{os.getpid()}-", f"-{dead}-") for path in left]
+    others = [temporary_path(tmp_path / "another"), tmp_path / left[0].name.replace("out", "another")]
+    for path in (*left, *others):
+        path.mkdir()
+        (path / "file").touch()
+    with atomic_directory(tmp_path / "out") as temporary:
+        (temporary / "new").touch()
+    assert names(tmp_path) == sorted(["out", *(path.name for path in others)])
+    assert names(tmp_path / "out") == ["new"]
+
+
+def test_a_full_disk_inside_a_temporary_folder_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write() -> None:
+        with atomic_directory(tmp_path / "out") as outer, atomic_directory(outer) as inner:
+            write_json(inner / "below" / "a.json", 1)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(BrimfulError, match=r"cannot write .*/out/below/a\.json: No space") as caught:
+        write()
+    assert TEMPORARY not in str(caught.value)
+
+
 DRIVER = """
 import json, os, signal, sys
 from pathlib import Path

@@ -6,6 +6,7 @@ that was given. Where they differ, nothing is written. Pieces of the vocabulary 
 
 import gc
 import importlib.util
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -31,15 +32,17 @@ from brimful.nn.interop import (
     load_model,
     save_model,
 )
-from brimful.nn.sentence_modules import read_pooling, write_modules
+from brimful.nn.sentence_modules import MODULES, read_pooling, write_modules
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
-from brimful.storage import atomic_directory, commit, require_folder_place
+from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
 from brimful.tasks.model import saved_settings
 from brimful.text.pruning import prune
 from brimful.text.tokenizer import load as load_tokenizer
 
 RECORD = "conversion.json"
+_PROMPTS = "config_sentence_transformers.json"
+_TRANSFORMER = "sentence_bert_config.json"
 _WHEN = ("before", "after")
 
 
@@ -112,7 +115,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
-        pruned = prune(tokenizer, _texts(config))
+        pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
         encoder, head = keep_rows(encoder, head, pruned.kept)
         encoder.tokenizer = tokenizer = pruned.tokenizer
         kept = pruned.kept
@@ -133,6 +136,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         save_model(folder, encoder, head, labels, **settings)
         if pooling and not (isinstance(head, SequenceHead) and head.linear):
             write_modules(folder, width, pooling, settings["max_length"])
+        _keep_settings(source, folder)
         del encoder, head  # a large model is then in memory twice at most
         gc.collect()
         facts["max_abs_hidden_difference"] = _check(source, folder, kept)
@@ -152,8 +156,19 @@ def _texts(config: ConvertConfig) -> Iterator[str]:
             warn(f"{path}: {issue}: {count:,}")
 
 
+def _keep_settings(source: Path, folder: Path) -> None:
+    """Copy what else a folder of sentence-transformers says: prompts, the similarity, lower case."""
+    if not (folder / MODULES).is_file():
+        return
+    if (source / _PROMPTS).is_file():
+        shutil.copyfile(source / _PROMPTS, folder / _PROMPTS)
+    given, written = source / _TRANSFORMER, folder / _TRANSFORMER
+    if given.is_file() and (lower := read_json(given).get("do_lower_case")):
+        write_json(written, read_json(written) | {"do_lower_case": lower})
+
+
 def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
-    """The largest difference of a hidden state of the written folder, here, from the given one in
+    """The largest absolute difference of a hidden state of the written folder, here, from the given one in
     `transformers`; None where that is not installed.
 
     Args:
@@ -168,8 +183,9 @@ def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
         difference = max_difference(load_encoder(folder, Encoder), None, given)
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
-    if not difference <= TOLERANCE:
+    if not difference.relative <= TOLERANCE:
         raise BrimfulError(
-            f"hidden states differ from those of transformers by {difference:.1e}; nothing was written"
+            f"hidden states differ from those of transformers by {difference.absolute:.1e}; nothing was"
+            " written"
         )
-    return difference
+    return difference.absolute

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead, SpanHead, pool
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
 from brimful.nn.interop import HEADS, save_model
 from brimful.nn.layers import Pooling
@@ -36,9 +36,28 @@ from brimful.tasks.model import saved_settings
 from brimful.text.tokenizer import special_ids
 
 TOLERANCE = 1e-4
-"""The largest difference of an output that an export may have, in float32."""
+"""The largest `Difference.relative` that an export may have, in float32."""
+LARGEST_FILE = (1 << 31) - (1 << 26)
+"""Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 RECORD = "export.json"
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Difference(NamedTuple):
+    """How far outputs are from those that were expected.
+
+    Attributes:
+        absolute: the largest difference.
+        scale: the largest absolute value that was expected.
+    """
+
+    absolute: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        """The difference in units of the scale, where that is above 1: rounding errors grow with it."""
+        return self.absolute / max(1.0, self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +115,8 @@ def _packed_logits(
 
 def max_difference(
     encoder: Encoder, head: Head | None, other: Forward, pooling: Pooling | None = None
-) -> float:
-    """Largest absolute difference between Brimful's packed outputs and `other`'s padded ones.
+) -> Difference:
+    """The difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
@@ -115,7 +134,8 @@ def max_difference(
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
         differences.append(float(np.abs(found - expected).max()))
-    return float(np.max(differences))  # NaN if one of them is
+    scale = max(float(np.abs(expected).max()) for expected in ours)
+    return Difference(float(np.max(differences)), scale)  # NaN if one of them is
 
 
 def transformers_forward(folder: Path, head: Head | None) -> Forward:
@@ -129,9 +149,14 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     try:
         model = kind.from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32).eval()
     except ValueError as error:
-        name = type(head).__name__
+        if "Unrecognized configuration class" in str(error):
+            raise BrimfulError(
+                f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
+                " load the export"
+            ) from error
+        said = " ".join(str(error).split())
         raise BrimfulError(
-            f"transformers has no class for a {name} on this kind of encoder, so it cannot load the export"
+            f"transformers cannot load the folder; nothing was written. It says: {said}"
         ) from error
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -180,8 +205,15 @@ def onnx_forward(path: Path) -> Forward:
     return forward
 
 
+def _weight_bytes(*modules: torch.nn.Module | None) -> int:
+    """Bytes of the weights; those that two modules share count once."""
+    weights = {id(p): p.nbytes for module in modules if module for p in module.parameters()}
+    return sum(weights.values())
+
+
 def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: bool) -> None:
-    """Trace the model with dynamic batch and length, into one file.
+    """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
+    in model.onnx.data.
 
     Args:
         token_types: whether token_type_ids are an input; else all are 0.
@@ -205,7 +237,7 @@ def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: 
             output_names=[output],
             dynamic_shapes=dict.fromkeys(inputs, dynamic),
             dynamo=True,
-            external_data=False,
+            external_data=_weight_bytes(encoder, head) > LARGEST_FILE,
             verbose=False,
         )
 
@@ -235,7 +267,7 @@ def _exported_head(head: Head | None, kind: str) -> Head | None:
 def _check(
     folder: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
 ) -> float | None:
-    """The largest difference of an output; None if `transformers` is needed and not installed."""
+    """The largest absolute difference of an output; None if `transformers` is needed and not installed."""
     if kind != "onnx" and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
@@ -246,12 +278,25 @@ def _check(
             forward = transformers_forward(folder, head)
         else:
             forward = sentence_forward(folder)
-        difference = max_difference(encoder, head, forward, pooling)
+        differences = [max_difference(encoder, head, forward, pooling)]
+        if kind == "hf" and isinstance(head, PretrainingHead):
+            differences += _pair_difference(folder, encoder, head.pair)
     except OSError as error:
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
-    if not difference <= TOLERANCE:
-        raise BrimfulError(f"the {kind} export's logits differ by {difference:.1e}; nothing was written")
-    return difference
+    largest = float(np.max([each.absolute for each in differences]))
+    if not all(each.relative <= TOLERANCE for each in differences):
+        raise BrimfulError(f"the {kind} export's logits differ by {largest:.1e}; nothing was written")
+    return largest
+
+
+def _pair_difference(folder: Path, encoder: Encoder, head: PairHead) -> list[Difference]:
+    """The difference of the pair scores; none where `transformers` has no class that computes them."""
+    try:
+        forward = transformers_forward(folder, head)
+    except BrimfulError as error:
+        warn(f"the scores of pairs were not checked: {error}")
+        return []
+    return [max_difference(encoder, head, forward)]
 
 
 def _keep_description(folder: Path) -> None:
@@ -293,6 +338,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
             write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
         if config.format == "onnx":
             _keep_description(folder)
+            if isinstance(head, PretrainingHead):
+                warn("model.onnx has the scores of tokens; those of pairs are left out")
             # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
             typed = settings["token_types"] and head is not None
             write_onnx(folder / "model.onnx", encoder, head, token_types=typed)

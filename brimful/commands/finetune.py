@@ -19,7 +19,7 @@ from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.drawing import undrawn
-from brimful.nn.heads import pooling_of
+from brimful.nn.heads import SequenceHead, pooling_of
 from brimful.nn.interop import load_model
 from brimful.precision.policy import Precision
 from brimful.runs.directory import (
@@ -78,6 +78,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
         pooling = pooling_of(encoder) if config.pooling == "auto" else config.pooling
+        guessed = config.pooling == "auto" and encoder.pooling is None
         seed = config.seed
         if config.seeds is not None:
             seed = tuple(range(seed[0], seed[0] + config.seeds))
@@ -90,13 +91,18 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
             )
         with undrawn():
-            starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
+            _, head = starting_model(config, config.seed[0], data.task)  # refuses a wrong setting now
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
                 f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
                 f" test {len(data.test):,}"
             )
+            if guessed and isinstance(head, SequenceHead) and not head.linear and not encoder.config.modern:
+                say(
+                    f"{config.encoder} says no pooling: a new dense layer reads the first token; an encoder"
+                    " that was trained with the mean needs --pooling mean"
+                )
         told: dict[str, Any] = {}
         if ranks.is_main:  # the others read the summary that it writes
             findings, told = check_before(data, encoder, own_dev=config.dev is not None)

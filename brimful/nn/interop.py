@@ -88,8 +88,12 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     tensors, path = read_weights(directory)
     prefix = family_of(config).prefix
     bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    with undrawn():
-        encoder = kind(config)
+    try:
+        with undrawn():
+            encoder = kind(config)
+    except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
+        where = directory / "config.json"
+        raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
     from_hf(encoder, config, bare, str(path))
     encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
     encoder.tokenizer = _load_tokenizer(directory)

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file
+from brimful.storage import atomic_file, sweep
 from brimful.tasks.task import Row
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def output_file(path: Path, length: int) -> Iterator[Output]:
     kinds = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ".parquet": _Parquet, ARRAYS: _Array}
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
+    sweep(path.parent, path.name)  # what a killed process left may be as large as this file
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         output = kinds[path.suffix](file, path, length)
         yield output

@@ -130,7 +130,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the object of each line that is not empty.
 
     Raises:
-        BrimfulError: a line is not a JSON object.
+        BrimfulError: a line is not a JSON object, or holds half a surrogate pair.
     """
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
@@ -142,7 +142,18 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
                 raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
+            if "\\u" in line:
+                _check_characters(row, f"{path}, line {number}")
             yield number, row
+
+
+def _check_characters(row: dict[str, Any], where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
 
 
 _Rows = Iterator[tuple[int, dict[str, Any]]]

@@ -5,7 +5,7 @@ smaller pieces, and unknown tokens where they hold characters of another script.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class Pruned:
     statistics: Statistics
 
 
-def prune(tokenizer: "Tokenizer", texts: Iterable[str]) -> Pruned:
+def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = ()) -> Pruned:
     """A copy of the tokenizer without the pieces that `texts` never use.
 
     Special and added tokens stay; so do single characters of the scripts in `texts`, the pieces of single
@@ -89,14 +89,21 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str]) -> Pruned:
 
     Args:
         tokenizer: WordPiece, BPE (byte-level or not) or Unigram.
+        stay: ids of further pieces that stay, such as the padding token of a model.
 
     Raises:
-        BrimfulError: the model is of another kind, there are no texts, or a text would change its encoding.
+        BrimfulError: the model is of another kind, an id in `stay` has no piece, there are no texts, or a
+            text would change its encoding.
     """
     state: State = json.loads(tokenizer.to_str())
     if (kind := state["model"]["type"]) not in ("WordPiece", "BPE", "Unigram"):
         raise BrimfulError(f"a {kind} tokenizer cannot be pruned, only WordPiece, BPE and Unigram")
-    rules = Rules(tokenizer, state)
+    for index in stay:
+        if tokenizer.id_to_token(index) is None:
+            raise BrimfulError(
+                f"this tokenizer cannot be pruned: the model needs the id {index}, which has no piece"
+            )
+    rules = Rules(tokenizer, state, stay)
     unknown = unknown_id(tokenizer)
     usage = _Usage(_plain(tokenizer), state, unknown)
     sample = _HeldOut()

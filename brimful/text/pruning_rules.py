@@ -38,13 +38,14 @@ class Rules:
     Args:
         tokenizer: of one of the three kinds.
         state: its tokenizer.json.
+        stay: further ids that stay.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", state: State) -> None:
+    def __init__(self, tokenizer: "Tokenizer", state: State, stay: Iterable[int] = ()) -> None:
         self._model = state["model"]
         known = pieces_of(self._model)
         byte_level = _is_byte_level(state)
-        self._fixed = _fixed(tokenizer, state, known, byte_level)
+        self._fixed = _fixed(tokenizer, state, known, byte_level) | set(stay)
         self._characters = _single_characters(self._model, known, byte_level)
         self._without_unknown = (
             self._model.get("unk_token") is None and self._model.get("unk_id") is None and not byte_level

