@@ -35,11 +35,11 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.layouts import find_layout, require_task
+from brimful.tasks.layouts import find_layout
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
-from brimful.tasks.registry import DEFAULT, find_task
+from brimful.tasks.registry import task_of
 from brimful.tasks.review import check_before, review
 from brimful.train.objective import Runtime
 
@@ -68,11 +68,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, encoder.config.max_length)
-        layout = find_layout(config.layout, config.columns)
-        if config.task == DEFAULT and layout.task:
-            config = replace(config, task=layout.task)
-        require_task(layout, config.task)
-        kind = find_task(config.task)
+        kind = task_of(config.task, find_layout(config.layout, config.columns))
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
@@ -81,7 +77,13 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if config.seeds is not None:
             seed = tuple(range(seed[0], seed[0] + config.seeds))
         config = replace(
-            config, seed=seed, seeds=None, max_length=max_length, overlap=overlap, pooling=pooling
+            config,
+            task=kind.name,
+            seed=seed,
+            seeds=None,
+            max_length=max_length,
+            overlap=overlap,
+            pooling=pooling,
         )
         data = load_data(config, encoder, ranks)
         if any(labels > len(data.train) for labels in config.label_curve):

@@ -16,11 +16,15 @@ from brimful.runs.directory import (
     find_model,
 )
 from brimful.tasks.layouts import OWN, Columns
-from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.registry import find_task, tasks
 from brimful.train.config import TrainerConfig, check_trainer
 
 TASK_TRAINER = TrainerConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
+
+TASK_HELP = tyro.conf.arg(
+    help=f"What to predict: {' or '.join(sorted(tasks()))}. By default the layout's, or classification."
+)
 
 _NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
@@ -38,7 +42,7 @@ class FinetuneConfig:
 
     encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    task: Annotated[str | None, TASK_HELP] = None
     train: str | None = incidental(None)
     """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     test: str | None = incidental(None)
@@ -114,7 +118,8 @@ class FinetuneConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        find_task(self.task)
+        if self.task is not None:
+            find_task(self.task)
         require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         check_trainer(self.trainer)
