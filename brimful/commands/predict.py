@@ -5,17 +5,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from brimful.config import verb
-from brimful.console import progress, recorded_warnings
+from brimful.console import progress, recorded_warnings, warn
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import Pooling, pool
+from brimful.nn.heads import pool
 from brimful.nn.interop import load_encoder, text_length
+from brimful.nn.sentence_modules import other_modules
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
@@ -50,8 +51,9 @@ class PredictConfig:
     """Write what the leaderboard of the layout takes."""
     scores: bool = False
     """Write `scores` too: the probability of each label, or the value of a regression."""
-    pooling: Pooling = "mean"
-    """Of an encoder: whether a vector is the mean over the tokens or the first token."""
+    pooling: Literal["auto", "mean", "first"] = "auto"
+    """Of an encoder: whether a vector is the mean over the tokens or the first token. auto: as the encoder
+    was trained, where its folder says it; else the mean."""
     max_length: int | None = None
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
@@ -137,6 +139,9 @@ class _Vectors:
         }
         for option in (option for option, given in labelled.items() if given):
             raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
+        if others := other_modules(folder, classifier=False):
+            warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
+        self.pooling = (self.encoder.pooling or "mean") if config.pooling == "auto" else config.pooling
         longest = text_length(folder, self.encoder)
         self.max_length = longest if config.max_length is None else config.max_length
         self.facts = {"width": self.encoder.config.hidden_size}
@@ -151,7 +156,7 @@ class _Vectors:
     def write(self, data: Encoded, precision: Precision, output: Output | None) -> None:
         assert output is not None
         vectors = run(
-            lambda batch: pool(self.encoder(batch).float(), batch, self.config.pooling),
+            lambda batch: pool(self.encoder(batch).float(), batch, self.pooling),
             data.examples,
             device=self.encoder.device,
             precision=precision,

@@ -55,11 +55,13 @@ class Encoder(encoder.Encoder):
             return run_by_token(self, examples, self.device)
 
     def embed(
-        self, texts: Iterable[str], pooling: Pooling = "mean", max_length: int | None = None
+        self, texts: Iterable[str], pooling: Pooling | None = None, max_length: int | None = None
     ) -> np.ndarray:
         """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
 
         Args:
+            pooling: "mean" or "first"; by default as the encoder was trained, where that is known, else the
+                mean.
             max_length: cut texts at this many tokens, special tokens included; by default at
                 `config.max_length`.
 
@@ -67,6 +69,7 @@ class Encoder(encoder.Encoder):
             BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
                 room for a token between [CLS] and [SEP] or is longer than the encoder.
         """
+        pooling = pooling or self.pooling or "mean"
         if pooling not in ("mean", "first"):
             raise BrimfulError(f"unknown pooling {pooling!r}: known: first, mean")
         examples = self._examples(texts, max_length)

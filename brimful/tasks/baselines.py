@@ -108,7 +108,9 @@ class Tfidf:
 
 
 class Frozen:
-    """Mean embeddings of an encoder that is not trained, each dimension with the deviation 1 in training.
+    """Embeddings by an encoder that is not trained, each dimension with the deviation 1 in training.
+
+    They are pooled as the encoder was trained, where that is known, else by the mean.
 
     Args:
         encode: texts -> examples, without targets.
@@ -144,7 +146,7 @@ class Frozen:
     def _embed(self, table: Table) -> np.ndarray:
         data = self.encode(table)
         outputs = predict(
-            lambda batch: pool(self.encoder(batch), batch, "mean"),
+            lambda batch: pool(self.encoder(batch), batch, self.encoder.pooling or "mean"),
             data.examples,
             device=self.runtime.device,
             precision=self.runtime.precision,

@@ -198,10 +198,11 @@ def _text(data: Encoded, row: int) -> str:
 
 
 def embeddings(encoder: Encoder, data: Encoded, runtime: Runtime) -> np.ndarray:
-    """The mean of each text's hidden states, float32 (rows, hidden); of windows, the mean over them."""
+    """A vector of each text, pooled as the encoder was trained or by the mean, float32 (rows, hidden); of
+    windows, the mean over them."""
     encoder.eval()
     vectors = predict(
-        lambda batch: pool(encoder(batch).float(), batch, "mean"),
+        lambda batch: pool(encoder(batch).float(), batch, encoder.pooling or "mean"),
         data.examples,
         device=runtime.device,
         precision=runtime.precision,
