@@ -34,6 +34,8 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
+from brimful.tasks.checks import Finding, described
+from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.metrics import over_seeds
@@ -101,9 +103,12 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         told: dict[str, Any] = {}
         if ranks.is_main:  # the others read the summary that it writes
             findings, told = check_before(data, encoder, own_dev=config.dev is not None)
-            for finding in [] if resuming else findings:
-                if finding.kind != "leakage":  # load_task_data has warned of it
-                    warn(f"{finding.file}: {finding.message}")
+            if not resuming:
+                _tell(findings, data)
+                limits = (
+                    f"an example has at most {max_length:,}, the encoder takes {encoder.config.max_length:,}"
+                )
+                say(f"{described(told['train']['tokens'])}; {limits}")
         if dry_run:
             return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
@@ -118,6 +123,13 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             decides.append(config.trainer.evaluate_every)
         stages = Stages(directory, config_hash(decides), ranks)
         return _finish(Finetuning(config, data, stages, runtime), told)
+
+
+def _tell(findings: Sequence[Finding], data: TaskData) -> None:
+    """Warn of what was found, but for rows of test in train of which `load_task_data` has warned."""
+    for finding in findings:
+        if not (data.leaked and (finding.kind, finding.file) == ("leakage", str(data.test.table.path))):
+            warn(f"{finding.file}: {finding.message}")
 
 
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:
