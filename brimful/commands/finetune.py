@@ -19,7 +19,7 @@ from brimful.distributed import world
 from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.drawing import undrawn
-from brimful.nn.heads import pooling_of
+from brimful.nn.heads import SequenceHead, pooling_of
 from brimful.nn.interop import load_model
 from brimful.precision.policy import Precision
 from brimful.runs.directory import (
@@ -74,6 +74,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
+        asked = config
         pooling = pooling_of(encoder) if config.pooling == "auto" else config.pooling
         seed = config.seed
         if config.seeds is not None:
@@ -92,8 +93,10 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             raise BrimfulError(
                 f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
             )
-        with undrawn():
-            starting_model(config, config.seed[0], data.task)  # so that a wrong setting is refused now
+        with undrawn():  # so that a wrong setting is refused now
+            _, head = starting_model(config, config.seed[0], data.task)
+        if not resuming:
+            asked.refuse_unread(pools=isinstance(head, SequenceHead))
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
@@ -115,8 +118,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
             if config.trainer.checkpoint_every and not (directory / START).exists():
-                encoder, head = starting_model(config, config.seed[0], data.task)
-                TaskModel(data.task, encoder, head, max_length, overlap).save(directory / START)
+                started = starting_model(config, config.seed[0], data.task)
+                TaskModel(data.task, *started, max_length, overlap).save(directory / START)
         ranks.barrier()
         decides = [identity(config), inputs]
         if config.trainer.keeps_best:  # then evaluations decide too, and not only measure

@@ -189,6 +189,8 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"output": "x.txt"}, "must end in"),
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
+        (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
+        (classifier, {"abstain_below": 0.5, "submission": True, "layout": "glue/sst-2"}, "empty labels"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(
