@@ -274,6 +274,8 @@ def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(pretrained, ta
 
 def test_a_finetuning_says_what_it_noticed(finetuned, tables):
     summary = read_json(finetuned / "summary.json")
+    tokens = summary["train"].pop("tokens")
+    assert 2 < tokens["median"] <= tokens["p90"] <= tokens["longest"]
     assert summary["train"] == {"n": 120, "duplicates_in_test": 0, "near_duplicates_in_test": 0}
     calibration = summary["calibration"]
     assert calibration["dev_n"] == 24
