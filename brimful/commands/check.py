@@ -6,15 +6,24 @@ from typing import Annotated, Any
 
 import tyro
 
+from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
 from brimful.console import counted, output_console
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import read_config
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
-from brimful.tasks.checks import check_lengths, check_tables, check_unknown, label_counts, measure_lengths
+from brimful.tasks.checks import (
+    check_lengths,
+    check_tables,
+    check_unknown,
+    described,
+    label_counts,
+    measure_lengths,
+)
 from brimful.tasks.data import check_length
-from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.layouts import OWN, Columns, find_layout
+from brimful.tasks.registry import task_of
 from brimful.text.tokenizer import load
 
 
@@ -26,12 +35,15 @@ class CheckConfig:
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
     encoder: str
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    task: Annotated[str | None, TASK_HELP] = None
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, squad ... as in finetune."""
     max_length: int | None = None
     """The most tokens of an example. By default 128, or the encoder's maximum if less, as in finetune."""
-
-    def __post_init__(self) -> None:
-        find_task(self.task)
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, as in finetune."""
 
 
 def show_findings(result: dict[str, Any]) -> None:
@@ -42,13 +54,7 @@ def show_findings(result: dict[str, Any]) -> None:
     if not result["findings"]:
         console.print("nothing found")
     for file, facts in result["files"].items():
-        tokens = facts["tokens"]
-        console.print(
-            f"{file}: {counted(facts['rows'], 'row')}; tokens: median {tokens['median']:,},"
-            f" 90 % within {tokens['p90']:,}, 99 % within {tokens['p99']:,}, longest {tokens['longest']:,},"
-            f" {100 * tokens['unknown']:.2f} % unknown",
-            markup=False,
-        )
+        console.print(f"{file}: {counted(facts['rows'], 'row')}; {described(facts['tokens'])}", markup=False)
         labels = ", ".join(f"{name} {rows:,}" for name, rows in facts.get("labels", {}).items())
         if labels:
             console.print(f"  labels, in the order of the outputs: {labels}", markup=False)
@@ -69,17 +75,20 @@ def check(config: CheckConfig) -> dict[str, Any]:
         raise UsageError("check needs at least one table: brimful check TRAIN [TEST...] --encoder DIR")
     if len(set(config.files)) < len(config.files):
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
-    kind = find_task(config.task)
+    layout = find_layout(config.layout, config.columns)
+    kind = task_of(config.task, layout)
     folder = find_model(Path(config.encoder), "encoder")
     longest = read_config(read_json(folder / "config.json"), str(folder / "config.json")).max_length
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
     tokenizer = load(folder)
-    train, *others = (kind.read(path, labelled=True) for path in config.files)
-    task = kind.from_table(train)
+    train, *others = (kind.read(path, labelled=True, layout=layout) for path in config.files)
+    task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     labels = task.facts.get("labels")
     found, _ = check_tables(train, others, labels)
-    overlap = None if kind.overlap is None else min(kind.overlap, max_length // 4)
+    overlap = config.overlap
+    if overlap is None and kind.overlap is not None:
+        overlap = min(kind.overlap, max_length // 4)
     files: dict[str, Any] = {}
     for table in (train, *others):
         lengths = measure_lengths(table, tokenizer)

@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table as RichTable
 
 from brimful.commands.evaluate_text import evaluate_text
-from brimful.commands.finetune_config import TASK_TRAINER, FinetuneConfig
+from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.commands.finetune_trainings import Finetuning, load_data
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
 from brimful.console import output_console, say
@@ -26,9 +26,9 @@ from brimful.storage import read_json, require_folder_place
 from brimful.tasks import baselines
 from brimful.tasks.comparison import measure_methods
 from brimful.tasks.data import TaskData, check_length
-from brimful.tasks.layouts import OWN, Columns, find_layout, require_task
+from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.metrics import over_seeds
-from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.registry import find_task, task_of
 from brimful.train.objective import Runtime
 
 PREPARED = "text"
@@ -54,7 +54,7 @@ class EvaluateConfig:
     """A table to choose on; by default a fifth of train."""
     test: str | None = None
     """A table on which every model is measured."""
-    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    task: Annotated[str | None, TASK_HELP] = None
     columns: Columns = OWN
     """Other names of the columns."""
     layout: str | None = None
@@ -79,7 +79,8 @@ class EvaluateConfig:
     """Check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        find_task(self.task)
+        if self.task is not None:
+            find_task(self.task)
         require_positive(self, "text_tokens", "batch")
         if self.seeds < 0:
             raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
@@ -157,8 +158,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         raise UsageError("evaluate needs --text, or --train and --test, or all of them")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("evaluate runs in one process: start it without torchrun")
+    out, kind = Path(config.out), task_of(config.task, find_layout(config.layout, config.columns))
+    config = replace(config, task=kind.name)
     folders = {name: find_model(Path(name), "encoder") for name in config.encoders}
-    out = Path(config.out)
     if (summary := _begun(config, out)) is not None:
         return summary
     runtime = Runtime.of(ALONE, config.precision, TASK_TRAINER)
@@ -206,7 +208,6 @@ def _begun(config: EvaluateConfig, out: Path) -> dict[str, Any] | None:
 
 def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, Any]]:
     """Refuse now what would fail after an hour; returns the size of each encoder."""
-    require_task(find_layout(config.layout, config.columns), config.task)
     for text in config.text:
         if not Path(text).exists():
             raise BrimfulError(f"{text} does not exist")
@@ -259,7 +260,7 @@ def _evaluate_task(
     data: TaskData | None = None
     for number, (name, folder) in enumerate(folders.items(), 1):
         encoder, *_ = load_model(folder)
-        kind = find_task(config.task)
+        kind = task_of(config.task)
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, config.max_length // 4)

@@ -34,12 +34,14 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
+from brimful.tasks.checks import Finding, described
+from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.layouts import find_layout, require_task
+from brimful.tasks.layouts import find_layout
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
-from brimful.tasks.registry import DEFAULT, find_task
+from brimful.tasks.registry import task_of
 from brimful.tasks.review import check_before, review
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
@@ -69,29 +71,34 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, encoder.config.max_length)
-        layout = find_layout(config.layout, config.columns)
-        if config.task == DEFAULT and layout.task:
-            config = replace(config, task=layout.task)
-        require_task(layout, config.task)
-        kind = find_task(config.task)
+        kind = task_of(config.task, find_layout(config.layout, config.columns))
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
             overlap = min(kind.overlap, max_length // 4)
+        asked = config
         pooling = pooling_of(encoder) if config.pooling == "auto" else config.pooling
         guessed = config.pooling == "auto" and encoder.pooling is None
         seed = config.seed
         if config.seeds is not None:
             seed = tuple(range(seed[0], seed[0] + config.seeds))
         config = replace(
-            config, seed=seed, seeds=None, max_length=max_length, overlap=overlap, pooling=pooling
+            config,
+            task=kind.name,
+            seed=seed,
+            seeds=None,
+            max_length=max_length,
+            overlap=overlap,
+            pooling=pooling,
         )
         data = load_data(config, encoder, ranks)
         if any(labels > len(data.train) for labels in config.label_curve):
             raise BrimfulError(
                 f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
             )
-        with undrawn():
-            _, head = starting_model(config, config.seed[0], data.task)  # refuses a wrong setting now
+        with undrawn():  # so that a wrong setting is refused now
+            _, head = starting_model(config, config.seed[0], data.task)
+        if not resuming:
+            asked.refuse_unread(pools=isinstance(head, SequenceHead))
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(
@@ -106,23 +113,33 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         told: dict[str, Any] = {}
         if ranks.is_main:  # the others read the summary that it writes
             findings, told = check_before(data, encoder, own_dev=config.dev is not None)
-            for finding in [] if resuming else findings:
-                if finding.kind != "leakage":  # load_task_data has warned of it
-                    warn(f"{finding.file}: {finding.message}")
+            if not resuming:
+                _tell(findings, data)
+                limits = (
+                    f"an example has at most {max_length:,}, the encoder takes {encoder.config.max_length:,}"
+                )
+                say(f"{described(told['train']['tokens'])}; {limits}")
         if dry_run:
             return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
         config = _resolved(config, runtime.precision)
         if ranks.is_main:
             start_run(directory, config, inputs)
             if config.trainer.checkpoint_every and not (directory / START).exists():
-                encoder, head = starting_model(config, config.seed[0], data.task)
-                TaskModel(data.task, encoder, head, max_length, overlap).save(directory / START)
+                started = starting_model(config, config.seed[0], data.task)
+                TaskModel(data.task, *started, max_length, overlap).save(directory / START)
         ranks.barrier()
         decides = [identity(config), inputs]
         if config.trainer.keeps_best:  # then evaluations decide too, and not only measure
             decides.append(config.trainer.evaluate_every)
         stages = Stages(directory, config_hash(decides), ranks)
         return _finish(Finetuning(config, data, stages, runtime), told)
+
+
+def _tell(findings: Sequence[Finding], data: TaskData) -> None:
+    """Warn of what was found, but for rows of test in train of which `load_task_data` has warned."""
+    for finding in findings:
+        if not (data.leaked and (finding.kind, finding.file) == ("leakage", str(data.test.table.path))):
+            warn(f"{finding.file}: {finding.message}")
 
 
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:

@@ -16,11 +16,15 @@ from brimful.runs.directory import (
     find_model,
 )
 from brimful.tasks.layouts import OWN, Columns
-from brimful.tasks.registry import DEFAULT, find_task, tasks
+from brimful.tasks.registry import find_task, tasks
 from brimful.train.config import TrainerConfig, check_trainer
 
 TASK_TRAINER = TrainerConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
+
+TASK_HELP = tyro.conf.arg(
+    help=f"What to predict: {' or '.join(sorted(tasks()))}. By default the layout's, or classification."
+)
 
 _NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
@@ -38,7 +42,7 @@ class FinetuneConfig:
 
     encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    task: Annotated[str, tyro.conf.arg(help=f"What to predict: {' or '.join(sorted(tasks()))}.")] = DEFAULT
+    task: Annotated[str | None, TASK_HELP] = None
     train: str | None = incidental(None)
     """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     test: str | None = incidental(None)
@@ -70,7 +74,8 @@ class FinetuneConfig:
     epochs: float | tuple[float, ...] = 6.0
     """Passes over train. Several values are tried with each learning rate, and the best pair is kept."""
     trial_epochs: float | None = None
-    """Passes while learning rates are compared on held-out rows of train; by default the same as epochs."""
+    """Passes while learning rates are compared on held-out rows of train, so without dev; by default the same
+    as epochs."""
     class_weights: Literal["balanced"] | None = None
     """balanced: every class has the same part in the loss of a classification, however rare it is."""
     reinit_top: int = 0
@@ -114,7 +119,8 @@ class FinetuneConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        find_task(self.task)
+        if self.task is not None:
+            find_task(self.task)
         require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         check_trainer(self.trainer)
@@ -138,6 +144,24 @@ class FinetuneConfig:
             )
         if any(labels < 2 for labels in self.label_curve):
             raise BrimfulError(f"label_curve is {list(self.label_curve)}: give numbers of labels, at least 2")
+
+    def refuse_unread(self, *, pools: bool) -> None:
+        """Refuse what a new run would not read. Runs of earlier versions may have such options.
+
+        Args:
+            pools: whether the task's head makes one vector of a text.
+
+        Raises:
+            BrimfulError: there is such an option.
+        """
+        if self.pooling != "auto" and not pools:
+            raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
+        compares = len(self.settings) > 1 or self.ladder == "full"
+        if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
+            raise BrimfulError(
+                "trial_epochs is for several learning rates that are compared on a part of train, before a"
+                " training on all of it: leave it out"
+            )
 
     @property
     def settings(self) -> list[tuple[float, float]]:

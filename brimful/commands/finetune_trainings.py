@@ -24,7 +24,7 @@ from brimful.tasks.data import TaskData, example_stream, hold_out, load_task_dat
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation
-from brimful.tasks.registry import find_task
+from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
@@ -67,15 +67,16 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
         config: with max_length and overlap, as config.yaml has them.
     """
     assert config.max_length is not None
+    layout = find_layout(config.layout, config.columns)
     data = load_task_data(
-        find_task(config.task),
+        task_of(config.task, layout),
         encoder,
         *config.tables,
         max_length=config.max_length,
         overlap=config.overlap,
         split=len(config.settings) > 1 or config.trainer.keeps_best,
         more_tests=config.more_tests,
-        layout=find_layout(config.layout, config.columns),
+        layout=layout,
         metric=config.metric,
         ranks=ranks,
     )

@@ -70,6 +70,8 @@ class PredictConfig:
     def __post_init__(self) -> None:
         if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
             raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
+        if self.submission and self.abstain_below is not None:
+            raise BrimfulError("leaderboards take no empty labels: leave --abstain-below or --submission out")
 
 
 class _Tasked:
@@ -80,6 +82,8 @@ class _Tasked:
         self.layout = layout
         loaded = load_task_model(folder)
         require_task(layout, loaded.task.name)
+        if config.pooling != "auto":
+            raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
         if config.submission:
             check_submission(layout, loaded.task, Path(config.output))
         if config.abstain_below is not None and not isinstance(loaded.task, Classification):

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tokenizers import Encoding, Tokenizer
 
+from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.ragged import Ragged
 from brimful.data.rows import Cursor
@@ -265,6 +266,16 @@ def _check_room(
                     f"{where(start + index)}: the first text has {len(firsts[index])} tokens, which leaves no"
                     f" room for windows of its second in {max_length}; raise max_length, or lower the overlap"
                 )
+
+
+def warn_of_cut(cut: int, texts: int, max_length: int, remedy: str, *, of: str = "") -> None:
+    """Say how many texts lost their ends, if any did, and what would keep them.
+
+    Args:
+        of: where the texts come from: ` of a.tsv`.
+    """
+    if cut:
+        warn(f"{cut:,} of {texts:,} texts{of} are over {max_length:,} tokens and are cut there; {remedy}")
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.data.examples import Examples, encode_texts
+from brimful.data.examples import Examples, encode_texts, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn import encoder, interop
 from brimful.nn.heads import Pooling, pool
@@ -45,7 +45,8 @@ class Encoder(encoder.Encoder):
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """Hidden states of each text, float32 (tokens, hidden), special tokens included.
 
-        Texts are cut at `config.max_length` tokens. An empty text has its special tokens.
+        Texts are cut at `config.max_length` tokens, and a warning counts those that are. An empty text has
+        its special tokens.
 
         Raises:
             BrimfulError: the encoder has no tokenizer.
@@ -63,7 +64,7 @@ class Encoder(encoder.Encoder):
             pooling: "mean" or "first"; by default as the encoder was trained, where that is known, else the
                 mean.
             max_length: cut texts at this many tokens, special tokens included; by default at
-                `config.max_length`.
+                `config.max_length`. A warning counts the texts that are cut.
 
         Raises:
             BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
@@ -86,9 +87,11 @@ class Encoder(encoder.Encoder):
         longest = self.config.max_length
         if max_length is not None and not 3 <= max_length <= longest:
             raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
-        return encode_texts(
-            self.tokenizer, list(texts), max_length=max_length or longest, pad=self.config.pad_id
-        )
+        max_length = max_length or longest
+        examples = encode_texts(self.tokenizer, list(texts), max_length=max_length, pad=self.config.pad_id)
+        remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
+        warn_of_cut(examples.cut, len(examples), max_length, remedy)
+        return examples
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

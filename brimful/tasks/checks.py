@@ -6,7 +6,7 @@ part of it is looked at. Texts are the same but for case, width and spaces if `n
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
@@ -300,6 +300,14 @@ class Lengths:
         named = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
         quantiles = {name: int(np.quantile(self.tokens, q, method="higher")) for name, q in named.items()}
         return quantiles | {"unknown": float(self.unknown.sum() / max(self.tokens.sum(), 1))}
+
+
+def described(facts: Mapping[str, float]) -> str:
+    """`Lengths.facts` in words."""
+    return (
+        f"tokens: median {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,},"
+        f" longest {facts['longest']:,}, {100 * facts['unknown']:.2f} % unknown"
+    )
 
 
 def measure_lengths(table: Table, tokenizer: Tokenizer) -> Lengths:

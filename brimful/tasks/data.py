@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from brimful.console import warn
+from brimful.data import examples
 from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
@@ -122,11 +123,8 @@ def warn_of_cut_texts(data: Encoded) -> None:
 
 def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None:
     """As `warn_of_cut_texts`, from the numbers."""
-    if cut:
-        warn(
-            f"{cut:,} of {texts:,} texts of {path} are over {max_length} tokens"
-            " and are cut there; raise --max-length, or read them in windows with --overlap 32"
-        )
+    remedy = "raise --max-length, or read them in windows with --overlap 32"
+    examples.warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")
 
 
 def check_max_length(max_length: int, encoder: Encoder) -> None:

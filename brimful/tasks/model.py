@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
@@ -101,6 +101,9 @@ class TaskModel:
     ) -> list[Row]:
         """A prediction for each text, in their order: what `brimful predict` writes.
 
+        Texts over `max_length` tokens are read in windows if the model has an `overlap`; otherwise they are
+        cut, and a warning counts them.
+
         Args:
             texts: of any number and length; questions, if the task is question answering.
             second: the second text of each pair; the context of each question.
@@ -120,8 +123,12 @@ class TaskModel:
         rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
         resolved = resolve(precision, self.encoder.device)
         found: list[Row] = []
+        cut = 0
         for part in read_parts(lambda take: table.take([row for row, *_ in take(rows)])):
-            found += self.rows(self.encode(part), resolved, scores=scores)
+            data = self.encode(part)
+            cut += data.examples.cut
+            found += self.rows(data, resolved, scores=scores)
+        warn_of_cut(cut, len(table), self.max_length, "replace(model, overlap=32) reads them in windows")
         return found
 
     def encode(self, table: Table) -> Encoded:

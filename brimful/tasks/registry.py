@@ -6,10 +6,11 @@ from importlib import import_module
 
 import brimful.tasks
 from brimful.errors import BrimfulError, nearest
+from brimful.tasks.layouts import OWN_LAYOUT, Layout, require_task
 from brimful.tasks.task import Task
 
 DEFAULT = "classification"
-"""The task of a run whose configuration names no task, such as a run of an earlier version."""
+"""The task where neither --task nor a layout names one, and of runs of an earlier version."""
 
 
 @cache
@@ -40,3 +41,14 @@ def find_task(name: str) -> type[Task]:
     if name not in tasks():
         raise BrimfulError(f"unknown task {name!r}; {nearest(name, tasks())}")
     return tasks()[name]
+
+
+def task_of(name: str | None, layout: Layout = OWN_LAYOUT) -> type[Task]:
+    """The task that `--task` names; without a name that of the layout, or `DEFAULT`.
+
+    Raises:
+        BrimfulError: there is no task of that name, or the layout is for another.
+    """
+    kind = find_task(name or layout.task or DEFAULT)
+    require_task(layout, kind.name)
+    return kind

@@ -47,18 +47,20 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         own_dev: whether dev is a table of its own, not a part of train.
     """
     assert encoder.tokenizer is not None
-    encoded = {"train": data.train, "test": data.test}
+    encoded = {"test": data.test}
     if own_dev and data.dev is not None:
-        encoded = {"train": data.train, "dev": data.dev, "test": data.test}
-    names = {str(part.table.path): name for name, part in encoded.items()}
-    train, *others = (part.table for part in encoded.values())
-    findings, shared = check_tables(train, others, data.task.facts.get("labels"))
-    for part in encoded.values():
-        findings += check_unknown(part.table, lengths_of_encoded(part, encoder.tokenizer))
-    in_test = shared[-1]
+        encoded["dev"] = data.dev
+    encoded |= {f"more_tests[{index}]": part for index, part in enumerate(data.more_tests)}
+    train, others = data.train.table, [part.table for part in encoded.values()]
+    names = {str(part.table.path): name for name, part in encoded.items()} | {str(train.path): "train"}
+    findings, (in_test, *_) = check_tables(train, others, data.task.facts.get("labels"))
+    lengths = [lengths_of_encoded(part, encoder.tokenizer) for part in (data.train, *encoded.values())]
+    for table, each in zip((train, *others), lengths, strict=True):
+        findings += check_unknown(table, each)
     return findings, {
         "train": {
             "n": len(train),
+            "tokens": lengths[0].facts,
             "duplicates_in_test": len(in_test.same),
             "near_duplicates_in_test": len(in_test.near),
         },

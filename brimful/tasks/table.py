@@ -217,7 +217,7 @@ def _check_repeats(path: Path, header: list[str], wanted: Iterable[str]) -> None
     """Refuse a header in which a column stands twice."""
     for name in wanted:
         if header.count(name) > 1:
-            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: leave one of them")
+            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: keep one of them")
 
 
 def _parquet(path: Path, wanted: Sequence[str] | None) -> _Rows:

@@ -212,6 +212,18 @@ def test_spans_are_compared_too(inputs, tmp_path):
     assert summary["differences"][0]["standard_error"] >= 0
 
 
+def test_a_layout_brings_its_task(inputs, tmp_path):
+    rows = [{"context": "one two three", "answers": {"text": ["two"], "answer_start": [4]}}] * 10
+    table = write_table(
+        tmp_path / "a.jsonl", [{"id": str(i), "question": "which"} | r for i, r in enumerate(rows)]
+    )
+    options = {"encoders": [inputs["one"]], "train": table, "test": table, **QUICK | {"seeds": 1}}
+    summary = evaluate(**options, layout="squad", out=str(tmp_path / "out"))
+    assert summary["task"] == "question-answering"
+    with pytest.raises(BrimfulError, match="for the task question-answering, not classification"):
+        evaluate(**options, layout="squad", task="classification", out=str(tmp_path / "other"))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -222,11 +223,29 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"output": "x.txt"}, "must end in"),
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
+        (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
+        (classifier, {"abstain_below": 0.5, "submission": True, "layout": "glue/sst-2"}, "empty labels"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(
                 **{"model": str(model), "input": source, "output": str(tmp_path / "out.jsonl")} | options
             )
+
+
+def test_texts_that_are_cut_are_counted(classifier, plain, monkeypatch, capfd):
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (2, parts.CHARACTERS))
+    model = replace(TaskModel.load(classifier), max_length=16)
+    texts = ["w1", "w2 " * 20, "w3", "w4 " * 14, "w5 " * 15]
+    model.predict(texts)
+    assert "2 of 5 texts are over 16 tokens and are cut there; replace(model, ov" in capfd.readouterr().err
+    replace(model, overlap=4).predict(texts)
+    encoder = Encoder.load(plain)
+    encoder.embed(texts)
+    assert not capfd.readouterr().err
+    encoder.embed(texts, max_length=16)
+    assert "2 of 5 texts are over 16 tokens and are cut there; raise max_length" in capfd.readouterr().err
+    encoder.encode([*texts, "w6 " * 200])
+    assert "1 of 6 texts are over 128 tokens and are cut there; the encoder" in capfd.readouterr().err
 
 
 def test_texts_of_any_number_in_memory(classifier, monkeypatch):

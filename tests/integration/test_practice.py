@@ -123,3 +123,5 @@ def test_a_layout_brings_its_task(encoder, tmp_path):
     assert told["train"] == 9
     with pytest.raises(BrimfulError, match="for the task regression, not multi-label"):
         brimful.finetune(**files, layout="glue/sts-b", task="multi-label", out=tmp_path / "run")
+    with pytest.raises(BrimfulError, match="for the task regression, not classification"):
+        brimful.finetune(**files, layout="glue/sts-b", task="classification", out=tmp_path / "run")

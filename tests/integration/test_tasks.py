@@ -218,7 +218,7 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     assert len((out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()) == 50
 
 
-def test_a_narrower_student_and_one_that_does_not_divide(finetuned, tables, tmp_path, call: Call):
+def test_a_narrower_student_and_one_with_too_many_layers(finetuned, tables, tmp_path, call: Call):
     short = ("--layers.epochs", 0.5, "--logits.epochs", 0.5, "--student-hidden", 64)
     summary = call("distil", "--teacher", finetuned, "--out", tmp_path / "narrow", *DISTIL, *short).value
     assert summary["student"]["parameters"] < summary["teacher"]["parameters"] / 3
@@ -226,7 +226,7 @@ def test_a_narrower_student_and_one_that_does_not_divide(finetuned, tables, tmp_
     answer = call("predict", "--model", tmp_path / "narrow", "--input", tables["test"], "--output", out)
     assert len(predictions(answer, out)) == 50
     answer = call("distil", "--teacher", finetuned, "--out", tmp_path / "run", "--student-layers", 3)
-    assert "it must divide the teacher's 2 layers" in answer.message
+    assert "student_layers is 3: the teacher has 2 layers" in answer.message
 
 
 def test_a_pretraining_run_is_no_teacher(pretrained, tmp_path, call: Call):
@@ -274,6 +274,8 @@ def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(pretrained, ta
 
 def test_a_finetuning_says_what_it_noticed(finetuned, tables):
     summary = read_json(finetuned / "summary.json")
+    tokens = summary["train"].pop("tokens")
+    assert 2 < tokens["median"] <= tokens["p90"] <= tokens["longest"]
     assert summary["train"] == {"n": 120, "duplicates_in_test": 0, "near_duplicates_in_test": 0}
     calibration = summary["calibration"]
     assert calibration["dev_n"] == 24

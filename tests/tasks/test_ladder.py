@@ -1,5 +1,6 @@
 """The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,41 @@ def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path
         assert summary["test"][f"{metric}_std"] == pytest.approx(np.std(runs, ddof=1))
     with pytest.raises(BrimfulError, match="trial_epochs"):
         finetune(**inputs, **SMALL | grid, out=str(tmp_path / "other"), trial_epochs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "trial_epochs is for several"),
+        ({"dev": "test", "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"trainer": {"patience": 2}, "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"ladder": "full"}, None),
+        ({"learning_rates": [1e-4, 1e-3]}, None),
+    ],
+)
+def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, options, said):
+    files = {**inputs, "out": str(tmp_path / "run")}
+    options = {name: inputs.get(value, value) if name == "dev" else value for name, value in options.items()}
+    settings = {**SMALL, **options, "trial_epochs": 0.5, "dry_run": True}
+    if said is None:
+        assert finetune(**files, **settings)["dry_run"]
+        return
+    with pytest.raises(BrimfulError, match=said):
+        finetune(**files, **settings)
+
+
+def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
+    row = {"text": "one two", "spans": [[0, 3, "N"]]}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    files = {
+        "encoder": inputs["encoder"],
+        "train": str(tmp_path / "a.jsonl"),
+        "test": str(tmp_path / "a.jsonl"),
+    }
+    settings = {**files, "out": str(tmp_path / "run"), "max_length": 32, "task": "token-classification"}
+    assert finetune(**settings, dry_run=True)["dry_run"]
+    with pytest.raises(BrimfulError, match="pooling is for classifiers"):
+        finetune(**settings, pooling="mean")
 
 
 def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp_path):

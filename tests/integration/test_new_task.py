@@ -1,0 +1,93 @@
+"""The task that CONTRIBUTING.md shows is short, and every verb knows it once its file is there."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import brimful
+import brimful.tasks
+from brimful.data.examples import Examples
+from brimful.tasks import registry
+from brimful.tasks.output import write_rows
+from builders.encoders import small, word_tokenizer
+
+MOST_LINES = 80
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
+    """The task of CONTRIBUTING.md, as a file of the package."""
+    text = (Path(brimful.__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(code.splitlines()) <= MOST_LINES
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "grades.py").write_text(code, encoding="utf-8")
+    monkeypatch.setattr(brimful.tasks, "__path__", [*brimful.tasks.__path__, str(tmp_path / "tasks")])
+    registry.tasks.cache_clear()
+    yield registry.find_task("grades")
+    sys.modules.pop("brimful.tasks.grades", None)
+    registry.tasks.cache_clear()
+
+
+def test_the_new_task_is_trained_measured_and_predicted(task, tmp_path):
+    """The grade is how many of four words are w1."""
+    random = np.random.default_rng(0)
+    for name, count in (("train", 200), ("test", 60)):
+        words = random.random((count, 4)) < 0.5
+        rows = [
+            {"text": " ".join("w1" if one else "w2" for one in row), "label": int(row.sum())} for row in words
+        ]
+        write_rows(tmp_path / f"{name}.tsv", rows)
+    torch.manual_seed(0)
+    encoder = small("bert", vocabulary_size=95, layers=2)
+    encoder.tokenizer = word_tokenizer()
+    encoder.save(tmp_path / "encoder")
+    summary = brimful.finetune(
+        encoder=tmp_path / "encoder",
+        train=tmp_path / "train.tsv",
+        test=tmp_path / "test.tsv",
+        out=tmp_path / "run",
+        task="grades",
+        epochs=10.0,
+        learning_rates=(1e-3, 3e-3),
+        precision="fp32",
+    )
+    assert summary["labels"] == list("01234")
+    assert summary["primary_metric"] == "distance"
+    assert summary["test"]["distance"] < 0.3
+    assert summary["dev"]["exact"] > 0.7
+    out = tmp_path / "out.jsonl"
+    brimful.predict(model=tmp_path / "run", input=tmp_path / "test.tsv", output=out)
+    predicted = [json.loads(line)["grade"] for line in out.read_text().splitlines()]
+    told = (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()
+    assert predicted == [json.loads(line)["prediction"] for line in told]
+    brimful.report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
+    assert "grades off on average" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_new_loss_is_the_same_packed_and_alone(task):
+    random = np.random.default_rng(1)
+    tokens = [random.integers(5, 90, n).astype(np.int32) for n in (3, 9, 5, 20)]
+    examples = Examples(
+        tokens, [np.zeros(len(ids), np.uint8) for ids in tokens], {"grade": np.array([0, 2, 1, 2])}, 32, 0
+    )
+    grades = task(["low", "middle", "high"])
+    encoder = small("bert").eval()
+    head = grades.new_head(encoder).eval()
+
+    def loss(rows: list[int], **slots: int) -> float:
+        batch = examples.batch(np.array(rows), **slots)
+        return grades.losses(head(encoder(batch), batch), batch)["grades"].item()
+
+    together = loss([0, 1, 2, 3], slots=64, sequence_slots=7)  # with filler and empty sequences
+    assert together == pytest.approx(sum(loss([row]) for row in range(4)), rel=1e-5)
+    wanted = float(torch.softmax(torch.tensor([1.0, 2.0, 4.0]), -1).cumsum(-1)[:2].square().sum())
+    batch = examples.batch(np.array([1]))
+    found = grades.losses(torch.tensor([[1.0, 2.0, 4.0]]), batch)["grades"].item()
+    assert found == pytest.approx(wanted, rel=1e-6)
