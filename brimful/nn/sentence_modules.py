@@ -57,7 +57,8 @@ def read_pooling(folder: Path) -> Pooling | None:
 
 def has_classifier(folder: Path) -> bool:
     """Whether the folder is an encoder, a mean and a Dense without activation, and nothing else."""
-    if _modules(folder)[1:] != [("Pooling", _POOLING), ("Dense", CLASSIFIER)]:
+    after = _modules(folder)[1:]
+    if after != [("Pooling", _POOLING), ("Dense", CLASSIFIER)] or read_pooling(folder) != "mean":
         return False
     return _object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
 

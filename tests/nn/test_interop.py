@@ -366,3 +366,12 @@ def test_a_folder_knows_whether_it_reads_token_types(tmp_path, model_name):
         assert reads_token_types(tmp_path / "model", encoder) == (reads and types)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
         assert ("token_type_ids" in tokenizer("w1 w2")) == (reads and types)
+
+
+def test_a_classifier_of_the_mean_needs_the_mean(tmp_path):
+    """With another pooling before it, the Dense is not what our head computes."""
+    encoder = small("bert")
+    save_model(tmp_path, encoder, SequenceHead(encoder, 3, pooling="mean"))
+    assert load_model(tmp_path)[1] is not None
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(OLD | {"pooling_mode_cls_token": True}))
+    assert load_model(tmp_path)[1] is None
