@@ -49,9 +49,14 @@ def family_of(config: EncoderConfig) -> Family:
 
 
 # Keys with a single supported value.
-_BERT = {"hidden_act": "gelu", "is_decoder": False, "add_cross_attention": False}
+_BERT = {
+    "hidden_act": "gelu",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+}
 _REQUIRED: dict[Architecture, dict[str, Any]] = {
-    "bert": _BERT | {"position_embedding_type": "absolute"},
+    "bert": _BERT,
     "prenorm": _BERT,
     "modern": {
         "hidden_activation": "gelu",
@@ -114,12 +119,15 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             )
         if values.get("embedding_dropout", 0.0) != values.get("mlp_dropout", 0.0):
             warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
+        theta = _theta(values, "full_attention", "global_rope_theta", 160_000.0)
+        if values.get("local_rope_theta", theta) is None:  # as in transformers before version 5
+            values = values | {"local_rope_theta": theta}
         return EncoderConfig(
             norm_eps=float(values.get("norm_eps", 1e-5)),
             dropout=float(values.get("mlp_dropout", 0.0)),
             attention_dropout=float(values.get("attention_dropout", 0.0)),
             local_attention=int(values.get("local_attention", 128)),
-            rope_theta=_theta(values, "full_attention", "global_rope_theta", 160_000.0),
+            rope_theta=theta,
             rope_theta_local=_theta(values, "sliding_attention", "local_rope_theta", 10_000.0),
             global_every=_global_every(values, sizes["layers"]),
             **shared,

@@ -375,3 +375,25 @@ def test_a_classifier_of_the_mean_needs_the_mean(tmp_path):
     assert load_model(tmp_path)[1] is not None
     (tmp_path / "1_Pooling/config.json").write_text(json.dumps(OLD | {"pooling_mode_cls_token": True}))
     assert load_model(tmp_path)[1] is None
+
+
+def test_other_positions_than_absolute_ones_are_refused(tmp_path):
+    for name in ("bert", "prenorm"):
+        small(name).save(tmp_path / name)
+        path = tmp_path / name / "config.json"
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps(values | {"position_embedding_type": "relative_key"}))
+        with pytest.raises(BrimfulError, match="position_embedding_type 'relative_key' is not supported"):
+            Encoder.load(tmp_path / name)
+
+
+def test_a_modernbert_without_local_theta_uses_the_global_one(tmp_path):
+    """As transformers before version 5; a file that lacks the key has its default, 10,000."""
+    small("modern").save(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["rope_parameters"]
+    path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0, "local_rope_theta": None}))
+    assert Encoder.load(tmp_path).config.rope_theta_local == 80_000.0
+    path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0}))
+    assert Encoder.load(tmp_path).config.rope_theta_local == 10_000.0
