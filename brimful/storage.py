@@ -250,6 +250,18 @@ def read_json(path: Path | str) -> Any:
         raise BrimfulError(f"{path} is not valid JSON ({error}); it is damaged or not Brimful's") from error
 
 
+def read_object(path: Path | str) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        BrimfulError: it is absent, not JSON, or holds something else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise BrimfulError(f"{path} is not a JSON object")
+    return value
+
+
 def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     """CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0

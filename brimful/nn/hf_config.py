@@ -95,6 +95,8 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         if (found := values.get(key, wanted)) not in (wanted, None):
             raise BrimfulError(f"{where}: {key} {found!r} is not supported, only {wanted!r}")
     try:
+        if not 0 <= float(values.get("classifier_dropout") or 0) <= 1:
+            raise ValueError("classifier_dropout is not from 0 to 1")
         sizes = {ours: int(values[theirs]) for ours, theirs in _SHARED.items()}
         pad = values.get("pad_token_id")
         pad = family.pad_id if pad is None else int(pad)

@@ -47,7 +47,7 @@ from brimful.nn.sentence_modules import (
     read_pooling,
     write_modules,
 )
-from brimful.storage import atomic_directory, read_json, require_folder_place, write_tensors
+from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
 from brimful.text.tokenizer import tokenizer_file
@@ -83,7 +83,7 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
-    values = read_json(directory / "config.json")
+    values = read_object(directory / "config.json")
     config = read_config(values, str(directory / "config.json"))
     tensors, path = read_weights(directory)
     prefix = family_of(config).prefix
@@ -129,7 +129,7 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     """
     directory = Path(directory)
     encoder, values, tensors, where = _load(directory, Encoder)
-    kind = _head_kind(encoder, values, tensors)
+    kind = _head_kind(encoder, class_name(values, directory), tensors)
     head: Head | None
     if kind is None:
         head = _linear_head(directory, encoder, values)
@@ -141,15 +141,29 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
         return encoder, None, None
     labels: list[str] | None = None
     if _is_labelled(head) and (names := values.get("id2label")):
-        labels = [names.get(str(index), f"LABEL_{index}") for index in range(head.classes)]
+        if not isinstance(names, dict):
+            raise BrimfulError(f"{directory / 'config.json'}: id2label is not an object of names by number")
+        labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(head.classes)]
     return encoder, head.eval(), labels
 
 
-def _head_kind(encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source]) -> type[Head] | None:
-    """The head that config.json names. Of heads for pretraining only what the tensors have: some folders keep
-    the name of a class without its head, others have no name, and Electra's own ForPreTraining is another.
+def class_name(values: dict[str, Any], directory: Path) -> str:
+    """The class of `transformers` that the config.json of a folder names; empty if it names none.
+
+    Raises:
+        BrimfulError: its `architectures` are not a list of names.
     """
-    name = (values.get("architectures") or [""])[0]
+    names = values.get("architectures") or [""]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise BrimfulError(f"{directory / 'config.json'}: architectures is not a list of names of classes")
+    return names[0]
+
+
+def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source]) -> type[Head] | None:
+    """The head of a class in config.json. Of heads for pretraining only what the tensors have: some folders
+    keep the name of a class without its head, others have no name, and Electra's own ForPreTraining is
+    another.
+    """
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
@@ -220,7 +234,7 @@ def reads_token_types(directory: Path | str, encoder: Encoder) -> bool:
     with type 0 alone.
     """
     path = Path(directory) / "tokenizer_config.json"
-    names = read_json(path).get("model_input_names") if path.is_file() else None
+    names = read_object(path).get("model_input_names") if path.is_file() else None
     return encoder.config.reads_segments and (not isinstance(names, list) or "token_type_ids" in names)
 
 
@@ -228,7 +242,7 @@ def text_length(directory: Path | str, encoder: Encoder) -> int:
     """The length, in tokens, at which to cut texts for the model of a folder: the length of its training, if
     known."""
     path = Path(directory) / "tokenizer_config.json"
-    value = read_json(path).get("model_max_length") if path.is_file() else None
+    value = read_object(path).get("model_max_length") if path.is_file() else None
     said = (value, max_sequence_length(Path(directory)))
     return min([encoder.config.max_length, *(n for n in said if isinstance(n, int) and n >= 3)])
 

@@ -5,14 +5,13 @@ a Dense without activation, which is its classifier.
 """
 
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from brimful.errors import BrimfulError
 from brimful.nn.hf_weights import NAMES
 from brimful.nn.layers import Pooling
-from brimful.storage import read_json, write_json, write_tensors
+from brimful.storage import read_json, read_object, write_json, write_tensors
 
 MODULES = "modules.json"
 CLASSIFIER = "2_Dense"
@@ -49,7 +48,7 @@ def read_pooling(folder: Path) -> Pooling | None:
     path = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
     if path is None:
         return None
-    values = _object(folder / path / "config.json")
+    values = read_object(folder / path / "config.json")
     modes = values.get("pooling_mode") or [mode for mode, flag in _FLAGS.items() if values.get(flag)]
     modes = [modes] if isinstance(modes, str) else modes
     return POOLINGS.get(modes[0]) if len(modes) == 1 else None
@@ -60,7 +59,7 @@ def has_classifier(folder: Path) -> bool:
     after = _modules(folder)[1:]
     if after != [("Pooling", _POOLING), ("Dense", CLASSIFIER)] or read_pooling(folder) != "mean":
         return False
-    return _object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
+    return read_object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
 
 
 def other_modules(folder: Path, *, classifier: bool) -> list[str]:
@@ -76,7 +75,7 @@ def other_modules(folder: Path, *, classifier: bool) -> list[str]:
 def max_sequence_length(folder: Path) -> int | None:
     """The length, in tokens, at which the folder says that texts are cut; None if it does not."""
     path = folder / _LENGTH
-    value = _object(path).get("max_seq_length") if path.is_file() else None
+    value = read_object(path).get("max_seq_length") if path.is_file() else None
     return value if isinstance(value, int) else None
 
 
@@ -117,10 +116,3 @@ def write_modules(
             for i, (kind, path) in enumerate(modules)
         ],
     )
-
-
-def _object(path: Path) -> dict[str, Any]:
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise BrimfulError(f"{path} is not a JSON object")
-    return values

@@ -12,12 +12,12 @@ from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import HEADS, load_model, reads_token_types, save_model, text_length
+from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
-from brimful.storage import read_json
+from brimful.storage import read_object
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.parts import read_parts
@@ -43,7 +43,7 @@ _PROBLEM_OF_HEAD: dict[type, str] = {
 
 def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
     """The arguments of `save_model` that write a folder's encoder and head again as they were."""
-    values = read_json(folder / "config.json")
+    values = read_object(folder / "config.json")
     return {
         "max_length": text_length(folder, encoder),
         "problem_type": values.get("problem_type"),
@@ -194,9 +194,8 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
 def holds_task_model(folder: Path) -> bool:
     """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
     mean as modules of sentence-transformers."""
-    values = read_json(folder / "config.json")
-    name = (values.get("architectures") or [""])[0]
-    named = name.endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
+    values = read_object(folder / "config.json")
+    named = class_name(values, folder).endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
     return named or ("problem_type" in values and has_classifier(folder))
 
 
@@ -216,14 +215,15 @@ def load_task_model(path: Path | str) -> TaskModel:
     assert isinstance(head, TaskHead)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    values = read_json(folder / "config.json")
+    values = read_object(folder / "config.json")
     problem = values.get("problem_type") if isinstance(head, SequenceHead) else None
     if problem is None:
         single = isinstance(head, SequenceHead) and head.classes == 1
         problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
     known = {task.problem_type: task for task in tasks().values()}
-    if problem not in known:
-        raise BrimfulError(f"{path}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
+    if not isinstance(problem, str) or problem not in known:
+        where = folder / "config.json"
+        raise BrimfulError(f"{where}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
     task = known[problem].from_labels(labels or []).with_settings(values.get(SETTINGS, {}))
     if len(task.labels) != head.classes:
         raise BrimfulError(

@@ -1,10 +1,10 @@
 """Tokenizers from older files than tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
+from brimful.storage import read_object
 from brimful.text.tokenizer_pipelines import bert
 
 if TYPE_CHECKING:
@@ -81,10 +81,4 @@ def load_byte_level(file: Path) -> "Tokenizer":
 def _settings(file: Path) -> dict[str, Any]:
     """The tokenizer_config.json beside `file`, empty without one."""
     path = file.with_name("tokenizer_config.json")
-    if not path.is_file():
-        return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BrimfulError(f"cannot read {path}: {error}") from error
-    return settings if isinstance(settings, dict) else {}
+    return read_object(path) if path.is_file() else {}

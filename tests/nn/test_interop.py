@@ -1,6 +1,7 @@
 """Folders: ours in transformers, theirs here, and what is refused."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import left_out, load_model, reads_token_types, save_model, text_length
 from brimful.nn.vocabulary import extend_vocabulary, keep_rows
+from brimful.tasks.model import load_task_model
 from builders.encoders import MODELS, VOCABULARY, random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
@@ -397,3 +399,29 @@ def test_a_modernbert_without_local_theta_uses_the_global_one(tmp_path):
     assert Encoder.load(tmp_path).config.rope_theta_local == 80_000.0
     path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0}))
     assert Encoder.load(tmp_path).config.rope_theta_local == 10_000.0
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", []),
+        ("tokenizer_config.json", []),
+        ("config.json", {"architectures": {"BertModel": 1}}),
+        ("config.json", {"architectures": [1]}),
+        ("config.json", {"architectures": 5}),
+        ("config.json", {"id2label": ["no", "yes"]}),
+        ("config.json", {"id2label": 3}),
+        ("config.json", {"classifier_dropout": "much"}),
+        ("config.json", {"problem_type": ["regression"]}),
+    ],
+)
+def test_malformed_json_is_refused_in_one_line(tmp_path, file, changes):
+    encoder = small("bert")
+    encoder.tokenizer = word_tokenizer()
+    save_model(tmp_path, encoder, SequenceHead(encoder, 2, pooling="first"), ["no", "yes"])
+    path = tmp_path / file
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, **changes} if isinstance(changes, dict) else changes))
+    with pytest.raises(BrimfulError, match=re.escape(file)) as caught:
+        load_task_model(tmp_path)
+    assert "\n" not in str(caught.value)
