@@ -25,7 +25,7 @@ from brimful.nn.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.nn.hf_config import family_of, read_config, write_config
+from brimful.nn.hf_config import FAMILIES, family_of, read_config, write_config
 from brimful.nn.hf_tensors import (
     Head,
     classifier_weight,
@@ -35,7 +35,7 @@ from brimful.nn.hf_tensors import (
     hf_names,
     to_hf,
 )
-from brimful.nn.hf_weights import Source, is_equal, read_weights
+from brimful.nn.hf_weights import Source, is_equal, read_weights, weight_files
 from brimful.nn.layers import Pooling
 from brimful.nn.sentence_modules import (
     CLASSIFIER,
@@ -43,6 +43,7 @@ from brimful.nn.sentence_modules import (
     THEIRS,
     has_classifier,
     max_sequence_length,
+    module_files,
     other_modules,
     read_pooling,
     write_modules,
@@ -63,6 +64,18 @@ HEADS: dict[type[Head], str] = {
     SpanHead: "ForQuestionAnswering",
 }
 """The ending of the name of a model's class, by its head."""
+_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+"""What a model's folder holds beside its weights and modules."""
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
@@ -264,7 +277,7 @@ def save_model(
     SentenceTransformer the whole model, whose embeddings are the logits.
 
     Args:
-        directory: a folder with a model is replaced, with everything else in it.
+        directory: a folder that holds a model and nothing else is replaced.
         encoder: saved with its tokenizer, if it has one.
         head: saved too; the AutoModelFor... class of its kind (`HEADS`) loads the folder. RoBERTa and
             ModernBERT have no class for a pair head; only `load_model` reads its tensors.
@@ -277,10 +290,12 @@ def save_model(
         extra: more keys of config.json.
 
     Raises:
-        BrimfulError: the folder cannot be written, or holds something other than a model.
+        BrimfulError: the folder cannot be written, or holds anything but a model.
     """
     directory = Path(directory)
-    require_folder_place(directory, replaces=("a model", _holds_model), remedy="choose another folder")
+    require_folder_place(
+        directory, replaces=("a folder of a model alone", _holds_model_alone), remedy="choose another folder"
+    )
     config = encoder.config
     family = family_of(config)
     values = write_config(config, encoder.tokenizer)
@@ -323,8 +338,14 @@ def save_model(
             )
 
 
-def _holds_model(directory: Path) -> bool:
-    return (directory / "config.json").is_file()
+def _holds_model_alone(directory: Path) -> bool:
+    """Whether a folder is a model of a known type, and no file in it is anything else."""
+    try:
+        known = read_object(directory / "config.json").get("model_type") in FAMILIES
+        parts = {*weight_files(directory), *module_files(directory), *(directory / name for name in _FILES)}
+    except (BrimfulError, TypeError):  # the type of a model is a list
+        return False
+    return known and all(path in parts or path.is_dir() for path in directory.rglob("*"))
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

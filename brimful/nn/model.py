@@ -35,10 +35,10 @@ class Encoder(encoder.Encoder):
     def save(self, directory: Path | str) -> None:
         """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
 
-        A folder that holds a model is replaced, with everything else in it.
+        A folder that holds a model and nothing else is replaced.
 
         Raises:
-            BrimfulError: the folder cannot be written, or holds something other than a model.
+            BrimfulError: the folder cannot be written, or holds anything but a model.
         """
         interop.save_model(directory, self)
 

@@ -425,3 +425,36 @@ def test_malformed_json_is_refused_in_one_line(tmp_path, file, changes):
     with pytest.raises(BrimfulError, match=re.escape(file)) as caught:
         load_task_model(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"config.json": '{"port": 80}', "thesis.txt": "years of work"},
+        {"config.json": "[]"},
+        {"config.json": '{"model_type": "bert"}'},
+        {"thesis.txt": "years of work"},
+        {".git/HEAD": "ref"},
+        {"1_Pooling/notes.txt": "years of work"},
+    ],
+)
+def test_a_folder_with_anything_but_a_model_is_not_replaced(tmp_path, foreign):
+    """The first three have no weights; the others have a model too."""
+    encoder = small("bert")
+    if "config.json" not in foreign:
+        save_model(tmp_path, encoder, SequenceHead(encoder, 2, pooling="mean"))
+    for name, text in foreign.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for save in (encoder.save, lambda folder: save_model(folder, encoder)):
+        with pytest.raises(BrimfulError, match="not a folder of a model alone; choose another folder"):
+            save(tmp_path)
+    assert all((tmp_path / name).read_text() == text for name, text in foreign.items())
+
+
+def test_any_folder_of_a_model_is_replaced(tmp_path):
+    transformers.AutoModel.from_config(their_config("bert")).save_pretrained(tmp_path)
+    for name in ("vocab.txt", "special_tokens_map.json"):
+        (tmp_path / name).write_text("{}")
+    small("bert").save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
