@@ -17,8 +17,7 @@ from brimful.config import build, config_hash, identity, incidental, read_yaml, 
 from brimful.console import output_console, say
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
 from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, model_files, start_run
 from brimful.runs.stages import Stages, finish_stages
@@ -214,8 +213,8 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
     facts = []
     scored = False
     for name, folder in folders.items():
-        encoder, head, _ = load_model(folder)
-        scored = scored or isinstance(head, MaskedLMHead)
+        encoder, head = load_pretrained(folder)
+        scored = scored or head is not None
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         shape = encoder.config
@@ -259,7 +258,7 @@ def _evaluate_task(
     models: dict[str, _Model] = {}
     data: TaskData | None = None
     for number, (name, folder) in enumerate(folders.items(), 1):
-        encoder, *_ = load_model(folder)
+        encoder, _ = load_pretrained(folder)
         kind = task_of(config.task)
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:

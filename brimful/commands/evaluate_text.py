@@ -19,8 +19,7 @@ from brimful.data.reader import SequenceReader
 from brimful.data.sequences import SequencesConfig
 from brimful.data.streams import validation_batches
 from brimful.errors import BrimfulError
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.storage import read_json
 from brimful.text.tokenizer import tokenizer_hash
@@ -100,8 +99,8 @@ def evaluate_text(
     scores: dict[tuple[str, str], Scores] = {}
     without = []
     for name, path in encoders.items():
-        encoder, head, _ = load_model(path)
-        if not isinstance(head, MaskedLMHead):
+        encoder, head = load_pretrained(path)
+        if head is None:
             say(f"{name} has no masked-LM head: it is left out of the losses on text")
             without.append(name)
             continue

@@ -20,7 +20,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import choose_backend
 from brimful.nn.drawing import undrawn
 from brimful.nn.heads import SequenceHead, pooling_of
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
 from brimful.runs.directory import (
     START,
@@ -67,7 +67,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
-        encoder, *_ = load_model(config.encoder_folder)
+        encoder, _ = load_pretrained(config.encoder_folder)
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, encoder.config.max_length)
@@ -184,7 +184,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
     if ranks.is_main:
         if task.settings and data.dev is None:
             say(f"no dev rows to fit {', '.join(task.settings)} (give --dev, or several rates)")
-        start = load_model(run.config.encoder_folder)[0].to(run.runtime.device)
+        start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
         of_dev = run.dev_answers(best, trials)
         reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)

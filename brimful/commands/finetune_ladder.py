@@ -8,7 +8,7 @@ from rich.table import Table as RichTable
 
 from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows, from_random
 from brimful.console import console, say
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.tasks import baselines
 from brimful.tasks.comparison import compare
 from brimful.tasks.model import TaskModel
@@ -48,7 +48,7 @@ class Ladder:
         features: dict[str, baselines.Features] = {}
         if main:
             say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
-            encoder, *_ = load_model(config.encoder_folder)
+            encoder, _ = load_pretrained(config.encoder_folder)
             runtime = finetuning.runtime
             features = {
                 "tfidf": baselines.Tfidf(),

@@ -15,8 +15,7 @@ from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.drawing import discarded, undrawn
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
 from brimful.runs.stages import Result, Stages
@@ -33,7 +32,7 @@ from brimful.train.trainer import Trainer
 def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, TaskHead]:
     """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
     `transformers` loads a ModernBERT checkpoint: the tensors have the same name."""
-    encoder, pretraining_head, _ = load_model(config.encoder_folder)
+    encoder, pretraining_head = load_pretrained(config.encoder_folder)
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
@@ -55,7 +54,7 @@ def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encod
         tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
         fresh.load_state_dict(tensors, strict=not new, assign=True)
     head = task.new_head(fresh)
-    if config.initialisation == "pretrained" and isinstance(pretraining_head, MaskedLMHead):
+    if config.initialisation == "pretrained" and pretraining_head is not None:
         head.start_from(pretraining_head)
     return fresh, head
 

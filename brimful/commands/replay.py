@@ -11,7 +11,7 @@ from brimful.config import build, read_yaml
 from brimful.console import output_console, visible
 from brimful.data.examples import ExampleStream
 from brimful.errors import BrimfulError
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.runs.directory import CONFIG
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import read_metrics
@@ -46,7 +46,7 @@ def replayed(
     Raises:
         BrimfulError: there is no such training or update, or the tables or the encoder are gone.
     """
-    encoder, *_ = load_model(config.encoder_folder)
+    encoder, _ = load_pretrained(config.encoder_folder)
     known = trainings(config, load_data(config, encoder))
     folder = _chosen(directory, run, list(known))
     seed, data = known[folder.relative_to(run.absolute()).as_posix()]

@@ -11,7 +11,7 @@ from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.interop import load_model
+from brimful.nn.interop import load_pretrained
 from brimful.nn.layers import EncoderConfig
 from brimful.nn.vocabulary import extend_vocabulary
 from brimful.text.tokenizer import load
@@ -56,8 +56,7 @@ def trained_model(
         BrimfulError: the folder has no model or no tokenizer, another vocabulary than the data, fewer
             positions than `max_length`, or no token types where `sequences` needs them.
     """
-    encoder, loaded, _ = load_model(folder)
-    head = loaded if isinstance(loaded, MaskedLMHead) else None
+    encoder, head = load_pretrained(folder)
     if max_length > encoder.config.max_length:
         raise BrimfulError(
             f"sequences of {max_length} tokens do not fit the model of {folder}, which has"

@@ -160,6 +160,27 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     return encoder, head.eval(), labels
 
 
+def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None]:
+    """Read what training starts from: the encoder and the heads of pretraining, in evaluation mode.
+
+    A head is None, or a MaskedLMHead in place of a PretrainingHead, where a tensor of it is missing. Whether
+    the folder has another head does not matter.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    encoder, _, tensors, where = _load(Path(directory), Encoder)
+    kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
+    for kind in kinds:
+        with undrawn():
+            head = kind(encoder)
+        if hf_names(head, encoder.config) <= tensors.keys():
+            _check_tied(encoder, tensors, where)
+            from_hf(head, encoder.config, tensors, where)
+            return encoder, head.eval()
+    return encoder, None
+
+
 def class_name(values: dict[str, Any], directory: Path) -> str:
     """The class of `transformers` that the config.json of a folder names; empty if it names none.
 
@@ -180,7 +201,11 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source]) -> type[
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
-    return (kind or MaskedLMHead) if has_masked_lm_head(tensors, encoder.config) else None
+    if not has_masked_lm_head(tensors, encoder.config):
+        return None
+    with undrawn():
+        pair = hf_names(PairHead(encoder), encoder.config)
+    return PretrainingHead if kind is PretrainingHead and pair <= tensors.keys() else MaskedLMHead
 
 
 def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
@@ -205,9 +230,7 @@ def _new_head(
 ) -> Head:
     """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
-        decoder = tensors.get(decoder_weight(encoder.config))
-        if decoder is not None and not is_equal(encoder.word_embeddings.detach(), decoder):
-            raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
+        _check_tied(encoder, tensors, where)
         return kind(encoder)
     if kind is PairHead:
         return PairHead(encoder)
@@ -222,6 +245,12 @@ def _new_head(
     mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
     pooling: Pooling = "mean" if mean else "first"
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
+
+
+def _check_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> None:
+    decoder = tensors.get(decoder_weight(encoder.config))
+    if decoder is not None and not is_equal(encoder.word_embeddings.detach(), decoder):
+        raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
 
 
 def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:

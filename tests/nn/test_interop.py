@@ -13,7 +13,14 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import left_out, load_model, reads_token_types, save_model, text_length
+from brimful.nn.interop import (
+    left_out,
+    load_model,
+    load_pretrained,
+    reads_token_types,
+    save_model,
+    text_length,
+)
 from brimful.nn.vocabulary import extend_vocabulary, keep_rows
 from brimful.tasks.model import load_task_model
 from builders.encoders import MODELS, VOCABULARY, random_row, run_peer, small, word_tokenizer
@@ -458,3 +465,31 @@ def test_any_folder_of_a_model_is_replaced(tmp_path):
         (tmp_path / name).write_text("{}")
     small("bert").save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "found"),
+    [
+        ("ForPreTraining", ("cls.seq_relationship",), MaskedLMHead),
+        ("ForPreTraining", ("bert.pooler",), MaskedLMHead),
+        ("ForPreTraining", ("cls.predictions",), type(None)),
+        ("ForPreTraining", (), PretrainingHead),
+        ("ForMaskedLM", (), MaskedLMHead),
+        ("ForMaskedLM", ("cls.predictions.transform",), type(None)),
+        ("ForSequenceClassification", ("classifier",), type(None)),
+        ("ForNextSentencePrediction", ("bert.pooler",), type(None)),
+    ],
+)
+def test_what_training_starts_from_may_lack_a_head(tmp_path, kind, lost, found):
+    KINDS[kind].from_config(their_config("bert")).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    save_file({name: tensors[name] for name in tensors if not name.startswith(lost or "-")}, path)
+    encoder, head = load_pretrained(tmp_path)
+    assert type(head) is found
+    assert not encoder.training
+    name = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(encoder.word_embeddings, tensors[name])
+    if found is MaskedLMHead:
+        assert torch.equal(head.bias, tensors["cls.predictions.bias"])
+        assert type(load_model(tmp_path)[1]) is MaskedLMHead
