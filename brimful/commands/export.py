@@ -92,7 +92,7 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
         length = 2 + (longest - 2) * index // (count - 1)
         draws = hash_words(derive_key("export", index), np.arange(length))
         ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
-        ids[ids == encoder.config.pad_id] = special.mask
+        ids[ids == encoder.config.pad_id] = special.sep
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)
     return sequences

@@ -18,7 +18,7 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
 from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
-from brimful.text.tokenizer import special_ids
+from brimful.text.tokenizer import mask_id, special_ids
 
 UNUSED = re.compile(
     r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE
@@ -102,9 +102,9 @@ class SequenceReader:
     def __init__(self, tokenizer: Tokenizer, masking: MaskingConfig) -> None:
         self.special = special_ids(tokenizer)
         self.masking = masking
-        self.vocabulary = Vocabulary(self.special.mask, ordinary_ids(tokenizer))
+        self.vocabulary = Vocabulary(mask_id(tokenizer), ordinary_ids(tokenizer))
         self._maskable = np.ones(max(tokenizer.get_vocab().values()) + 1, dtype=np.bool_)
-        for never in (self.special.pad, self.special.cls, self.special.sep, self.special.mask):
+        for never in (self.special.pad, self.special.cls, self.special.sep, self.vocabulary.mask):
             self._maskable[never] = False
 
     def batch(

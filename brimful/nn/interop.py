@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-from tokenizers import Tokenizer
-
 from brimful.errors import BrimfulError
 from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
@@ -49,7 +47,7 @@ from brimful.nn.sentence_modules import (
     write_modules,
 )
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
-from brimful.text.tokenizer import load as load_tokenizer
+from brimful.text.tokenizer import read as read_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
 from brimful.text.tokenizer import tokenizer_file
 
@@ -109,26 +107,16 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
     from_hf(encoder, config, bare, str(path))
     encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
-    encoder.tokenizer = _load_tokenizer(directory)
-    if encoder.tokenizer is not None:
+    file = tokenizer_file(directory)
+    if file is not None:
+        encoder.tokenizer = read_tokenizer(file)
         highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
         if highest >= config.vocabulary_size:
             raise BrimfulError(
-                f"{tokenizer_file(directory)} is not this model's: it has ids up to {highest:,}, and "
+                f"{file} is not this model's: it has ids up to {highest:,}, and "
                 f"config.json has a vocab_size of {config.vocabulary_size:,}"
             )
     return encoder.eval(), values, tensors, str(path)
-
-
-def _load_tokenizer(directory: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, also from a vocab.txt, or a vocab.json and merges.txt."""
-    file = tokenizer_file(directory)
-    if file is None or file.name != "tokenizer.json":
-        return None if file is None else load_tokenizer(file)
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise BrimfulError(f"{file} is damaged ({error})") from error
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:

@@ -14,7 +14,7 @@ import numpy as np
 from brimful.errors import BrimfulError
 from brimful.text.characters import code_points
 from brimful.text.pruning_rules import Rules, UnknownWords
-from brimful.text.tokenizer import unknown_id
+from brimful.text.tokenizer import named_as, unknown_id
 from brimful.text.tokenizer_files import State, in_order, renumbered
 
 if TYPE_CHECKING:
@@ -246,7 +246,8 @@ def _build(
 
     kept = in_order(state["model"], rules(usage.ids | usage.matched, usage.characters))
     new = {old: index for index, old in enumerate(kept)}
-    return Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new))), np.array(kept, np.int64)
+    built = Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new)))
+    return named_as(built, tokenizer), np.array(kept, np.int64)
 
 
 def _check(old: "Tokenizer", new: "Tokenizer", kept: np.ndarray, texts: list[str]) -> None:

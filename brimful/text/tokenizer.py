@@ -4,10 +4,11 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file
+from brimful.storage import atomic_file, read_object
 from brimful.text.vocabulary_files import load_byte_level, load_wordpiece
 
 if TYPE_CHECKING:
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything."""
+    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything, `mask` where the
+    vocabulary has none."""
 
     pad: int
     unk: int | None
     cls: int
     sep: int
-    mask: int
+    mask: int | None
 
 
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -33,47 +35,97 @@ _NAMES = {
     "sep": ("[SEP]", "</s>", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
+_KEYS = {role: (f"{role}_token",) for role in _NAMES} | {
+    "cls": ("cls_token", "bos_token"),
+    "sep": ("sep_token", "eos_token"),
+}
+"""The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
+# A tokenizer.json does not say which token has which role, and takes long to read where it is large.
+_said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
+_unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
 
 def _special_names(tokenizer: "Tokenizer") -> dict[str, str]:
+    """The names of the special tokens that the vocabulary has, by role: those that the files beside it say,
+    else those of BERT or RoBERTa."""
+    said = _said.get(tokenizer, {})
     found = {}
     for role, names in _NAMES.items():
-        for name in names:
-            if tokenizer.token_to_id(name) is not None:
-                found[role] = name
-                break
-        else:
-            if role != "unk":
-                raise BrimfulError(
-                    f"the tokenizer has no {role} token (looked for {', '.join(names)}); "
-                    "add it to the tokenizer, or train one with tokenizer=train:8000"
-                )
+        names = (said[role],) if role in said else names
+        name = next((name for name in names if tokenizer.token_to_id(name) is not None), None)
+        if name is not None:
+            found[role] = name
+        elif role in ("pad", "cls", "sep"):
+            raise _missing(role)
     return found
 
 
+def _missing(role: str) -> BrimfulError:
+    looked = ", ".join(_NAMES[role])
+    keys = " or ".join(_KEYS[role])
+    return BrimfulError(
+        f"the tokenizer has no {role} token (looked for {looked}); name it as {keys} in tokenizer_config.json"
+    )
+
+
 def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
-    """Ids of the special tokens, under the names of BERT ([CLS]) or RoBERTa (<s>).
+    """Ids of the special tokens, under the names that the files beside the tokenizer say, or else those of
+    BERT ([CLS]) or RoBERTa (<s>).
 
     Raises:
         BrimfulError: one that an encoder needs is missing.
     """
-    vocabulary = tokenizer.get_vocab()
-    ids = {role: vocabulary[name] for role, name in _special_names(tokenizer).items()}
-    return SpecialIds(pad=ids["pad"], unk=ids.get("unk"), cls=ids["cls"], sep=ids["sep"], mask=ids["mask"])
+    ids = {role: tokenizer.token_to_id(name) for role, name in _special_names(tokenizer).items()}
+    return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))
+
+
+def mask_id(tokenizer: "Tokenizer") -> int:
+    """The id of the mask token.
+
+    Raises:
+        BrimfulError: a special token is missing.
+    """
+    found = special_ids(tokenizer).mask
+    if found is None:
+        raise _missing("mask")
+    return found
 
 
 def unknown_id(tokenizer: "Tokenizer") -> int:
     """The id of the unknown token, or -1 where the tokenizer can spell everything."""
-    model = json.loads(tokenizer.to_str())["model"]
-    name = model.get("unk_token")
-    found = tokenizer.token_to_id(name) if name else model.get("unk_id")
-    return -1 if found is None else found
+    if tokenizer not in _unknown:
+        model = json.loads(tokenizer.to_str())["model"]
+        name = model.get("unk_token")
+        found = tokenizer.token_to_id(name) if name else model.get("unk_id")
+        _unknown[tokenizer] = -1 if found is None else found
+    return _unknown[tokenizer]
 
 
 def named_specials(tokenizer: "Tokenizer") -> set[int]:
     """Ids of the pieces that have the name of a special token."""
-    found = {tokenizer.token_to_id(name) for names in _NAMES.values() for name in names}
-    return {index for index in found if index is not None}
+    names = {name for names in _NAMES.values() for name in names} | {*_said.get(tokenizer, {}).values()}
+    return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
+
+
+def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
+    """The tokenizer, which was made of another one: its special tokens have the names of the other's."""
+    _said[tokenizer] = _said.get(other, {})
+    return tokenizer
+
+
+def _names_beside(file: Path) -> dict[str, str]:
+    """What the files beside a tokenizer call the special tokens, by role."""
+    values: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = file.with_name(name)
+        values |= {k: v for k, v in read_object(path).items() if v} if path.is_file() else {}
+    found = {}
+    for role, keys in _KEYS.items():
+        said = next((values[key] for key in keys if key in values), None)
+        name = said.get("content") if isinstance(said, dict) else said
+        if isinstance(name, str):
+            found[role] = name
+    return found
 
 
 def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
@@ -88,6 +140,13 @@ def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
     Raises:
         BrimfulError: there is no tokenizer, it cannot be read, or it lacks a token that an encoder needs.
     """
+    tokenizer = read(path, lowercase=lowercase)
+    special_ids(tokenizer)
+    return tokenizer
+
+
+def read(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
+    """The same, whatever tokens it lacks."""
     file = _file(Path(path))
     if file.suffix == ".txt":
         tokenizer = load_wordpiece(file, lowercase)
@@ -97,7 +156,9 @@ def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
         tokenizer = _load_json(file)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    special_ids(tokenizer)
+    _said[tokenizer] = {
+        role: name for role, name in _names_beside(file).items() if tokenizer.token_to_id(name) is not None
+    }
     return tokenizer
 
 

@@ -17,7 +17,7 @@ from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
 from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, save, tokenizer_hash
+from brimful.text.tokenizer import load, mask_id, named_as, save, tokenizer_hash
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -75,7 +75,8 @@ class TokenizerChoice:
 
     def _given(self) -> "Tokenizer":
         given = load(self.tokenizer, lowercase=self.lowercase)
-        return with_nfkc(given) if self.nfkc else given
+        mask_id(given)  # pretraining needs one
+        return named_as(with_nfkc(given), given) if self.nfkc else given
 
     def make(self, texts: Iterator[str]) -> "Tokenizer":
         """Train the tokenizer on these texts; or load it, and extend it with pieces of these texts."""
