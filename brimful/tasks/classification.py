@@ -13,6 +13,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import soft_cross_entropy_sum
+from brimful.tasks.analysis import confusion_matrix
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Row, Task
@@ -101,17 +102,18 @@ class Classification(Task):
         return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Accuracy, F1 averaged over the classes, Matthews correlation, of two classes also the F1 of the
-        second, n, and the mean cross-entropy as `loss`."""
+        """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
+        does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
+        as `loss`."""
         labels, predicted = data.targets["label"], answers.argmax(1)
         classes = len(self.labels)
-        table = np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+        table = confusion_matrix(labels, predicted, classes)
         right, both = np.diag(table), table.sum(0) + table.sum(1)
-        scores = np.divide(2 * right, both, out=np.zeros(classes), where=both > 0)
+        scores = 2 * right / np.maximum(both, 1)
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return {
             "accuracy": float((predicted == labels).mean()),
-            "f1": float(scores.mean()),
+            "f1": float(scores[both > 0].mean()),
             "matthews": _matthews(table.astype(np.float64)),
             **({"positive_f1": float(scores[1])} if classes == 2 else {}),
             "n": len(labels),

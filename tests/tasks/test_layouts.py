@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,6 +184,13 @@ def test_metrics_are_those_of_their_definitions(classes: int, seed: int) -> None
     each = [hits[c] / ((labels == c).sum() + (predicted == c).sum()) for c in range(classes)]
     assert measured["f1"] == pytest.approx(np.mean(each), abs=1e-12)
     assert measured.get("positive_f1") == (pytest.approx(each[1], abs=1e-12) if classes == 2 else None)
+
+
+def test_a_class_that_no_test_row_concerns_has_no_part_in_f1() -> None:
+    labels, answers = np.array([0, 0, 1, 1, 1]), np.eye(5, dtype=np.float32)[[0, 1, 1, 1, 3]]
+    data: Any = SimpleNamespace(targets={"label": labels})
+    measured = Classification(list("abcde")).measure(answers, data)
+    assert measured["f1"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)  # of a, b and the predicted d
 
 
 def test_correlation_of_constant_predictions_is_zero() -> None:
