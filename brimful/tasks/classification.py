@@ -53,6 +53,11 @@ class Classification(Task):
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
 
+    def __post_init__(self) -> None:
+        if len(self.labels) != 2:
+            metrics = tuple(metric for metric in self.metrics if metric.name != "positive_f1")
+            object.__setattr__(self, "metrics", metrics)  # tasks are frozen dataclasses
+
     @classmethod
     def from_table(cls, table: Table) -> Self:
         return cls(label_names(table))

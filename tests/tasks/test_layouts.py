@@ -206,3 +206,6 @@ def test_another_metric_decides() -> None:
     assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
     with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
         task.compared_by("recall")
+    assert task.compared_by("positive_f1").primary_metric[0] == "positive_f1"
+    with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
+        Classification(["a", "b", "c"]).compared_by("positive_f1")
