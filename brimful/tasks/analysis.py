@@ -158,7 +158,7 @@ def out_of_fold(features: np.ndarray, labels: np.ndarray, classes: int, folds: n
         folds: int64 (n,), as `deal_folds` gives.
 
     Returns:
-        float64 (n, classes).
+        float64 (n, classes); 0 for a class that the other folds do not have.
     """
     import warnings
 
@@ -187,7 +187,8 @@ def likely_mislabelled(probabilities: np.ndarray, labels: np.ndarray) -> tuple[n
 
     A row is doubtful if another class is the most probable among those whose probability is at least the
     mean of that class over the rows that are labelled with it. The first rows are those for which the
-    label's probability is farthest below that of the other class.
+    label's probability is farthest below that of the other class. A row whose label has the probability 0 is
+    left out: the model has not seen that class.
 
     Args:
         probabilities: out of fold, float (n, classes).
@@ -197,11 +198,12 @@ def likely_mislabelled(probabilities: np.ndarray, labels: np.ndarray) -> tuple[n
     """
     every = np.arange(len(labels))
     given = probabilities[every, labels]
-    counts = np.bincount(labels, minlength=probabilities.shape[1])
+    judged = given > 0
+    counts = np.bincount(labels[judged], minlength=probabilities.shape[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         means = np.bincount(labels, given, minlength=probabilities.shape[1]) / counts
     confident = np.where(probabilities >= np.where(counts, means, np.inf), probabilities, -1.0)
     best = confident.argmax(1)
-    rows = np.flatnonzero((confident.max(1) > given) & (best != labels))
+    rows = np.flatnonzero(judged & (confident.max(1) > given) & (best != labels))
     rows = rows[np.argsort(given[rows] - probabilities[rows, best[rows]], kind="stable")]
     return rows, best[rows]
