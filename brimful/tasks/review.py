@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import say
+from brimful.console import counted, say
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation
@@ -36,6 +36,8 @@ DOUBTED = 20_000
 """Rows of train whose labels are checked at most: a logistic regression takes a minute for more."""
 FEWEST = 50
 """Rows of train from which labels are checked."""
+FEWEST_ERRORS = 10
+"""Errors on dev from which a temperature is fitted: without any, the likelihood asks for the lowest one."""
 
 Summary = dict[str, Any]
 
@@ -72,12 +74,17 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
     """The temperature of a classifier, and thresholds for abstaining, from logits (n, classes) of dev rows.
 
     Returns:
-        `temperature`, `dev_n`, and `abstain`: for each target accuracy above that without abstaining the
+        `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each target accuracy above that without abstaining the
         `threshold` of the calibrated probability, and the `dev_coverage` and `dev_accuracy` there.
     """
     labels = dev.targets["label"]
-    temperature = analysis.fit_temperature(answers, labels)
-    confidence, correct = analysis.confidences(answers, temperature), answers.argmax(1) == labels
+    correct = answers.argmax(1) == labels
+    wrong, temperature = int((~correct).sum()), 1.0
+    if wrong >= FEWEST_ERRORS:
+        temperature = analysis.fit_temperature(answers, labels)
+    else:
+        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
+    confidence = analysis.confidences(answers, temperature)
     chosen = []
     for target in TARGETS:
         threshold = analysis.abstain_threshold(confidence, correct, target)

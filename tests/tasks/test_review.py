@@ -74,6 +74,17 @@ def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
     )
 
 
+def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, (100, 2)).astype(np.float32)
+    labels = logits.argmax(1)
+    for wrong, fitted in ((0, False), (9, False), (10, True)):
+        truth = np.where(np.arange(100) < wrong, 1 - labels, labels)
+        found = calibrate(logits, encoded(list("ab") * 50, label=truth))
+        assert (found["temperature"] != 1) == fitted
+        assert (f"{wrong} error" in capsys.readouterr().err) != fitted
+
+
 def test_an_empty_label_is_no_answer() -> None:
     rows = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.5}]
     assert abstain(rows, 0.5) == [
