@@ -20,6 +20,8 @@ from brimful.tasks.task import Metric, Row, Task
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
+DIGITS = 6
+"""Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 
 
 def label_names(table: Table) -> list[str]:
@@ -137,7 +139,7 @@ class Classification(Task):
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and its `probability`."""
-        return [{"label": label, "probability": round(value, 6)} for label, value in self._best(answers)]
+        return [{"label": label, "probability": round(value, DIGITS)} for label, value in self._best(answers)]
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label`, `prediction`, and the `probability` of the prediction."""

@@ -6,6 +6,7 @@ the trial with the same settings, which has not. Without a dev table there is no
 """
 
 import importlib.util
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
 from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_of_encoded
-from brimful.tasks.classification import Classification
+from brimful.tasks.classification import DIGITS, Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -74,8 +75,9 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
     """The temperature of a classifier, and thresholds for abstaining, from logits (n, classes) of dev rows.
 
     Returns:
-        `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each target accuracy above that without abstaining the
-        `threshold` of the calibrated probability, and the `dev_coverage` and `dev_accuracy` there.
+        `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each
+        target accuracy above that without abstaining the `threshold` of the calibrated probability, with as
+        many digits as predictions have, and the `dev_coverage` and `dev_accuracy` there.
     """
     labels = dev.targets["label"]
     correct = answers.argmax(1) == labels
@@ -89,6 +91,7 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
     for target in TARGETS:
         threshold = analysis.abstain_threshold(confidence, correct, target)
         if target > correct.mean() and threshold is not None:
+            threshold = math.floor(threshold * 10**DIGITS) / 10**DIGITS
             coverage, accuracy = analysis.answered(confidence, correct, threshold)
             chosen.append(
                 {

@@ -85,6 +85,21 @@ def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
         assert (f"{wrong} error" in capsys.readouterr().err) != fitted
 
 
+def test_predictions_abstain_as_on_dev(seed: int) -> None:
+    """The row that a threshold comes from is written with fewer digits, and is answered all the same."""
+    task = Classification(["a", "b"])
+    for number in range(20):
+        rng = np.random.default_rng(seed + number)
+        logits = rng.normal(0, 1, (60, 2)).astype(np.float32)
+        labels = (logits[:, 1] - logits[:, 0] + rng.normal(0, 1, 60) > 0).astype(np.int64)
+        dev = encoded(list("ab") * 30, label=labels)
+        fitted = calibrate(logits, dev)
+        rows = task.rows(logits / np.float32(fitted["temperature"]), dev)
+        for chosen in fitted["abstain"]:
+            kept = [not row["abstained"] for row in abstain(rows, chosen["threshold"])]
+            assert np.mean(kept) == chosen["dev_coverage"]
+
+
 def test_an_empty_label_is_no_answer() -> None:
     rows = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.5}]
     assert abstain(rows, 0.5) == [
