@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from brimful.randomness import derive_key, permutation
+from brimful.randomness import derive_key, shuffled_groups
 
 BINS = 15
 TEMPERATURES = (0.05, 20.0)
@@ -141,11 +141,7 @@ def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
 
 def deal_folds(groups: Sequence[object], folds: int = FOLDS) -> np.ndarray:
     """The fold of each row, int64 (n,): rows of equal groups share one, and folds are even in groups."""
-    number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
-    place = permutation(len(number), derive_key("folds"))
-    fold = np.empty(len(number), dtype=np.int64)
-    fold[place] = np.arange(len(number)) % folds
-    return fold[[number[group] for group in groups]]
+    return shuffled_groups(groups, derive_key("folds")) % folds
 
 
 def out_of_fold(features: np.ndarray, labels: np.ndarray, classes: int, folds: np.ndarray) -> np.ndarray:

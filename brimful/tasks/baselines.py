@@ -245,7 +245,7 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     fit, dev = data.fit, data.dev
-    if dev is None and len(data.train) >= 5:
+    if dev is None and len(set(data.train.table.groups())) >= 5:
         fit, dev = hold_out(data.train)
     strength = 1.0
     if dev is not None:

@@ -11,7 +11,7 @@ from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.randomness import derive_key, permutation
+from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
@@ -101,18 +101,21 @@ def load_task_data(
 
 
 def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
-    """Four fifths of the rows, in order, and a fifth to choose on; the same ones on every call.
+    """Four fifths of the texts, in order, and a fifth to choose on; the same ones on every call.
+
+    Rows of equal texts, and questions on the same context, are on the same side.
 
     Raises:
-        BrimfulError: there are fewer than five rows.
+        BrimfulError: there are fewer than five different texts, or contexts.
     """
-    size = len(train) // 5
+    places = shuffled_groups(train.table.groups(), derive_key("dev"))
+    size = (places.max() + 1) // 5
     if not size:
-        raise BrimfulError(
-            f"{train.table.path} has {len(train)} rows, too few to hold out a fifth; give --dev"
-        )
-    order = permutation(len(train), derive_key("dev"))
-    return train.take(np.sort(order[size:])), train.take(order[:size])
+        texts = f"{train.table.path} has {places.max() + 1} different texts"
+        raise BrimfulError(f"{texts}, too few to hold out a fifth; give --dev")
+    rows = np.argsort(places, kind="stable")
+    held = places[rows] < size
+    return train.take(np.sort(rows[~held])), train.take(rows[held])
 
 
 def warn_of_cut_texts(data: Encoded) -> None:

@@ -232,7 +232,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
     data = train if len(rows) == len(train) else train.take(rows)
     truth = data.targets["label"]
-    folds = analysis.deal_folds(data.table.keys())
+    folds = analysis.deal_folds(data.table.groups())
     features = embeddings(encoder, data, runtime)
     probabilities = analysis.out_of_fold(features, truth, len(labels), folds)
     doubted, guesses = analysis.likely_mislabelled(probabilities, truth)
