@@ -131,7 +131,7 @@ class Ladder:
         records = []
         for labels in sorted({*finetuning.config.label_curve, len(data.train)}):
             record: dict[str, Any] = {"labels": labels}
-            train = curve_rows(data.train, labels)
+            train = curve_rows(data, labels)
             part = replace(data, train=train, fit=train)
             if labels < len(data.train):
                 folder = finetuning.folder(best.seed, f"labels-{labels}")

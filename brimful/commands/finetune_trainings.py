@@ -20,6 +20,7 @@ from brimful.nn.interop import load_model
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
 from brimful.runs.stages import Result, Stages
+from brimful.tasks.classification import WEIGHT
 from brimful.tasks.data import TaskData, example_stream, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
@@ -84,9 +85,12 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     return _balanced(data) if config.class_weights else data
 
 
-def curve_rows(train: Encoded, labels: int) -> Encoded:
-    """The rows that a point of the label curve is trained on; with fewer labels, some of the same."""
-    return train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+def curve_rows(data: TaskData, labels: int) -> Encoded:
+    """The rows that a point of the label curve is trained on; with fewer labels, some of the same. Weights
+    are those of their own classes."""
+    train = data.train
+    rows = train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+    return data.task.balanced(rows) if WEIGHT in rows.targets else rows
 
 
 def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, Encoded]]:
@@ -94,7 +98,7 @@ def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, En
     found: dict[str, tuple[int, Encoded]] = {}
     for seed in config.seed:
         rows = {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
-        rows |= {f"labels-{n}": curve_rows(data.train, n) for n in config.label_curve}
+        rows |= {f"labels-{n}": curve_rows(data, n) for n in config.label_curve}
         found |= {f"trials/seed-{seed}/{name}": (seed, some) for name, some in rows.items()}
     return found
 

@@ -8,14 +8,19 @@ import torch
 
 from brimful.cli import main
 from brimful.commands.finetune import finetune
+from brimful.commands.finetune_trainings import curve_rows
 from brimful.commands.report import report
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
+from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.data import TaskData
 from brimful.tasks.metrics import bootstrapped, jackknifed, paired_bootstrap
+from brimful.tasks.table import Table
 from brimful.text.tokenizer import load
+from builders.encoders import word_tokenizer
 from builders.verbs import labelled_rows, write_table
 
 SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
@@ -169,3 +174,13 @@ def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     assert "label_curve is [20, 101]" in capfd.readouterr().err
     assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
     assert "give one of them" in capfd.readouterr().err
+
+
+def test_each_point_of_the_label_curve_weighs_its_own_classes():
+    texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
+    task = Classification(["often", "rare"])
+    table = Table(Path("train.tsv"), texts, None, [task.labels[label] for label in labels.astype(int)])
+    train = task.balanced(task.encode(table, word_tokenizer(), 8, None, labelled=True))
+    part = curve_rows(TaskData(task, train, None, train, train, 0), 30)
+    rows = np.bincount(part.targets["label"])
+    assert part.targets[WEIGHT] == pytest.approx(30 / (2 * rows[part.targets["label"]]))
