@@ -186,7 +186,9 @@ def _student(
             dropout=0.0,
             attention_dropout=0.0,
         )
-        return TaskModel(data.task, *starting_model(start, config.seed, data.task), *lengths)
+        return TaskModel(
+            data.task, *starting_model(start, config.seed, data.task), *lengths, pairs=teacher.pairs
+        )
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
@@ -200,7 +202,7 @@ def _student(
         )
     )
     encoder.tokenizer, encoder.pooling = teacher.encoder.tokenizer, pooling
-    return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths)
+    return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths, pairs=teacher.pairs)
 
 
 def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData) -> Examples:

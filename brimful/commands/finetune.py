@@ -109,7 +109,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             start_run(directory, config, inputs)
             if config.trainer.checkpoint_every and not (directory / START).exists():
                 encoder, head = starting_model(config, config.seed[0], data.task)
-                TaskModel(data.task, encoder, head, max_length, overlap).save(directory / START)
+                pairs = data.train.table.second is not None
+                TaskModel(data.task, encoder, head, max_length, overlap, pairs=pairs).save(directory / START)
         ranks.barrier()
         decides = [identity(config), inputs]
         if config.trainer.keeps_best:  # then evaluations decide too, and not only measure

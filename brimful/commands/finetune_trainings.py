@@ -218,9 +218,15 @@ class Finetuning:
             encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
         assert self.config.max_length is not None
-        return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(
-            self.runtime.device
+        model = TaskModel(
+            self.data.task,
+            encoder,
+            head,
+            self.config.max_length,
+            self.config.overlap,
+            pairs=self.data.train.table.second is not None,
         )
+        return model.to(self.runtime.device)
 
     def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
         """The answers for dev of the trial with the settings of `best`, which has not seen dev; None without

@@ -15,6 +15,7 @@ from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
@@ -82,6 +83,7 @@ def load_task_data(
 
     def encoded(path: str) -> Encoded:
         data = files.encode(task, path, tokenizer, max_length, overlap)
+        require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
             warn_of_cut_texts(data)
         return data
@@ -98,6 +100,20 @@ def load_task_data(
         except BrimfulError as error:
             raise BrimfulError(f"{error}, in the fifth of train that is held out; give --dev") from error
     return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
+
+
+def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
+    """Refuse single texts where the training table has pairs, and the other way round.
+
+    Args:
+        training: the name of the training table.
+    """
+    if (table.second is not None) != pairs:
+        has, lacks = (training, table.path) if pairs else (table.path, training)
+        raise BrimfulError(
+            f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
+            " --columns.text-b names, must be in all tables or in none"
+        )
 
 
 def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
