@@ -189,15 +189,16 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
         "seconds": seconds,
         "examples_per_second": sum(r.examples for r in results.values()) / max(seconds, 1e-9),
     }
-    summary |= Ladder(run, best, answers, model).run()
-    ranks.barrier()  # every rank has read the kept weights
-    if ranks.is_main:
+    if ranks.is_main:  # before the ladder, which may take as long as the training
         model.save(directory / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = directory / f"predictions{name and f'-{name}'}.jsonl"
             calibrated = model.calibrated(tests[index][name][0])
             write_rows(path, task.compared_rows(calibrated, table))
         shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
+    summary |= Ladder(run, best, answers, model).run()
+    ranks.barrier()  # every rank has read the kept weights
+    if ranks.is_main:
         finish_stages(directory, summary)
         shutil.rmtree(directory / START, ignore_errors=True)
     ranks.barrier()

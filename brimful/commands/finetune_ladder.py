@@ -64,7 +64,7 @@ class Ladder:
     def _baselines(self, features: dict[str, baselines.Features]) -> dict[str, Any]:
         finetuning, config = self.run_of, self.run_of.config
         data, task, runtime = finetuning.data, finetuning.data.task, finetuning.runtime
-        rungs = {}
+        rungs: dict[str, baselines.Rung | None] = {}
         if config.ladder == "full" and config.initialisation == "pretrained":
             rungs["random"] = self._random()
         if not runtime.world.is_main:
@@ -73,7 +73,7 @@ class Ladder:
         rungs |= {"majority": baselines.majority(task, data)}
         found: dict[str, dict[str, float]] = {}
         for name in ("majority", "tfidf", "frozen", "random"):
-            if (rung := rungs.get(name)) is not None:
+            if rung := rungs.get(name):
                 difference, error = compare(task, self.answers, rung.answers, data.test)
                 scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
                 found[name] = scores | {
@@ -144,7 +144,8 @@ class Ladder:
             if runtime.world.is_main:
                 given = part if finetuning.config.dev else replace(part, dev=None)
                 for name, each in features.items():
-                    record[name] = baselines.linear(task, given, each, timed=False).metrics[primary]
+                    if rung := baselines.linear(task, given, each, timed=False):
+                        record[name] = rung.metrics[primary]
             records.append(record)
         return records
 

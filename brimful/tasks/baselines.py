@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from brimful.console import warn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.tasks.data import TaskData, hold_out
@@ -72,6 +73,8 @@ def tfidf_vectorizer(texts: Sequence[str]) -> Any:
 class Features(Protocol):
     """How a baseline reads texts."""
 
+    name: str
+    """What a message calls them."""
     strengths: tuple[float, ...]
     """C to choose from."""
 
@@ -88,6 +91,7 @@ class Features(Protocol):
 class Tfidf:
     """Words, or characters, by TF-IDF; of pairs each text has its own."""
 
+    name = "TF-IDF"
     strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
@@ -114,6 +118,7 @@ class Frozen:
         encode: texts -> examples, without targets.
     """
 
+    name = "the frozen encoder"
     strengths: tuple[float, ...] = FROZEN_STRENGTHS
 
     def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
@@ -239,7 +244,17 @@ def majority(task: Task, data: TaskData) -> Rung:
     return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0)
 
 
-def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung:
+def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
+    """As `_linear`; None, and a line that says why, where scikit-learn cannot fit the model: for example to
+    texts without a word."""
+    try:
+        return _linear(task, data, features, timed=timed)
+    except ValueError as error:
+        warn(f"no linear model on {features.name}: {error}")
+        return None
+
+
+def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
     """A linear model on features: its C is the best on dev by the primary metric, and then it is fitted to
     train. Without a dev table, dev is a fifth of train, as for learning rates."""
     started = time.perf_counter()

@@ -176,6 +176,33 @@ def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     assert "give one of them" in capfd.readouterr().err
 
 
+def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    draw = np.random.default_rng(3)
+    tables = {}
+    for name in ("train", "test"):
+        labels = draw.choice(["low", "high"], 40)
+        rows = [{"text": "!?" * int(n) + "☺", "label": label} for n, label in enumerate(labels)]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    run = tmp_path / "run"
+    summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(run), label_curve=[20])
+    assert list(summary["baselines"]) == ["majority", "frozen"]
+    assert "no linear model on TF-IDF: empty vocabulary" in capsys.readouterr().err
+    assert [record.keys() for record in summary["label_curve"]] == [{"labels", "finetuned", "frozen"}] * 2
+    assert (run / "model" / "model.safetensors").exists()
+
+
+def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("brimful.commands.finetune.Ladder.run", broken)
+    with pytest.raises(MemoryError):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "predictions.jsonl").exists()
+
+
 def test_each_point_of_the_label_curve_weighs_its_own_classes():
     texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
     task = Classification(["often", "rare"])
