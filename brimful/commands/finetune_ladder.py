@@ -10,7 +10,7 @@ from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows
 from brimful.console import console, say
 from brimful.nn.interop import load_model
 from brimful.tasks import baselines
-from brimful.tasks.comparison import compare
+from brimful.tasks.comparison import measure_methods
 from brimful.tasks.data import hold_out
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
@@ -71,17 +71,19 @@ class Ladder:
             return {}
         rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
+        there = {name: rung for name in RUNGS if (rung := rungs.get(name))}
+        answers = [self.answers, *(rung.answers for rung in there.values())]
+        measured = measure_methods(task, [[one] for one in answers], data.test)
         found: dict[str, dict[str, float]] = {}
-        for name in ("majority", "tfidf", "frozen", "random"):
-            if rung := rungs.get(name):
-                difference, error = compare(task, self.answers, rung.answers, data.test)
-                scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
-                found[name] = scores | {
-                    "difference": difference,
-                    "standard_error": error,
-                    "seconds": rung.seconds,
-                    "latency_ms": rung.latency_ms,
-                }
+        for number, (name, rung) in enumerate(there.items(), 1):
+            difference, error = measured.difference(0, number)
+            scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
+            found[name] = scores | {
+                "difference": difference,
+                "standard_error": error,
+                "seconds": rung.seconds,
+                "latency_ms": rung.latency_ms,
+            }
         latency = self._latency(self.model)
         ours = task.measure(self.answers, data.test) | {
             "seconds": self.best.result.seconds,

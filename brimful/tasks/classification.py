@@ -112,19 +112,24 @@ class Classification(Task):
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
         does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
         as `loss`."""
-        labels, predicted = data.targets["label"], answers.argmax(1)
-        classes = len(self.labels)
-        table = confusion_matrix(labels, predicted, classes)
+        labels = data.targets["label"]
+        loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
+        return self._counted(answers, labels) | {"n": len(labels), "loss": float(loss)}
+
+    def measure_primary(self, answers: np.ndarray, data: Encoded) -> float:
+        """As `Task.measure_primary`, without the cross-entropy."""
+        return self._counted(answers, data.targets["label"])[self.metrics[0].name]
+
+    def _counted(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """The metrics that follow from the confusion matrix."""
+        table = confusion_matrix(labels, answers.argmax(1), len(self.labels))
         right, both = np.diag(table), table.sum(0) + table.sum(1)
         scores = 2 * right / np.maximum(both, 1)
-        loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return {
-            "accuracy": float((predicted == labels).mean()),
+            "accuracy": float(right.sum() / len(labels)),
             "f1": float(scores[both > 0].mean()),
             "matthews": _matthews(table.astype(np.float64)),
-            **({"positive_f1": float(scores[1])} if classes == 2 else {}),
-            "n": len(labels),
-            "loss": float(loss),
+            **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
         }
 
     def _best(self, answers: np.ndarray) -> list[tuple[str, float]]:

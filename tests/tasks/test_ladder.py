@@ -1,5 +1,6 @@
 """The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,14 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
+from brimful.tasks import comparison
 from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.comparison import measure_methods
 from brimful.tasks.data import TaskData
+from brimful.tasks.encoded import encode
 from brimful.tasks.metrics import bootstrapped, jackknifed, paired_bootstrap
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.regression import Regression
 from brimful.tasks.table import Table
 from brimful.text.tokenizer import load
 from builders.encoders import word_tokenizer
@@ -163,6 +169,33 @@ def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
     found = method(lambda rows: (second[rows].mean(), first[rows].mean()), 200).difference(1, 0)
     assert found[0] == pytest.approx(expected[0])
     assert found[1] == pytest.approx(expected[1], rel=tolerance)
+
+
+@pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])
+def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(task, seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    wanted = random.integers(0, 2, (300, 2))
+    targets = {"label": wanted[:, 0], "labels": wanted}
+    table = Table(Path("test.tsv"), [f"w{number}" for number in range(300)], None, None)
+    data = encode(table, word_tokenizer(), 8, targets=targets)
+    models = [[(2 * wanted + random.normal(size=(300, 2)) - 1).astype(np.float32)] for _ in range(2)]
+    if task.name == "classification":
+        models = [[answers[:, :1] * [-1, 1]] for [answers] in models]
+    measured = [task.measure(answers, data)[task.metrics[0].name] for [answers] in models]
+    count = Counter()
+    for name in ("measure", "measure_primary") if task.name != "multi-label" else ("measure_primary",):
+        method = getattr(type(task), name)
+        monkeypatch.setattr(
+            type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
+        )
+    found = measure_methods(task, models, data)
+    assert found.values == pytest.approx(measured)
+    assert count == {"measure_primary": 2 * 1001}
+    monkeypatch.setattr(comparison, "MOST", 299)
+    fewer = measure_methods(task, models, data)
+    assert count == {"measure_primary": 2 * (1001 + 41)}
+    assert fewer.values == pytest.approx(measured)
+    assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.5)
 
 
 def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
