@@ -8,6 +8,7 @@ the trial with the same settings, which has not. Without a dev table there is no
 import importlib.util
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
+from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_of_encoded
 from brimful.tasks.classification import DIGITS, Classification
 from brimful.tasks.data import TaskData
@@ -24,6 +26,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
 from brimful.tasks.spans import Span
 from brimful.tasks.task import Row, Task
+from brimful.text.tokenizer import unknown_id
 from brimful.train.objective import Runtime
 
 SHOWN = 20
@@ -55,15 +58,24 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         encoded = {"train": data.train, "dev": data.dev, "test": data.test}
     names = {str(part.table.path): name for name, part in encoded.items()}
     train, *others = (part.table for part in encoded.values())
-    findings, shared = check_tables(train, others, data.task.facts.get("labels"))
-    for part in encoded.values():
-        findings += check_unknown(part.table, lengths_of_encoded(part, encoder.tokenizer))
-    in_test = shared[-1]
+    labels, tokenizer = data.task.facts.get("labels"), encoder.tokenizer
+
+    def check() -> Summary:
+        findings, shared = check_tables(train, others, labels)
+        for part in encoded.values():
+            findings += check_unknown(part.table, lengths_of_encoded(part, tokenizer))
+        in_test = {"same": len(shared[-1].same), "near": len(shared[-1].near)}
+        return {"findings": [asdict(finding) for finding in findings], "in_test": in_test}
+
+    key = {"labels": labels, "unknown": unknown_id(tokenizer)}
+    key |= {name: content_hash(part) for name, part in encoded.items()}
+    found = known_facts(key, check)
+    findings = [Finding(**finding) for finding in found["findings"]]
     return findings, {
         "train": {
             "n": len(train),
-            "duplicates_in_test": len(in_test.same),
-            "near_duplicates_in_test": len(in_test.near),
+            "duplicates_in_test": found["in_test"]["same"],
+            "near_duplicates_in_test": found["in_test"]["near"],
         },
         "findings": [
             {"table": names[f.file], "kind": f.kind, "count": f.count, "message": f.message} for f in findings
