@@ -83,6 +83,7 @@ class Ladder:
                 "standard_error": error,
                 "seconds": rung.seconds,
                 "latency_ms": rung.latency_ms,
+                "rows": rung.rows,
             }
         latency = self._latency(self.model)
         ours = task.measure(self.answers, data.test) | {
@@ -123,7 +124,8 @@ class Ladder:
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)
         answers, metrics = model.judge(data.test, finetuning.runtime)
-        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model))
+        rows = len(data.train)
+        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model), rows=rows)
 
     def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
         """The primary metric of each model by the number of labels: the first rows of one random order, with

@@ -65,7 +65,7 @@ def ladder_tables(summary: Summary) -> list[Table]:
             ]
         )
     note = (
-        "Same training, dev and test rows. ± is the standard error of the difference from the kept model by"
+        "Same training, dev and test rows; of a large train, linear models take a part. ± is the standard error of the difference from the kept model by"
         " the paired bootstrap; the fine-tuned model's time is that of all its trainings."
     )
     return [Table("The same labels, otherwise used", columns, rows, note)]

@@ -7,16 +7,17 @@ and it is measured on the same test rows.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.console import warn
+from brimful.console import say, warn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
+from brimful.randomness import derive_key, permutation
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -29,6 +30,8 @@ TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 """C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
 FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
+MOST = 20_000
+"""Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 TIMED = 30
 """Texts that the latency is a median over."""
 LARGE = 20.0
@@ -226,6 +229,7 @@ class Rung:
         seconds: of training: reading the texts, choosing C, and fitting.
         latency_ms: the median over single texts, from text to answer.
         strength: the C that was chosen.
+        rows: of train that it was fitted to.
     """
 
     answers: np.ndarray
@@ -233,6 +237,7 @@ class Rung:
     seconds: float
     latency_ms: float
     strength: float | None = None
+    rows: int = 0
 
 
 def majority(task: Task, data: TaskData) -> Rung:
@@ -241,12 +246,25 @@ def majority(task: Task, data: TaskData) -> Rung:
     targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
     answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
     answers = answer(np.empty((len(data.test), 0)))
-    return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0)
+    return Rung(
+        answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0, rows=len(data.train)
+    )
+
+
+def _drawn(data: Encoded, most: int) -> Encoded:
+    """At most so many rows, in order; the same ones on every call."""
+    if len(data) <= most:
+        return data
+    return data.take(np.sort(permutation(len(data), derive_key("linear model"))[:most]))
 
 
 def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
-    """As `_linear`; None, and a line that says why, where scikit-learn cannot fit the model: for example to
-    texts without a word."""
+    """As `_linear`, with at most `MOST` rows of train; None where scikit-learn cannot fit the model: for
+    example to texts without a word. A line says either."""
+    if len(data.train) > MOST:
+        say(f"{features.name} takes {MOST:,} of the {len(data.train):,} rows, drawn: all would take long")
+        dev = None if data.dev is None else _drawn(data.dev, MOST // 4)
+        data = replace(data, fit=_drawn(data.fit, MOST), dev=dev, train=_drawn(data.train, MOST))
     try:
         return _linear(task, data, features, timed=timed)
     except ValueError as error:
@@ -275,7 +293,7 @@ def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> R
     answers = model(features.of(data.test.table))
     singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
     latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
-    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength)
+    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength, len(data.train))
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

@@ -225,6 +225,18 @@ def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys
     assert (run / "model" / "model.safetensors").exists()
 
 
+def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("brimful.tasks.baselines.MOST", 60)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
+        "majority": 100,
+        "tfidf": 60,
+        "frozen": 60,
+    }
+    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
+
+
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
