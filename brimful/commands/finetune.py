@@ -196,7 +196,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
             calibrated = model.calibrated(tests[index][name][0])
             write_rows(path, task.compared_rows(calibrated, table))
         shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
-    summary |= Ladder(run, best, answers, model).run()
+    summary |= Ladder(run, best, answers, model, seconds).run()
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
         finish_stages(directory, summary)

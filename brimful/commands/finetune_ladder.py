@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows
 from brimful.console import console, say
 from brimful.nn.interop import load_model
+from brimful.reports.finetune import RUNGS
 from brimful.tasks import baselines
 from brimful.tasks.comparison import measure_methods
 from brimful.tasks.data import hold_out
@@ -16,23 +17,21 @@ from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 
-RUNGS = {
-    "majority": "majority",
-    "tfidf": "TF-IDF + linear",
-    "frozen": "frozen encoder + linear",
-    "random": "encoder from random weights",
-    "finetuned": "fine-tuned encoder",
-}
-
 
 @dataclass(frozen=True)
 class Ladder:
-    """A fine-tuned model beside what else its labels can give."""
+    """A fine-tuned model beside what else its labels can give.
+
+    Attributes:
+        answers: of the model, for test.
+        seconds: of all trainings.
+    """
 
     run_of: Finetuning
     best: Trial
     answers: Any
     model: TaskModel
+    seconds: float
 
     def run(self) -> dict[str, Any]:
         """`baselines`, `latency_ms` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
@@ -87,7 +86,7 @@ class Ladder:
             }
         latency = self._latency(self.model)
         ours = task.measure(self.answers, data.test) | {
-            "seconds": self.best.result.seconds,
+            "seconds": self.seconds,
             "latency_ms": latency,
         }
         show_ladder(task, found | {"finetuned": ours})

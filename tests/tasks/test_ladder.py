@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from brimful.cli import main
+from brimful.commands import finetune_ladder
 from brimful.commands.finetune import finetune
 from brimful.commands.finetune_trainings import curve_rows
 from brimful.commands.report import report
@@ -56,12 +57,19 @@ def columns(path: str) -> tuple[list[str], list[str]]:
     return list(texts), list(labels)
 
 
-def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, monkeypatch):
     words = pytest.importorskip("sklearn.feature_extraction.text")
     linear = pytest.importorskip("sklearn.linear_model")
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
+    tables = []
+    show = finetune_ladder.show_ladder
+    monkeypatch.setattr(
+        finetune_ladder, "show_ladder", lambda *given: (tables.append(given[1]["finetuned"]), show(*given))
+    )
+    rates = {"learning_rates": [1e-3, 2e-3]}
+    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
+    assert [shown["seconds"] for shown in tables] == [summary["seconds"]]
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
