@@ -50,7 +50,7 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.stages import Stages, finish_stages
-from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut_texts
+from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
 from brimful.tasks.output import write_rows
@@ -222,7 +222,7 @@ def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, 
             teacher.overlap,
             labelled=False,
         )
-        warn_of_cut_texts(more)
+        warn_of_cut(more.examples.cut, len(more), path, teacher.max_length)
         parts.append(more.examples)
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],

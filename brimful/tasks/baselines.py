@@ -30,7 +30,7 @@ TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 """C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
 FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
-MOST = 20_000
+MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 TIMED = 30
 """Texts that the latency is a median over."""

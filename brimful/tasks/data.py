@@ -78,14 +78,14 @@ def load_task_data(
         warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
-    check_max_length(max_length, encoder)
+    check_length(max_length, encoder.config.max_length)
     tokenizer = encoder.tokenizer
 
     def encoded(path: str) -> Encoded:
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_cut_texts(data)
+            warn_of_cut(data.examples.cut, len(data), path, max_length)
         return data
 
     everything = encoded(train_path)
@@ -134,13 +134,8 @@ def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
     return train.take(np.sort(rows[~held])), train.take(rows[held])
 
 
-def warn_of_cut_texts(data: Encoded) -> None:
-    """Say how many texts lost their ends, and what would keep them."""
-    warn_of_cut(data.examples.cut, len(data), data.table.path, data.examples.max_length)
-
-
 def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None:
-    """As `warn_of_cut_texts`, from the numbers."""
+    """Say how many texts lost their ends, and what would keep them."""
     if cut:
         warn(
             f"{cut:,} of {texts:,} texts of {path} are over {max_length} tokens"
@@ -148,13 +143,8 @@ def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None
         )
 
 
-def check_max_length(max_length: int, encoder: Encoder) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that the encoder lacks."""
-    check_length(max_length, encoder.config.max_length)
-
-
 def check_length(max_length: int, longest: int) -> None:
-    """As `check_max_length`, of an encoder that takes `longest` tokens."""
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or over an encoder's longest."""
     if not 3 <= max_length <= longest:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 
