@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.finetune_config import FinetuneConfig
+from brimful.commands.finetune_config import FinetuneConfig, default_rate
 from brimful.commands.finetune_ladder import Ladder
 from brimful.commands.finetune_trainings import Finetuning, Trial, load_data, starting_model
 from brimful.config import config_hash, identity, verb
@@ -81,7 +81,13 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         if config.seeds is not None:
             seed = tuple(range(seed[0], seed[0] + config.seeds))
         config = replace(
-            config, seed=seed, seeds=None, max_length=max_length, overlap=overlap, pooling=pooling
+            config,
+            seed=seed,
+            seeds=None,
+            max_length=max_length,
+            overlap=overlap,
+            pooling=pooling,
+            learning_rates=config.learning_rates or (default_rate(encoder.config.hidden_size),),
         )
         data = load_data(config, encoder, ranks)
         if any(labels > len(data.train) for labels in config.label_curve):

@@ -144,7 +144,7 @@ def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None
 
 
 def check_length(max_length: int, longest: int) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or over an encoder's longest."""
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or is over the longest."""
     if not 3 <= max_length <= longest:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 

@@ -10,8 +10,10 @@ import torch
 from brimful.cli import main
 from brimful.commands import finetune_ladder
 from brimful.commands.finetune import finetune
+from brimful.commands.finetune_config import default_rate
 from brimful.commands.finetune_trainings import curve_rows
 from brimful.commands.report import report
+from brimful.config import read_yaml
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
@@ -204,6 +206,14 @@ def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(
     assert count == {"measure_primary": 2 * (1001 + 41)}
     assert fewer.values == pytest.approx(measured)
     assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.5)
+
+
+def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
+    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
+    settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), ladder="none")
+    assert summary["learning_rate"] == 3e-4
+    assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
 
 
 def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
