@@ -118,7 +118,8 @@ def test_tables_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     first = found(list("abab"), ["w1", "w2", "w2", "w3"])
     assert {finding.kind for finding in first[0]} >= {"duplicates", "leakage", "conflicts"}
-    assert first[1]["train"] == {"n": 4, "duplicates_in_test": 1, "near_duplicates_in_test": 0}
+    train = first[1]["train"]
+    assert (train["n"], train["duplicates_in_test"], train["near_duplicates_in_test"]) == (4, 1, 0)
     assert found(list("abab"), ["w1", "w2", "w2", "w3"]) == first
     assert len(calls) == 1
     found(list("abbb"), ["w1", "w2", "w2", "w3"])
