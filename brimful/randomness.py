@@ -6,6 +6,7 @@ bijection of 64-bit words whose values no library version can change.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,11 @@ def uniform(key: np.uint64, counters: np.ndarray) -> np.ndarray:
 def permutation(size: int, key: np.uint64) -> np.ndarray:
     """A permutation of range(size), int64: the order of the counters' hashes."""
     return np.argsort(hash_words(key, np.arange(size)), kind="stable")
+
+
+def shuffled_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
+    """The place of each item's group in a random order of the groups, int64 (n,)."""
+    number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
+    places = np.empty(len(number), dtype=np.int64)
+    places[permutation(len(number), key)] = np.arange(len(number))
+    return places[[number[group] for group in groups]]

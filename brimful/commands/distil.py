@@ -50,7 +50,7 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.stages import Stages, finish_stages
-from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut_texts
+from brimful.tasks.data import TaskData, example_stream, load_task_data, warn_of_cut
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel, evaluation, load_task_model
 from brimful.tasks.output import write_rows
@@ -186,7 +186,9 @@ def _student(
             dropout=0.0,
             attention_dropout=0.0,
         )
-        return TaskModel(data.task, *starting_model(start, config.seed, data.task), *lengths)
+        return TaskModel(
+            data.task, *starting_model(start, config.seed, data.task), *lengths, pairs=teacher.pairs
+        )
     torch.manual_seed(config.seed)
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     encoder = Encoder(
@@ -200,7 +202,7 @@ def _student(
         )
     )
     encoder.tokenizer, encoder.pooling = teacher.encoder.tokenizer, pooling
-    return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths)
+    return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths, pairs=teacher.pairs)
 
 
 def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData) -> Examples:
@@ -220,7 +222,7 @@ def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, 
             teacher.overlap,
             labelled=False,
         )
-        warn_of_cut_texts(more)
+        warn_of_cut(more.examples.cut, len(more), path, teacher.max_length)
         parts.append(more.examples)
     return Examples(
         tokens=[ids for part in parts for ids in part.tokens],

@@ -269,12 +269,12 @@ def _evaluate_task(
         if probed is None:
             if number == 1:
                 models["majority"] = _linear(baselines.majority(data.task, data))
-                models["TF-IDF + linear"] = _linear(
-                    baselines.linear(data.task, data, baselines.Tfidf(), timed=False)
-                )
+                if rung := baselines.linear(data.task, data, baselines.Tfidf(), timed=False):
+                    models["TF-IDF + linear"] = _linear(rung)
             say(f"{name}: frozen, under a linear model")
             features = baselines.frozen(encoder, data.task, data, overlap, runtime)
-            models[f"{name}, frozen"] = _linear(baselines.linear(data.task, data, features, timed=False))
+            if rung := baselines.linear(data.task, data, features, timed=False):
+                models[f"{name}, frozen"] = _linear(rung)
         elif number == 1:
             say(f"no probe: {probed}")
         if config.seeds:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.finetune_config import FinetuneConfig
+from brimful.commands.finetune_config import FinetuneConfig, default_rate
 from brimful.commands.finetune_ladder import Ladder
 from brimful.commands.finetune_trainings import Finetuning, Trial, load_data, starting_model
 from brimful.config import config_hash, identity, verb
@@ -89,6 +89,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             max_length=max_length,
             overlap=overlap,
             pooling=pooling,
+            learning_rates=config.learning_rates or (default_rate(encoder.config.hidden_size),),
         )
         data = load_data(config, encoder, ranks)
         if any(labels > len(data.train) for labels in config.label_curve):
@@ -126,7 +127,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             start_run(directory, config, inputs)
             if config.trainer.checkpoint_every and not (directory / START).exists():
                 started = starting_model(config, config.seed[0], data.task)
-                TaskModel(data.task, *started, max_length, overlap).save(directory / START)
+                pairs = data.train.table.second is not None
+                TaskModel(data.task, *started, max_length, overlap, pairs=pairs).save(directory / START)
         ranks.barrier()
         decides = [identity(config), inputs]
         if config.trainer.keeps_best:  # then evaluations decide too, and not only measure
@@ -217,15 +219,16 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
         "seconds": seconds,
         "examples_per_second": sum(r.examples for r in results.values()) / max(seconds, 1e-9),
     }
-    summary |= Ladder(run, best, answers, model).run()
-    ranks.barrier()  # every rank has read the kept weights
-    if ranks.is_main:
+    if ranks.is_main:  # before the ladder, which may take as long as the training
         model.save(directory / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = directory / f"predictions{name and f'-{name}'}.jsonl"
             calibrated = model.calibrated(tests[index][name][0])
             write_rows(path, task.compared_rows(calibrated, table))
         shutil.copyfile(best.result.directory / "metrics.jsonl", directory / "metrics.jsonl")
+    summary |= Ladder(run, best, answers, model, seconds).run()
+    ranks.barrier()  # every rank has read the kept weights
+    if ranks.is_main:
         finish_stages(directory, summary)
         shutil.rmtree(directory / START, ignore_errors=True)
     ranks.barrier()

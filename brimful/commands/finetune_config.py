@@ -69,8 +69,9 @@ class FinetuneConfig:
     the value of each."""
     seeds: int | None = incidental(None)
     """How many seeds to train, from seed on: --seeds 5 is --seed 0 1 2 3 4."""
-    learning_rates: tuple[float, ...] = (3e-4,)
-    """Peak learning rates to try; the best on dev is kept."""
+    learning_rates: tuple[float, ...] = ()
+    """Peak learning rates to try; the best on dev is kept. By default one that suits the encoder's width:
+    3e-4 up to 256, 1e-4 at 768."""
     epochs: float | tuple[float, ...] = 6.0
     """Passes over train. Several values are tried with each learning rate, and the best pair is kept."""
     trial_epochs: float | None = None
@@ -134,7 +135,8 @@ class FinetuneConfig:
                     raise BrimfulError(f"{name} is {value}: it must be above 0")
         for name in ("seed", "learning_rates", "epochs"):
             values = _several(getattr(self, name))
-            if not values or len(set(values)) < len(values):
+            missing = not values and name != "learning_rates"
+            if missing or len(set(values)) < len(values):
                 raise BrimfulError(f"{name} is {list(values)}: give at least one value, and no value twice")
         if self.trial_epochs and len(self.settings) > len(self.learning_rates):
             raise BrimfulError("trial_epochs does not go with several values of epochs: leave it out")
@@ -189,6 +191,14 @@ class FinetuneConfig:
         assert self.train is not None
         assert self.test is not None
         return self.train, self.dev, self.test
+
+
+def default_rate(width: int) -> float:
+    """The learning rate for an encoder of a width: 3e-4 up to 256, and then inversely proportional to it.
+
+    These are the rates of ELECTRA small (256) and base (768; Clark et al. 2020); large has 5e-5 there.
+    """
+    return float(f"{3e-4 * min(1.0, 256 / width):.2g}")
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -9,29 +9,28 @@ from rich.table import Table as RichTable
 from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows, from_random
 from brimful.console import console, say
 from brimful.nn.interop import load_pretrained
+from brimful.reports.finetune import RUNGS
 from brimful.tasks import baselines
-from brimful.tasks.comparison import compare
+from brimful.tasks.comparison import measure_methods
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 
-RUNGS = {
-    "majority": "majority",
-    "tfidf": "TF-IDF + linear",
-    "frozen": "frozen encoder + linear",
-    "random": "encoder from random weights",
-    "finetuned": "fine-tuned encoder",
-}
-
 
 @dataclass(frozen=True)
 class Ladder:
-    """A fine-tuned model beside what else its labels can give."""
+    """A fine-tuned model beside what else its labels can give.
+
+    Attributes:
+        answers: of the model, for test.
+        seconds: of all trainings.
+    """
 
     run_of: Finetuning
     best: Trial
     answers: Any
     model: TaskModel
+    seconds: float
 
     def run(self) -> dict[str, Any]:
         """`baselines`, `latency_ms` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
@@ -63,27 +62,30 @@ class Ladder:
     def _baselines(self, features: dict[str, baselines.Features]) -> dict[str, Any]:
         finetuning, config = self.run_of, self.run_of.config
         data, task, runtime = finetuning.data, finetuning.data.task, finetuning.runtime
-        rungs = {}
+        rungs: dict[str, baselines.Rung | None] = {}
         if config.ladder == "full" and config.initialisation == "pretrained":
             rungs["random"] = self._random()
         if not runtime.world.is_main:
             return {}
         rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
+        there = {name: rung for name in RUNGS if (rung := rungs.get(name))}
+        answers = [self.answers, *(rung.answers for rung in there.values())]
+        measured = measure_methods(task, [[one] for one in answers], data.test)
         found: dict[str, dict[str, float]] = {}
-        for name in ("majority", "tfidf", "frozen", "random"):
-            if (rung := rungs.get(name)) is not None:
-                difference, error = compare(task, self.answers, rung.answers, data.test)
-                scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
-                found[name] = scores | {
-                    "difference": difference,
-                    "standard_error": error,
-                    "seconds": rung.seconds,
-                    "latency_ms": rung.latency_ms,
-                }
+        for number, (name, rung) in enumerate(there.items(), 1):
+            difference, error = measured.difference(0, number)
+            scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
+            found[name] = scores | {
+                "difference": difference,
+                "standard_error": error,
+                "seconds": rung.seconds,
+                "latency_ms": rung.latency_ms,
+                "rows": rung.rows,
+            }
         latency = self._latency(self.model)
         ours = task.measure(self.answers, data.test) | {
-            "seconds": self.best.result.seconds,
+            "seconds": self.seconds,
             "latency_ms": latency,
         }
         show_ladder(task, found | {"finetuned": ours})
@@ -110,7 +112,8 @@ class Ladder:
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)
         answers, metrics = model.judge(data.test, finetuning.runtime)
-        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model))
+        rows = len(data.train)
+        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model), rows=rows)
 
     def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
         """The primary metric of each model by the number of labels: the first rows of one random order, with
@@ -120,7 +123,7 @@ class Ladder:
         records = []
         for labels in sorted({*finetuning.config.label_curve, len(data.train)}):
             record: dict[str, Any] = {"labels": labels}
-            train = curve_rows(data.train, labels)
+            train = curve_rows(data, labels)
             part = replace(data, train=train, fit=train)
             if labels < len(data.train):
                 folder = finetuning.folder(best.seed, f"labels-{labels}")
@@ -133,7 +136,8 @@ class Ladder:
             if runtime.world.is_main:
                 given = part if finetuning.config.dev else replace(part, dev=None)
                 for name, each in features.items():
-                    record[name] = baselines.linear(task, given, each, timed=False).metrics[primary]
+                    if rung := baselines.linear(task, given, each, timed=False):
+                        record[name] = rung.metrics[primary]
             records.append(record)
         return records
 

@@ -19,6 +19,7 @@ from brimful.nn.interop import load_pretrained
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
 from brimful.runs.stages import Result, Stages
+from brimful.tasks.classification import WEIGHT
 from brimful.tasks.data import TaskData, example_stream, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
@@ -84,9 +85,12 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     return _balanced(data) if config.class_weights else data
 
 
-def curve_rows(train: Encoded, labels: int) -> Encoded:
-    """The rows that a point of the label curve is trained on; with fewer labels, some of the same."""
-    return train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+def curve_rows(data: TaskData, labels: int) -> Encoded:
+    """The rows that a point of the label curve is trained on; with fewer labels, some of the same. Weights
+    are those of their own classes."""
+    train = data.train
+    rows = train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+    return data.task.balanced(rows) if WEIGHT in rows.targets else rows
 
 
 def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, Encoded]]:
@@ -94,7 +98,7 @@ def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, En
     found: dict[str, tuple[int, Encoded]] = {}
     for seed in config.seed:
         rows = {f"trials/seed-{seed}/{name}": some for name, some in _choice(config, data).items()}
-        rows |= {f"trials/seed-{seed}/labels-{n}": curve_rows(data.train, n) for n in config.label_curve}
+        rows |= {f"trials/seed-{seed}/labels-{n}": curve_rows(data, n) for n in config.label_curve}
         if config.ladder == "full" and config.initialisation == "pretrained":
             others = _choice(*from_random(config, data, seed))
             rows |= {f"random/seed-{seed}/{name}": some for name, some in others.items()}
@@ -232,9 +236,15 @@ class Finetuning:
             encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
         assert self.config.max_length is not None
-        return TaskModel(self.data.task, encoder, head, self.config.max_length, self.config.overlap).to(
-            self.runtime.device
+        model = TaskModel(
+            self.data.task,
+            encoder,
+            head,
+            self.config.max_length,
+            self.config.overlap,
+            pairs=self.data.train.table.second is not None,
         )
+        return model.to(self.runtime.device)
 
     def fitted_model(self, trial: Trial, trials: list[Trial]) -> TaskModel:
         """The model of a training, with the settings of its task that are best on dev.

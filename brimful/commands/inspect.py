@@ -196,12 +196,12 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     Raises:
         BrimfulError: the run is not one of pretrain, or its data cannot be opened.
     """
-    from tokenizers import Tokenizer
 
     from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
     from brimful.runs import checkpoint
+    from brimful.text.tokenizer import load
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
 
@@ -217,7 +217,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     else:
         config = PretrainConfig(data=str(directory), seed=seed)
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
-    tokenizer = Tokenizer.from_file(str(next(iter(corpora.values())).tokenizer_path))
+    tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:

@@ -21,7 +21,7 @@ from brimful.nn.sentence_modules import other_modules
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import check_max_length, warn_of_cut
+from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict as run
 from brimful.tasks.layouts import OWN, Columns, Layout, find_layout, require_task
@@ -197,7 +197,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     precision = resolve(config.precision, device)
     folder = find_model(Path(config.model), "model")
     model = (_Tasked if holds_task_model(folder) else _Vectors)(folder, config, layout)
-    check_max_length(model.max_length, model.encoder)
+    check_length(model.max_length, model.encoder.config.max_length)
     texts, empty = 0, True
     for table in read_parts(model.read):
         if not texts and len(table):

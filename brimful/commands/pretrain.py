@@ -39,6 +39,7 @@ from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep, suggest
 from brimful.precision.policy import Precision
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
+from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import special_ids
 from brimful.train.config import TrainerConfig, resolve_residual
 from brimful.train.metrics import read_metrics
@@ -308,7 +309,7 @@ def _train(
 ) -> dict[str, Any]:
     runtime = Runtime.of(ranks, config.precision, config.trainer)
     corpus = next(iter(corpora.values()))
-    tokenizer = Tokenizer.from_file(str(corpus.tokenizer_path))
+    tokenizer = load_tokenizer(corpus.tokenizer_path)
     reader = SequenceReader(tokenizer, config.masking)
     initial = initial_model(config, tokenizer, directory / START if resuming else None)
     encoder, head = initial.encoder, initial.head

@@ -65,8 +65,9 @@ def ladder_tables(summary: Summary) -> list[Table]:
             ]
         )
     note = (
-        "Same training, dev and test rows. ± is the standard error of the difference from the kept model by"
-        " the paired bootstrap; the fine-tuned model's time is that of all its trainings."
+        "Same training, dev and test rows; of a large train, linear models take a part. ± is the standard"
+        " error of the difference from the kept model over test rows; the fine-tuned model's time is that of"
+        " all its trainings."
     )
     return [Table("The same labels, otherwise used", columns, rows, note)]
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from brimful.randomness import derive_key, permutation
+from brimful.randomness import derive_key, shuffled_groups
 
 BINS = 15
 TEMPERATURES = (0.05, 20.0)
@@ -141,11 +141,7 @@ def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
 
 def deal_folds(groups: Sequence[object], folds: int = FOLDS) -> np.ndarray:
     """The fold of each row, int64 (n,): rows of equal groups share one, and folds are even in groups."""
-    number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
-    place = permutation(len(number), derive_key("folds"))
-    fold = np.empty(len(number), dtype=np.int64)
-    fold[place] = np.arange(len(number)) % folds
-    return fold[[number[group] for group in groups]]
+    return shuffled_groups(groups, derive_key("folds")) % folds
 
 
 def out_of_fold(features: np.ndarray, labels: np.ndarray, classes: int, folds: np.ndarray) -> np.ndarray:
@@ -158,7 +154,7 @@ def out_of_fold(features: np.ndarray, labels: np.ndarray, classes: int, folds: n
         folds: int64 (n,), as `deal_folds` gives.
 
     Returns:
-        float64 (n, classes).
+        float64 (n, classes); 0 for a class that the other folds do not have.
     """
     import warnings
 
@@ -187,7 +183,8 @@ def likely_mislabelled(probabilities: np.ndarray, labels: np.ndarray) -> tuple[n
 
     A row is doubtful if another class is the most probable among those whose probability is at least the
     mean of that class over the rows that are labelled with it. The first rows are those for which the
-    label's probability is farthest below that of the other class.
+    label's probability is farthest below that of the other class. A row whose label has the probability 0 is
+    left out: the model has not seen that class.
 
     Args:
         probabilities: out of fold, float (n, classes).
@@ -197,11 +194,12 @@ def likely_mislabelled(probabilities: np.ndarray, labels: np.ndarray) -> tuple[n
     """
     every = np.arange(len(labels))
     given = probabilities[every, labels]
-    counts = np.bincount(labels, minlength=probabilities.shape[1])
+    judged = given > 0
+    counts = np.bincount(labels[judged], minlength=probabilities.shape[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         means = np.bincount(labels, given, minlength=probabilities.shape[1]) / counts
     confident = np.where(probabilities >= np.where(counts, means, np.inf), probabilities, -1.0)
     best = confident.argmax(1)
-    rows = np.flatnonzero((confident.max(1) > given) & (best != labels))
+    rows = np.flatnonzero(judged & (confident.max(1) > given) & (best != labels))
     rows = rows[np.argsort(given[rows] - probabilities[rows, best[rows]], kind="stable")]
     return rows, best[rows]

@@ -7,15 +7,17 @@ and it is measured on the same test rows.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
+from brimful.console import say, warn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
+from brimful.randomness import derive_key, permutation
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -28,6 +30,8 @@ TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 """C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
 FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
+MOST = 50_000
+"""Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 TIMED = 30
 """Texts that the latency is a median over."""
 LARGE = 20.0
@@ -72,6 +76,8 @@ def tfidf_vectorizer(texts: Sequence[str]) -> Any:
 class Features(Protocol):
     """How a baseline reads texts."""
 
+    name: str
+    """What a message calls them."""
     strengths: tuple[float, ...]
     """C to choose from."""
 
@@ -88,6 +94,7 @@ class Features(Protocol):
 class Tfidf:
     """Words, or characters, by TF-IDF; of pairs each text has its own."""
 
+    name = "TF-IDF"
     strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
@@ -116,6 +123,7 @@ class Frozen:
         encode: texts -> examples, without targets.
     """
 
+    name = "the frozen encoder"
     strengths: tuple[float, ...] = FROZEN_STRENGTHS
 
     def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
@@ -223,6 +231,7 @@ class Rung:
         seconds: of training: reading the texts, choosing C, and fitting.
         latency_ms: the median over single texts, from text to answer.
         strength: the C that was chosen.
+        rows: of train that it was fitted to.
     """
 
     answers: np.ndarray
@@ -230,6 +239,7 @@ class Rung:
     seconds: float
     latency_ms: float
     strength: float | None = None
+    rows: int = 0
 
 
 def majority(task: Task, data: TaskData) -> Rung:
@@ -238,16 +248,39 @@ def majority(task: Task, data: TaskData) -> Rung:
     targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
     answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
     answers = answer(np.empty((len(data.test), 0)))
-    return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0)
+    return Rung(
+        answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0, rows=len(data.train)
+    )
 
 
-def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung:
+def _drawn(data: Encoded, most: int) -> Encoded:
+    """At most so many rows, in order; the same ones on every call."""
+    if len(data) <= most:
+        return data
+    return data.take(np.sort(permutation(len(data), derive_key("linear model"))[:most]))
+
+
+def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
+    """As `_linear`, with at most `MOST` rows of train; None where scikit-learn cannot fit the model: for
+    example to texts without a word. A line says either."""
+    if len(data.train) > MOST:
+        say(f"{features.name} takes {MOST:,} of the {len(data.train):,} rows, drawn: all would take long")
+        dev = None if data.dev is None else _drawn(data.dev, MOST // 4)
+        data = replace(data, fit=_drawn(data.fit, MOST), dev=dev, train=_drawn(data.train, MOST))
+    try:
+        return _linear(task, data, features, timed=timed)
+    except ValueError as error:
+        warn(f"no linear model on {features.name}: {error}")
+        return None
+
+
+def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
     """A linear model on features: its C is the best on dev by the primary metric, and then it is fitted to
     train. Without a dev table, dev is a fifth of train, as for learning rates."""
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     fit, dev = data.fit, data.dev
-    if dev is None and len(data.train) >= 5:
+    if dev is None and len(set(data.train.table.groups())) >= 5:
         fit, dev = hold_out(data.train)
     strength = 1.0
     if dev is not None:
@@ -262,7 +295,7 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
     answers = model(features.of(data.test.table))
     singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
     latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
-    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength)
+    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength, len(data.train))
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import tokenizers
 from tokenizers import Tokenizer
 
@@ -54,13 +55,40 @@ def cache_folder() -> Path | None:
 
 @cache
 def _code() -> str:
-    """A hash of the code that reads and encodes task files."""
+    """A hash of the code that reads, encodes and checks task files."""
     folder = Path(__file__).parent
     others = (brimful.data.examples.__file__, brimful.data.ragged.__file__)
-    files = [*sorted(folder.glob("*.py")), *map(Path, others)]
+    duplicates = sorted((folder.parent / "corpus" / "dedup").glob("*.py"))
+    files = [*sorted(folder.glob("*.py")), *map(Path, others), *duplicates]
     digest = hashlib.sha256(tokenizers.__version__.encode())
     for file in files:
         digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def known_facts(key: dict[str, Any], build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `build` makes (JSON), out of the cache if it is there.
+
+    Args:
+        key: what decides it, beside this package's code.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return build()
+    place = folder / config_hash({**key, "code": _code()})
+    if (entry := read_entry(place, verify=True)) is not None:
+        return dict(entry.facts)
+    facts = build()
+    try_to_write(place, Entry({}, facts), MOST)
+    return facts
+
+
+def content_hash(data: Encoded) -> str:
+    """A hash of a table's name, texts, labels and tokens."""
+    digest = hashlib.sha256(f"{data.table.path}\n{data.examples.max_length}".encode())
+    labels = None if data.table.labels is None else list(data.table.labels)
+    for part in (data.table.fingerprints, msgspec.json.encode(labels), *data.examples.tokens):
+        digest.update(part)
     return digest.hexdigest()
 
 

@@ -13,12 +13,15 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import soft_cross_entropy_sum
+from brimful.tasks.analysis import confusion_matrix
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Row, Task
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
+DIGITS = 6
+"""Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 
 
 def label_names(table: Table) -> list[str]:
@@ -51,6 +54,11 @@ class Classification(Task):
     )
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != 2:
+            metrics = tuple(metric for metric in self.metrics if metric.name != "positive_f1")
+            object.__setattr__(self, "metrics", metrics)  # tasks are frozen dataclasses
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -101,21 +109,27 @@ class Classification(Task):
         return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Accuracy, F1 averaged over the classes, Matthews correlation, of two classes also the F1 of the
-        second, n, and the mean cross-entropy as `loss`."""
-        labels, predicted = data.targets["label"], answers.argmax(1)
-        classes = len(self.labels)
-        table = np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-        right, both = np.diag(table), table.sum(0) + table.sum(1)
-        scores = np.divide(2 * right, both, out=np.zeros(classes), where=both > 0)
+        """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
+        does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
+        as `loss`."""
+        labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
+        return self._counted(answers, labels) | {"n": len(labels), "loss": float(loss)}
+
+    def measure_primary(self, answers: np.ndarray, data: Encoded) -> float:
+        """As `Task.measure_primary`, without the cross-entropy."""
+        return self._counted(answers, data.targets["label"])[self.metrics[0].name]
+
+    def _counted(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """The metrics that follow from the confusion matrix."""
+        table = confusion_matrix(labels, answers.argmax(1), len(self.labels))
+        right, both = np.diag(table), table.sum(0) + table.sum(1)
+        scores = 2 * right / np.maximum(both, 1)
         return {
-            "accuracy": float((predicted == labels).mean()),
-            "f1": float(scores.mean()),
+            "accuracy": float(right.sum() / len(labels)),
+            "f1": float(scores[both > 0].mean()),
             "matthews": _matthews(table.astype(np.float64)),
-            **({"positive_f1": float(scores[1])} if classes == 2 else {}),
-            "n": len(labels),
-            "loss": float(loss),
+            **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
         }
 
     def _best(self, answers: np.ndarray) -> list[tuple[str, float]]:
@@ -130,7 +144,7 @@ class Classification(Task):
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and its `probability`."""
-        return [{"label": label, "probability": round(value, 6)} for label, value in self._best(answers)]
+        return [{"label": label, "probability": round(value, DIGITS)} for label, value in self._best(answers)]
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label`, `prediction`, and the `probability` of the prediction."""

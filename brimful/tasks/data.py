@@ -12,10 +12,11 @@ from brimful.data.examples import Examples, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.randomness import derive_key, permutation
+from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
@@ -78,13 +79,14 @@ def load_task_data(
         warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
-    check_max_length(max_length, encoder)
+    check_length(max_length, encoder.config.max_length)
     tokenizer = encoder.tokenizer
 
     def encoded(path: str) -> Encoded:
         data = files.encode(task, path, tokenizer, max_length, overlap)
+        require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_cut_texts(data)
+            warn_of_cut(data.examples.cut, len(data), path, max_length)
         return data
 
     everything = encoded(train_path)
@@ -101,39 +103,46 @@ def load_task_data(
     return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
 
 
+def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
+    """Refuse single texts where the training table has pairs, and the other way round.
+
+    Args:
+        training: the name of the training table.
+    """
+    if (table.second is not None) != pairs:
+        has, lacks = (training, table.path) if pairs else (table.path, training)
+        raise BrimfulError(
+            f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
+            " --columns.text-b names, must be in all tables or in none"
+        )
+
+
 def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
-    """Four fifths of the rows, in order, and a fifth to choose on; the same ones on every call.
+    """Four fifths of the texts, in order, and a fifth to choose on; the same ones on every call.
+
+    Rows of equal texts, and questions on the same context, are on the same side.
 
     Raises:
-        BrimfulError: there are fewer than five rows.
+        BrimfulError: there are fewer than five different texts, or contexts.
     """
-    size = len(train) // 5
+    places = shuffled_groups(train.table.groups(), derive_key("dev"))
+    size = (places.max() + 1) // 5
     if not size:
-        raise BrimfulError(
-            f"{train.table.path} has {len(train)} rows, too few to hold out a fifth; give --dev"
-        )
-    order = permutation(len(train), derive_key("dev"))
-    return train.take(np.sort(order[size:])), train.take(order[:size])
-
-
-def warn_of_cut_texts(data: Encoded) -> None:
-    """Say how many texts lost their ends, and what would keep them."""
-    warn_of_cut(data.examples.cut, len(data), data.table.path, data.examples.max_length)
+        texts = f"{train.table.path} has {places.max() + 1} different texts"
+        raise BrimfulError(f"{texts}, too few to hold out a fifth; give --dev")
+    rows = np.argsort(places, kind="stable")
+    held = places[rows] < size
+    return train.take(np.sort(rows[~held])), train.take(rows[held])
 
 
 def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None:
-    """As `warn_of_cut_texts`, from the numbers."""
+    """Say how many texts lost their ends, and what would keep them."""
     remedy = "raise --max-length, or read them in windows with --overlap 32"
     examples.warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")
 
 
-def check_max_length(max_length: int, encoder: Encoder) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that the encoder lacks."""
-    check_length(max_length, encoder.config.max_length)
-
-
 def check_length(max_length: int, longest: int) -> None:
-    """As `check_max_length`, of an encoder that takes `longest` tokens."""
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or is over the longest."""
     if not 3 <= max_length <= longest:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 

@@ -18,6 +18,7 @@ from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.storage import read_object
+from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.parts import read_parts
@@ -32,6 +33,8 @@ TEMPERATURE = "calibration_temperature"
 """The key of config.json for `TaskModel.temperature`."""
 SETTINGS = "task_settings"
 """The key of config.json for `Task.settings`."""
+PAIRS = "text_pairs"
+"""The key of config.json for `TaskModel.pairs`."""
 
 _PROBLEM_OF_HEAD: dict[type, str] = {
     SequenceHead: "single_label_classification",
@@ -48,7 +51,7 @@ def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
         "max_length": text_length(folder, encoder),
         "problem_type": values.get("problem_type"),
         "token_types": reads_token_types(folder, encoder),
-        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE, SETTINGS) if key in values},
+        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE, SETTINGS, PAIRS) if key in values},
     }
 
 
@@ -60,6 +63,7 @@ class TaskModel:
         max_length: the most tokens of an example.
         overlap: the tokens that windows of a longer text share; None: it is cut.
         temperature: what the logits of a classifier are divided by for calibrated probabilities, if known.
+        pairs: whether it was trained on pairs of texts, if known.
     """
 
     task: Task
@@ -68,6 +72,7 @@ class TaskModel:
     max_length: int
     overlap: int | None = None
     temperature: float | None = None
+    pairs: bool | None = None
 
     @classmethod
     def load(cls, path: Path | str) -> "TaskModel":
@@ -132,7 +137,13 @@ class TaskModel:
         return found
 
     def encode(self, table: Table) -> Encoded:
-        """The examples of a table without labels."""
+        """The examples of a table without labels.
+
+        Raises:
+            BrimfulError: as `Task.encode`; or pairs are not what the model was trained on.
+        """
+        if self.pairs is not None:
+            require_pairs(table, self.pairs, "the model's training table")
         assert self.encoder.tokenizer is not None
         return self.task.encode(table, self.encoder.tokenizer, self.max_length, self.overlap, labelled=False)
 
@@ -167,6 +178,7 @@ class TaskModel:
             OVERLAP: self.overlap,
             TEMPERATURE: self.temperature,
             SETTINGS: self.task.settings or None,
+            PAIRS: self.pairs,
         }
         save_model(
             folder,
@@ -231,4 +243,6 @@ def load_task_model(path: Path | str) -> TaskModel:
             " check id2label in config.json"
         )
     length = text_length(folder, encoder)
-    return TaskModel(task, encoder, head, length, values.get(OVERLAP), values.get(TEMPERATURE))
+    return TaskModel(
+        task, encoder, head, length, values.get(OVERLAP), values.get(TEMPERATURE), values.get(PAIRS)
+    )

@@ -6,7 +6,7 @@ A long context is read in windows. The best span of all windows is the answer (D
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,11 @@ class QuestionTable(Table):
     """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none."""
 
     types = {"labels": list[Answer]}  # noqa: RUF012
+
+    def groups(self) -> Sequence[object]:
+        """The contexts."""
+        assert self.second is not None
+        return self.second
 
 
 def read_questions(path: Path | str, *, labelled: bool, take: Take = everything) -> QuestionTable:

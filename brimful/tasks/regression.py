@@ -66,12 +66,13 @@ class Regression(Task):
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
-        values, labels = answers[:, 0].astype(np.float64), data.targets["label"].astype(np.float64)
-        measured = {"mse": float(np.square(values - labels).mean()), "n": len(labels)}
-        varied = np.ptp(values) > 0 and np.ptp(labels) > 0
-        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-            measured[name] = float(correlation(values, labels).statistic) if varied else 0.0
-        return measured
+        labels = data.targets["label"]
+        return {metric.name: _metric(metric.name, answers, labels) for metric in self.metrics} | {
+            "n": len(labels)
+        }
+
+    def measure_primary(self, answers: np.ndarray, data: Encoded) -> float:
+        return _metric(self.metrics[0].name, answers, data.targets["label"])
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """The value."""
@@ -83,6 +84,17 @@ class Regression(Task):
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"label": label, "prediction": value} for label, value in pairs]
+
+
+def _metric(name: str, answers: np.ndarray, labels: np.ndarray) -> float:
+    """A metric of values (n, 1), computed in float64."""
+    values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
+    if name == "mse":
+        return float(np.square(values - labels).mean())
+    if not (np.ptp(values) > 0 and np.ptp(labels) > 0):
+        return 0.0
+    correlation = stats.pearsonr if name == "pearson" else stats.spearmanr
+    return float(correlation(values, labels).statistic)
 
 
 TASK = Regression

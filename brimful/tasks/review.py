@@ -6,23 +6,27 @@ the trial with the same settings, which has not. Without a dev table there is no
 """
 
 import importlib.util
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from brimful.console import say
+from brimful.console import counted, say
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
+from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_of_encoded
-from brimful.tasks.classification import Classification
+from brimful.tasks.classification import DIGITS, Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
 from brimful.tasks.spans import Span
 from brimful.tasks.task import Row, Task
+from brimful.text.tokenizer import unknown_id
 from brimful.train.objective import Runtime
 
 SHOWN = 20
@@ -36,6 +40,8 @@ DOUBTED = 20_000
 """Rows of train whose labels are checked at most: a logistic regression takes a minute for more."""
 FEWEST = 50
 """Rows of train from which labels are checked."""
+FEWEST_ERRORS = 10
+"""Errors on dev from which a temperature is fitted: without any, the likelihood asks for the lowest one."""
 
 Summary = dict[str, Any]
 
@@ -51,18 +57,34 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
     if own_dev and data.dev is not None:
         encoded["dev"] = data.dev
     encoded |= {f"more_tests[{index}]": part for index, part in enumerate(data.more_tests)}
-    train, others = data.train.table, [part.table for part in encoded.values()]
-    names = {str(part.table.path): name for name, part in encoded.items()} | {str(train.path): "train"}
-    findings, (in_test, *_) = check_tables(train, others, data.task.facts.get("labels"))
-    lengths = [lengths_of_encoded(part, encoder.tokenizer) for part in (data.train, *encoded.values())]
-    for table, each in zip((train, *others), lengths, strict=True):
-        findings += check_unknown(table, each)
+    every = {"train": data.train} | encoded
+    names = {str(part.table.path): name for name, part in every.items()} | {
+        str(data.train.table.path): "train"
+    }
+    labels, tokenizer = data.task.facts.get("labels"), encoder.tokenizer
+
+    def check() -> Summary:
+        train, *others = (part.table for part in every.values())
+        findings, (in_test, *_) = check_tables(train, others, labels)
+        lengths = [lengths_of_encoded(part, tokenizer) for part in every.values()]
+        for part, each in zip(every.values(), lengths, strict=True):
+            findings += check_unknown(part.table, each)
+        return {
+            "findings": [asdict(finding) for finding in findings],
+            "tokens": lengths[0].facts,
+            "in_test": {"same": len(in_test.same), "near": len(in_test.near)},
+        }
+
+    key = {"labels": labels, "unknown": unknown_id(tokenizer)}
+    key |= {name: content_hash(part) for name, part in every.items()}
+    found = known_facts(key, check)
+    findings = [Finding(**finding) for finding in found["findings"]]
     return findings, {
         "train": {
-            "n": len(train),
-            "tokens": lengths[0].facts,
-            "duplicates_in_test": len(in_test.same),
-            "near_duplicates_in_test": len(in_test.near),
+            "n": len(data.train),
+            "tokens": found["tokens"],
+            "duplicates_in_test": found["in_test"]["same"],
+            "near_duplicates_in_test": found["in_test"]["near"],
         },
         "findings": [
             {"table": names[f.file], "kind": f.kind, "count": f.count, "message": f.message} for f in findings
@@ -74,16 +96,23 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
     """The temperature of a classifier, and thresholds for abstaining, from logits (n, classes) of dev rows.
 
     Returns:
-        `temperature`, `dev_n`, and `abstain`: for each target accuracy above that without abstaining the
-        `threshold` of the calibrated probability, and the `dev_coverage` and `dev_accuracy` there.
+        `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each
+        target accuracy above that without abstaining the `threshold` of the calibrated probability, with as
+        many digits as predictions have, and the `dev_coverage` and `dev_accuracy` there.
     """
     labels = dev.targets["label"]
-    temperature = analysis.fit_temperature(answers, labels)
-    confidence, correct = analysis.confidences(answers, temperature), answers.argmax(1) == labels
+    correct = answers.argmax(1) == labels
+    wrong, temperature = int((~correct).sum()), 1.0
+    if wrong >= FEWEST_ERRORS:
+        temperature = analysis.fit_temperature(answers, labels)
+    else:
+        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
+    confidence = analysis.confidences(answers, temperature)
     chosen = []
     for target in TARGETS:
         threshold = analysis.abstain_threshold(confidence, correct, target)
         if target > correct.mean() and threshold is not None:
+            threshold = math.floor(threshold * 10**DIGITS) / 10**DIGITS
             coverage, accuracy = analysis.answered(confidence, correct, threshold)
             chosen.append(
                 {
@@ -230,7 +259,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
     data = train if len(rows) == len(train) else train.take(rows)
     truth = data.targets["label"]
-    folds = analysis.deal_folds(data.table.keys())
+    folds = analysis.deal_folds(data.table.groups())
     features = embeddings(encoder, data, runtime)
     probabilities = analysis.out_of_fold(features, truth, len(labels), folds)
     doubted, guesses = analysis.likely_mislabelled(probabilities, truth)

@@ -108,6 +108,10 @@ class Table:
         """Equal for two rows of the same text or pair."""
         return list(zip(self.texts, self.second or [""] * len(self), strict=True))
 
+    def groups(self) -> Sequence[object]:
+        """Equal for rows that stay together when the table is divided: those of equal texts or pairs."""
+        return self.keys()
+
     def numbers(self) -> np.ndarray:
         """The labels as numbers, float32 (n,).
 

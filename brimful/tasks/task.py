@@ -224,6 +224,10 @@ class Task(Protocol):
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
 
+    def measure_primary(self, answers: Any, data: Encoded) -> float:
+        """The primary metric alone, which the bootstrap measures a thousand times. By default `measure`."""
+        return self.measure(answers, data)[self.metrics[0].name]
+
     def rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
 

@@ -50,9 +50,9 @@ def _special_names(tokenizer: "Tokenizer") -> dict[str, str]:
     else those of BERT or RoBERTa."""
     said = _said.get(tokenizer, {})
     found = {}
-    for role, names in _NAMES.items():
-        names = (said[role],) if role in said else names
-        name = next((name for name in names if tokenizer.token_to_id(name) is not None), None)
+    for role, known in _NAMES.items():
+        candidates = (said[role],) if role in said else known
+        name = next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
         if name is not None:
             found[role] = name
         elif role in ("pad", "cls", "sep"):
@@ -75,7 +75,8 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     Raises:
         BrimfulError: one that an encoder needs is missing.
     """
-    ids = {role: tokenizer.token_to_id(name) for role, name in _special_names(tokenizer).items()}
+    vocabulary = tokenizer.get_vocab()
+    ids = {role: vocabulary[name] for role, name in _special_names(tokenizer).items()}
     return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))
 
 
@@ -122,9 +123,9 @@ def _names_beside(file: Path) -> dict[str, str]:
     found = {}
     for role, keys in _KEYS.items():
         said = next((values[key] for key in keys if key in values), None)
-        name = said.get("content") if isinstance(said, dict) else said
-        if isinstance(name, str):
-            found[role] = name
+        content = said.get("content") if isinstance(said, dict) else said
+        if isinstance(content, str):
+            found[role] = content
     return found
 
 

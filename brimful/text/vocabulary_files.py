@@ -37,7 +37,7 @@ def load_wordpiece(file: Path, lowercase: bool) -> "Tokenizer":
         token if token.strip() and last[token] == number else f"[line {number}]": number
         for number, token in enumerate(lines)
     }
-    settings = _settings(file)
+    settings = _settings(file, ("Bert", "Electra"))
     lowercase = bool(settings.get("do_lower_case", lowercase))
     tokenizer = bert(vocabulary, lowercase)
     accents, han = settings.get("strip_accents"), settings.get("tokenize_chinese_chars", True)
@@ -67,7 +67,7 @@ def load_byte_level(file: Path) -> "Tokenizer":
     vocabulary = tokenizer.get_vocab()
     if missing := [token for token in _ROBERTA if token not in vocabulary]:
         raise BrimfulError(f"{file} lacks {', '.join(missing)}; an encoder's vocabulary needs them all")
-    prefix = bool(_settings(file).get("add_prefix_space", False))
+    prefix = bool(_settings(file, ("Roberta",)).get("add_prefix_space", False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(
@@ -78,7 +78,19 @@ def load_byte_level(file: Path) -> "Tokenizer":
     return tokenizer
 
 
-def _settings(file: Path) -> dict[str, Any]:
-    """The tokenizer_config.json beside `file`, empty without one."""
+def _settings(file: Path, families: tuple[str, ...]) -> dict[str, Any]:
+    """The tokenizer_config.json beside `file`, empty without one.
+
+    Raises:
+        BrimfulError: the vocabulary belongs to a tokenizer of another kind: its pieces would be read wrongly.
+    """
     path = file.with_name("tokenizer_config.json")
-    return read_object(path) if path.is_file() else {}
+    settings = read_object(path) if path.is_file() else {}
+    kind = settings.get("tokenizer_class")
+    general = (*(f"{family}Tokenizer" for family in families), "PreTrainedTokenizer")
+    if kind is not None and str(kind).removesuffix("Fast") not in general:
+        raise BrimfulError(
+            f"{path} says {kind}: {file.name} is not read as {' or '.join(general[:-1])} would read it; "
+            f"make a tokenizer.json: AutoTokenizer.from_pretrained({str(file.parent)!r}).save_pretrained(...)"
+        )
+    return settings

@@ -158,6 +158,11 @@ def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
     )
     told = [row["prediction"] for row in lines_of(tmp_path / "run" / "predictions.jsonl")]
     assert [row["label"] for row in made] == told
+    line = ("predict", "--model", tmp_path / "run", "--input", tables["test"], "--output", out)
+    assert "the model's training table has pairs of texts" in call(*line).message
+    export = call("export", tmp_path / "run", "--out", tmp_path / "deployed")
+    assert export.code == 0
+    assert read_json(tmp_path / "deployed" / "config.json")["text_pairs"] is True
 
 
 def test_leaked_test_texts_are_warned_about(pretrained, tables, tmp_path, call: Call):
@@ -185,6 +190,10 @@ def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path
     assert "no column 'label'" in message(
         train=write_table(tmp_path / "bare.tsv", [{"text": "a", "lable": "x"}])
     )
+    assert f"{tables['pairs']} has pairs of texts, {tables['test']} single ones" in message(
+        train=tables["pairs"]
+    )
+    assert "must be in all tables or in none" in message(test=tables["pairs test"])
     assert "max_length is 1000" in message("--max-length", 1000)
     assert "max_length is 2" in message("--max-length", 2)
     assert "batch is 0" in message("--batch", 0)

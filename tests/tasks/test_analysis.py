@@ -156,6 +156,17 @@ def test_wrong_labels_are_found_out_of_fold(rng) -> None:
     assert len(likely_mislabelled(sure, labels)[0]) == 0
 
 
+def test_a_class_that_the_other_folds_lack_is_not_doubted(rng) -> None:
+    pytest.importorskip("sklearn")
+    labels = np.repeat([0, 1, 2], [60, 60, 1])
+    labels[:3] = 1
+    features = rng.normal(0, 1, (121, 10)) + 5 * np.eye(2, 10)[np.repeat([0, 1, 0], [60, 60, 1])]
+    probabilities = out_of_fold(features, labels, 3, deal_folds(range(121)))
+    assert probabilities[-1, 2] == 0
+    rows, _ = likely_mislabelled(probabilities, labels)
+    assert 120 not in rows
+
+
 def test_a_fold_without_a_second_class() -> None:
     pytest.importorskip("sklearn")
     labels = np.array([0, 0, 0, 1])

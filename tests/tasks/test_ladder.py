@@ -1,6 +1,7 @@
 """The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,28 @@ import pytest
 import torch
 
 from brimful.cli import main
+from brimful.commands import finetune_ladder
 from brimful.commands.finetune import finetune
+from brimful.commands.finetune_config import default_rate
+from brimful.commands.finetune_trainings import curve_rows
 from brimful.commands.report import report
+from brimful.config import read_yaml
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
+from brimful.tasks import comparison
+from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.comparison import measure_methods
+from brimful.tasks.data import TaskData
+from brimful.tasks.encoded import encode
 from brimful.tasks.metrics import bootstrapped, jackknifed, paired_bootstrap
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.regression import Regression
+from brimful.tasks.table import Table
 from brimful.text.tokenizer import load
+from builders.encoders import word_tokenizer
 from builders.verbs import labelled_rows, write_table
 
 SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
@@ -46,12 +60,19 @@ def columns(path: str) -> tuple[list[str], list[str]]:
     return list(texts), list(labels)
 
 
-def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, monkeypatch):
     words = pytest.importorskip("sklearn.feature_extraction.text")
     linear = pytest.importorskip("sklearn.linear_model")
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"), label_curve=[20, 50])
+    tables = []
+    show = finetune_ladder.show_ladder
+    monkeypatch.setattr(
+        finetune_ladder, "show_ladder", lambda *given: (tables.append(given[1]["finetuned"]), show(*given))
+    )
+    rates = {"learning_rates": [1e-3, 2e-3]}
+    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
+    assert [shown["seconds"] for shown in tables] == [summary["seconds"]]
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
@@ -196,6 +217,41 @@ def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
     assert found[1] == pytest.approx(expected[1], rel=tolerance)
 
 
+@pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])
+def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(task, seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    wanted = random.integers(0, 2, (300, 2))
+    targets = {"label": wanted[:, 0], "labels": wanted}
+    table = Table(Path("test.tsv"), [f"w{number}" for number in range(300)], None, None)
+    data = encode(table, word_tokenizer(), 8, targets=targets)
+    models = [[(2 * wanted + random.normal(size=(300, 2)) - 1).astype(np.float32)] for _ in range(2)]
+    if task.name == "classification":
+        models = [[answers[:, :1] * [-1, 1]] for [answers] in models]
+    measured = [task.measure(answers, data)[task.metrics[0].name] for [answers] in models]
+    count = Counter()
+    for name in ("measure", "measure_primary") if task.name != "multi-label" else ("measure_primary",):
+        method = getattr(type(task), name)
+        monkeypatch.setattr(
+            type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
+        )
+    found = measure_methods(task, models, data)
+    assert found.values == pytest.approx(measured)
+    assert count == {"measure_primary": 2 * 1001}
+    monkeypatch.setattr(comparison, "MOST", 299)
+    fewer = measure_methods(task, models, data)
+    assert count == {"measure_primary": 2 * (1001 + 41)}
+    assert fewer.values == pytest.approx(measured)
+    assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.5)
+
+
+def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
+    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
+    settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), ladder="none")
+    assert summary["learning_rate"] == 3e-4
+    assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
+
+
 def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     """In a dry run, which refuses what the table does not have."""
     line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
@@ -205,3 +261,52 @@ def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     assert "label_curve is [20, 101]" in capfd.readouterr().err
     assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
     assert "give one of them" in capfd.readouterr().err
+
+
+def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    draw = np.random.default_rng(3)
+    tables = {}
+    for name in ("train", "test"):
+        labels = draw.choice(["low", "high"], 40)
+        rows = [{"text": "!?" * int(n) + "☺", "label": label} for n, label in enumerate(labels)]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    run = tmp_path / "run"
+    summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(run), label_curve=[20])
+    assert list(summary["baselines"]) == ["majority", "frozen"]
+    assert "no linear model on TF-IDF: empty vocabulary" in capsys.readouterr().err
+    assert [record.keys() for record in summary["label_curve"]] == [{"labels", "finetuned", "frozen"}] * 2
+    assert (run / "model" / "model.safetensors").exists()
+
+
+def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("brimful.tasks.baselines.MOST", 60)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
+        "majority": 100,
+        "tfidf": 60,
+        "frozen": 60,
+    }
+    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
+
+
+def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("brimful.commands.finetune.Ladder.run", broken)
+    with pytest.raises(MemoryError):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "predictions.jsonl").exists()
+
+
+def test_each_point_of_the_label_curve_weighs_its_own_classes():
+    texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
+    task = Classification(["often", "rare"])
+    table = Table(Path("train.tsv"), texts, None, [task.labels[label] for label in labels.astype(int)])
+    train = task.balanced(task.encode(table, word_tokenizer(), 8, None, labelled=True))
+    part = curve_rows(TaskData(task, train, None, train, train, 0), 30)
+    rows = np.bincount(part.targets["label"])
+    assert part.targets[WEIGHT] == pytest.approx(30 / (2 * rows[part.targets["label"]]))

@@ -4,6 +4,7 @@ import json
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +215,13 @@ def test_metrics_are_those_of_their_definitions(classes: int, seed: int) -> None
     assert measured.get("positive_f1") == (pytest.approx(each[1], abs=1e-12) if classes == 2 else None)
 
 
+def test_a_class_that_no_test_row_concerns_has_no_part_in_f1() -> None:
+    labels, answers = np.array([0, 0, 1, 1, 1]), np.eye(5, dtype=np.float32)[[0, 1, 1, 1, 3]]
+    data: Any = SimpleNamespace(targets={"label": labels})
+    measured = Classification(list("abcde")).measure(answers, data)
+    assert measured["f1"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)  # of a, b and the predicted d
+
+
 def test_correlation_of_constant_predictions_is_zero() -> None:
     answers = np.tile(np.float32([1, 0]), (4, 1))
     data = SimpleNamespace(targets={"label": np.array([0, 1, 0, 1])})
@@ -227,3 +235,6 @@ def test_another_metric_decides() -> None:
     assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
     with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
         task.compared_by("recall")
+    assert task.compared_by("positive_f1").primary_metric[0] == "positive_f1"
+    with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
+        Classification(["a", "b", "c"]).compared_by("positive_f1")

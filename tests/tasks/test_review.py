@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from brimful.distributed import World
+from brimful.tasks import review
+from brimful.tasks.checks import check_tables
 from brimful.tasks.classification import Classification
+from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
@@ -72,6 +75,56 @@ def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
     assert told["selection"]["accuracy"][-1] == pytest.approx(
         1 - sum(row["rows"] for row in told["confused"]) / 4000
     )
+
+
+def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, (100, 2)).astype(np.float32)
+    labels = logits.argmax(1)
+    for wrong, fitted in ((0, False), (9, False), (10, True)):
+        truth = np.where(np.arange(100) < wrong, 1 - labels, labels)
+        found = calibrate(logits, encoded(list("ab") * 50, label=truth))
+        assert (found["temperature"] != 1) == fitted
+        assert (f"{wrong} error" in capsys.readouterr().err) != fitted
+
+
+def test_predictions_abstain_as_on_dev(seed: int) -> None:
+    """The row that a threshold comes from is written with fewer digits, and is answered all the same."""
+    task = Classification(["a", "b"])
+    for number in range(20):
+        rng = np.random.default_rng(seed + number)
+        logits = rng.normal(0, 1, (60, 2)).astype(np.float32)
+        labels = (logits[:, 1] - logits[:, 0] + rng.normal(0, 1, 60) > 0).astype(np.int64)
+        dev = encoded(list("ab") * 30, label=labels)
+        fitted = calibrate(logits, dev)
+        rows = task.rows(logits / np.float32(fitted["temperature"]), dev)
+        for chosen in fitted["abstain"]:
+            kept = [not row["abstained"] for row in abstain(rows, chosen["threshold"])]
+            assert np.mean(kept) == chosen["dev_coverage"]
+
+
+def test_tables_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))
+    calls = []
+    monkeypatch.setattr(review, "check_tables", lambda *given: (calls.append(given), check_tables(*given))[1])
+    encoder = small("bert")
+    encoder.tokenizer = word_tokenizer()
+
+    def found(labels: list[str], texts: list[str]) -> tuple:
+        train = encoded(labels, texts, label=np.zeros(len(labels), dtype=np.int64))
+        test = encoded(["a", "b"], ["w1", "w5"], label=np.zeros(2, dtype=np.int64))
+        data = TaskData(Classification(["a", "b"]), train, None, train, test, 0)
+        return review.check_before(data, encoder, own_dev=False)
+
+    first = found(list("abab"), ["w1", "w2", "w2", "w3"])
+    assert {finding.kind for finding in first[0]} >= {"duplicates", "leakage", "conflicts"}
+    train = first[1]["train"]
+    assert (train["n"], train["duplicates_in_test"], train["near_duplicates_in_test"]) == (4, 1, 0)
+    assert found(list("abab"), ["w1", "w2", "w2", "w3"]) == first
+    assert len(calls) == 1
+    found(list("abbb"), ["w1", "w2", "w2", "w3"])
+    found(list("abbb"), ["w1", "w2", "w4", "w3"])
+    assert len(calls) == 3
 
 
 def test_an_empty_label_is_no_answer() -> None:

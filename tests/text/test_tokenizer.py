@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.corpus.tokenize.training import thinned, train
 from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, save, special_ids, tokenizer_hash
+from brimful.text.tokenizer import load, mask_id, named_as, save, special_ids, tokenizer_hash
 from brimful.text.tokenizer_pipelines import SPECIAL_TOKENS, with_nfkc, with_special_tokens
 
 TEXTS = [
@@ -242,6 +242,9 @@ def test_vocab_txt(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
     with pytest.raises(BrimfulError, match=r"lacks \[CLS\], \[SEP\], \[MASK\]"):
         load(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+    with pytest.raises(BrimfulError, match=r"says BertJapaneseTokenizer.*make a tokenizer\.json"):
+        load(tmp_path)
 
 
 def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
@@ -295,6 +298,10 @@ def test_vocab_json_with_merges(tmp_path: Path) -> None:
         assert ours.encode("fox fo fx").ids == theirs("fox fo fx")["input_ids"]
         assert ours.encode("fox <mask> fo").ids == [0, 10, 4, 8, 9, 2]  # the mask takes the blank before it
         assert ours.encode("fox", "fox").ids == theirs("fox", "fox")["input_ids"]
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "HerbertTokenizerFast"}')
+    with pytest.raises(BrimfulError, match=r"says HerbertTokenizerFast"):
+        load(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "vocab.json").write_text('{"f": 0}')
     with pytest.raises(BrimfulError, match=r"vocab.json"):
         load(tmp_path)
@@ -315,8 +322,30 @@ def test_special_tokens_of_roberta_and_missing_ones(tmp_path: Path) -> None:
     assert (ids.cls, ids.pad, ids.sep, ids.mask, ids.unk) == (0, 1, 2, 3, None)
     bare = Tokenizer(models.BPE())
     bare.add_special_tokens(["<s>", "<pad>", "</s>"])
+    assert special_ids(bare).mask is None
     with pytest.raises(BrimfulError, match=r"no mask token \(looked for \[MASK\], <mask>\)"):
-        special_ids(bare)
+        mask_id(bare)
+
+
+def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 4, "<unk>": 5}, unk_token="<unk>"))
+    tokenizer.add_special_tokens(["<bos>", "<eos>", "<padding>", "[CLS]"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BrimfulError, match=r"no pad token .*pad_token in tokenizer_config.json"):
+        load(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"bos_token": "<bos>", "eos_token": {"content": "<eos>"}, "pad_token": "<padding>"})
+    )
+    loaded = load(tmp_path)
+    ids = special_ids(loaded)
+    assert [loaded.id_to_token(index) for index in (ids.cls, ids.sep, ids.pad)] == [
+        "<bos>",
+        "<eos>",
+        "<padding>",
+    ]
+    save(loaded, tmp_path / "saved")
+    assert special_ids(load(tmp_path / "saved")) == ids
+    assert special_ids(named_as(with_nfkc(loaded), loaded)) == ids
 
 
 def test_what_is_no_tokenizer(tmp_path: Path) -> None:

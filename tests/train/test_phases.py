@@ -230,8 +230,7 @@ from brimful.distributed import world
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
     toy.RUNTIME = toy.Runtime(ranks, "fp32")
-    clock = toy.Clock([7.0] if ranks.is_main else [1.0])
-    toy.trainer_module.time = SimpleNamespace(perf_counter=clock.perf_counter)
+    toy.set_clock(toy.pytest.MonkeyPatch(), [7.0] if ranks.is_main else [1.0])
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
     factors = []
     toy.watch(trainer, lambda update: factors.append(trainer.state.learning_rate))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.corpus.tokenize.training import thinned
 from brimful.errors import BrimfulError
 from brimful.text.characters import IDEOGRAPHS, one_of
-from brimful.text.tokenizer import unknown_id
+from brimful.text.tokenizer import named_as, unknown_id
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def extend(tokenizer: "Tokenizer", texts: Iterable[str], count: int) -> "Tokeniz
     model["vocab"] = known  # with the added tokens, or there would be a gap before the new pieces
     if model["type"] == "BPE":
         model["merges"] += merges
-    return Tokenizer.from_str(json.dumps(state))
+    return named_as(Tokenizer.from_str(json.dumps(state)), tokenizer)
 
 
 def spellings(old: "Tokenizer", new: "Tokenizer", where: str) -> dict[int, list[int]]:
