@@ -67,7 +67,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
-        encoder, _ = load_pretrained(config.encoder_folder)
+        source = load_pretrained(config.encoder_folder)
+        encoder = source[0]
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, encoder.config.max_length)
@@ -97,7 +98,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
             )
         with undrawn():  # so that a wrong setting is refused now
-            _, head = starting_model(config, config.seed[0], data.task)
+            _, head = starting_model(config, config.seed[0], data.task, source)
         if not resuming:
             asked.refuse_unread(pools=isinstance(head, SequenceHead))
         inputs = check_inputs(directory, _inputs(config))

@@ -15,6 +15,7 @@ from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.drawing import discarded, undrawn
 from brimful.nn.encoder import Encoder
+from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_pretrained
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
@@ -30,10 +31,19 @@ from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
 
 
-def starting_model(config: FinetuneConfig, seed: int, task: Task) -> tuple[Encoder, TaskHead]:
+def starting_model(
+    config: FinetuneConfig,
+    seed: int,
+    task: Task,
+    source: tuple[Encoder, MaskedLMHead | None] | None = None,
+) -> tuple[Encoder, TaskHead]:
     """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
-    `transformers` loads a ModernBERT checkpoint: the tensors have the same name."""
-    encoder, pretraining_head = load_pretrained(config.encoder_folder)
+    `transformers` loads a ModernBERT checkpoint: the tensors have the same name.
+
+    Args:
+        source: what the encoder's folder holds, whose weights the model takes over; else it is read.
+    """
+    encoder, pretraining_head = source or load_pretrained(config.encoder_folder)
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)

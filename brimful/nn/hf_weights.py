@@ -43,6 +43,18 @@ class StoredTensor:
     dtype: torch.dtype
     shape: torch.Size
 
+    def read_into(self, tensor: Tensor) -> None:
+        """Read its values, in order, into a flat tensor of the same dtype in the memory of the CPU."""
+        memory = tensor.detach().view(torch.uint8).numpy().data
+        done = 0
+        with open(self.path, "rb") as file:
+            file.seek(self.begin)
+            while done < len(memory):
+                read = file.readinto(memory[done : done + PIECE])
+                if not read:
+                    raise BrimfulError(f"{self.path} was cut short while it was read")
+                done += read
+
     def pieces(self) -> Iterator[Tensor]:
         """Its values in order, flat; a piece is valid until the next one is asked for."""
         left = prod(self.shape) * self.dtype.itemsize
@@ -68,6 +80,9 @@ def _pieces(source: Source) -> Iterator[Tensor]:
 def fill(tensor: Tensor, source: Source) -> None:
     """Copy a source of the same shape into a contiguous tensor, whose dtype and device stay."""
     flat, begin = tensor.view(-1), 0
+    if isinstance(source, StoredTensor) and tensor.device.type == "cpu" and tensor.dtype == source.dtype:
+        source.read_into(flat)
+        return
     for piece in _pieces(source):
         flat[begin : begin + len(piece)].copy_(piece)
         begin += len(piece)

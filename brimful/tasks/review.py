@@ -26,7 +26,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
 from brimful.tasks.spans import Span
 from brimful.tasks.task import Row, Task
-from brimful.text.tokenizer import unknown_id
+from brimful.text.tokenizer import special_ids
 from brimful.train.objective import Runtime
 
 SHOWN = 20
@@ -75,7 +75,7 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
             "in_test": {"same": len(in_test.same), "near": len(in_test.near)},
         }
 
-    key = {"labels": labels, "unknown": unknown_id(tokenizer)}
+    key = {"labels": labels, "unknown": special_ids(tokenizer).unk}
     key |= {name: content_hash(part) for name, part in every.items()}
     found = known_facts(key, check)
     findings = [Finding(**finding) for finding in found["findings"]]

@@ -45,17 +45,18 @@ _said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
 
-def _special_names(tokenizer: "Tokenizer") -> dict[str, str]:
-    """The names of the special tokens that the vocabulary has, by role: those that the files beside it say,
-    else those of BERT or RoBERTa."""
+def _special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
+    """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
+    it say, else those of BERT or RoBERTa."""
     said = _said.get(tokenizer, {})
     found = {}
     for role, known in _NAMES.items():
         candidates = (said[role],) if role in said else known
-        name = next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
-        if name is not None:
-            found[role] = name
-        elif role in ("pad", "cls", "sep"):
+        for name in candidates:
+            if (index := tokenizer.token_to_id(name)) is not None:
+                found[role] = (name, index)
+                break
+        if role not in found and role in ("pad", "cls", "sep"):
             raise _missing(role)
     return found
 
@@ -75,8 +76,7 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     Raises:
         BrimfulError: one that an encoder needs is missing.
     """
-    vocabulary = tokenizer.get_vocab()
-    ids = {role: vocabulary[name] for role, name in _special_names(tokenizer).items()}
+    ids = {role: index for role, (_, index) in _special_tokens(tokenizer).items()}
     return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))
 
 
@@ -212,13 +212,12 @@ def save(
             refuses them).
     """
     directory = Path(directory)
-    names = _special_names(tokenizer)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model_max_length,
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        **{f"{role}_token": name for role, name in names.items()},
+        **{f"{role}_token": name for role, (name, _) in _special_tokens(tokenizer).items()},
     }
     with atomic_file(directory / "tokenizer_config.json") as temporary:
         temporary.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
