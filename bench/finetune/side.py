@@ -110,7 +110,7 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     model.eval()
     right = 0
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=dtype is not None):
         for batch in batches(test, shuffle=False):
             target = batch.pop("labels")
             right += int((model(**batch).logits.argmax(-1) == target).sum())
