@@ -264,6 +264,18 @@ def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
 
+def rows_of_file(path: Path, wanted: Sequence[str]) -> _Rows:
+    """The line number and all values, by column, of each row of a table.
+
+    Args:
+        wanted: columns that a header must have once.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    return _parquet(path, None) if path.suffix == ".parquet" else _rows(path, path.suffix, wanted, OWN_LAYOUT)
+
+
 def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
     """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
     empty: list[int] = []

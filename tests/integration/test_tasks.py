@@ -217,10 +217,10 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     assert summary["student"]["accuracy"] > 0.9
     assert summary["teacher"]["accuracy"] in read_json(finetuned / "summary.json")["test"]["accuracy_runs"]
     assert summary["student"]["parameters"] < summary["teacher"]["parameters"]
-    first, *_, last = read_metrics(out / "stages" / "layers" / "metrics.jsonl")
+    first, *_, last = read_metrics(out / "stages" / "seed-0" / "layers" / "metrics.jsonl")
     for term in ("embedding", "hidden", "attention"):
         assert last[f"loss.{term}"] < 0.8 * first[f"loss.{term}"], term
-    first, *_, last = read_metrics(out / "stages" / "logits" / "metrics.jsonl")
+    first, *_, last = read_metrics(out / "stages" / "seed-0" / "logits" / "metrics.jsonl")
     assert last["loss.logits"] < first["loss.logits"]
     encoder, head, labels = load_model(out / "model")
     assert (encoder.config.layers, head.classes, labels) == (1, 2, ["high", "low"])
