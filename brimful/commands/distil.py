@@ -20,7 +20,7 @@ from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
 from brimful.config import config_hash, identity, verb
-from brimful.console import say, warn
+from brimful.console import recorded_warnings, say, warn
 from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError, UsageError
@@ -93,28 +93,26 @@ class Start:
         """
         task, config = data.task, self.config
         options = FinetuneConfig(dropout=0.0, attention_dropout=0.0)
-        head: TaskModel | None = None
+        origin: TaskModel | None = None  # whose head the student takes over
         if config.student is not None and not of_teacher:
             folder = find_model(Path(config.student), "model")
-            if holds_task_model(folder):
-                head = load_task_model(folder)
-            encoder, _ = load_pretrained(folder)
-            model = starting_model(options, seed, task, (encoder, None))
+            origin = load_task_model(folder) if holds_task_model(folder) else None
+            model = starting_model(options, seed, task, (load_pretrained(folder)[0], None))
         elif self.layers is None:
             model = self._random(task, seed)
         else:
             assert self.teacher is not None
-            head = None if self.of_origin and not of_teacher else self.teacher.model
-            options = replace(options, pooling=self._pooling(), layers=self.layers)
-            if head is None:
+            layers, source = self.layers, self.teacher.model.encoder.to(CPU)
+            if self.of_origin and not of_teacher:
                 assert self.origin is not None
-                among = self.origin.layers or range(self.teacher.model.encoder.config.layers)
-                options = replace(options, layers=tuple(among[layer] for layer in self.layers))
-                source = load_pretrained(self.origin.encoder_folder)
+                among = self.origin.layers or range(source.config.layers)
+                layers = tuple(among[layer] for layer in layers)
+                source, _ = load_pretrained(self.origin.encoder_folder)
             else:
-                source = (head.encoder.to(CPU), None)
-            model = starting_model(options, seed, task, source)
-        _take_head(model[1], head, task)
+                origin = self.teacher.model
+            options = replace(options, pooling=self._pooling(), layers=layers)
+            model = starting_model(options, seed, task, (source, None))
+        _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
 
@@ -588,4 +586,5 @@ def _latency(model: TaskModel, table: Table) -> float:
     rows = range(min(TIMED, len(table)))
     second = table.second
     calls = [([table.texts[row]], None if second is None else [second[row]]) for row in rows]
-    return median_ms(lambda pair: model.predict(*pair), calls, 3)
+    with recorded_warnings():  # of cut texts, each anew
+        return median_ms(lambda pair: model.predict(*pair), calls, 3)

@@ -66,13 +66,14 @@ class ModelTeacher:
         ours, theirs = student.encoder.tokenizer, self.model.encoder.tokenizer
         assert ours is not None
         assert theirs is not None
-        if (self.model.max_length, self.model.overlap) != (student.max_length, student.overlap):
+        if student.max_length > self.model.encoder.config.max_length:
             return False
         if tokenizer_hash(ours) == tokenizer_hash(theirs):
             return True
         if ours.get_vocab() != theirs.get_vocab():
             return False
-        examples = self.model.encode(data.table).examples
+        lengths = student.max_length, student.overlap
+        examples = self.model.task.encode(data.table, theirs, *lengths, labelled=False).examples
         return len(examples) == len(data.examples) and all(
             np.array_equal(*pair) for pair in zip(examples.tokens, data.examples.tokens, strict=True)
         )
