@@ -25,7 +25,7 @@ from brimful.data.examples import Examples
 from brimful.distributed import world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, pooling_of
+from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
 from brimful.nn.interop import load_pretrained
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation, spread_layers
 from brimful.objectives.supervised import Supervised
@@ -97,21 +97,22 @@ class Start:
         if config.student is not None and not of_teacher:
             folder = find_model(Path(config.student), "model")
             origin = load_task_model(folder) if holds_task_model(folder) else None
-            model = starting_model(options, seed, task, (load_pretrained(folder)[0], None))
+            model = starting_model(options, seed, task, load_pretrained(folder))
         elif self.layers is None:
             model = self._random(task, seed)
         else:
             assert self.teacher is not None
-            layers, source = self.layers, self.teacher.model.encoder.to(CPU)
+            layers, own = self.layers, self.teacher.model.encoder.to(CPU)
+            source: tuple[Encoder, MaskedLMHead | None] = (own, None)
             if self.of_origin and not of_teacher:
                 assert self.origin is not None
-                among = self.origin.layers or range(source.config.layers)
+                among = self.origin.layers or range(own.config.layers)
                 layers = tuple(among[layer] for layer in layers)
-                source, _ = load_pretrained(self.origin.encoder_folder)
+                source = load_pretrained(self.origin.encoder_folder)
             else:
                 origin = self.teacher.model
             options = replace(options, pooling=self._pooling(), layers=layers)
-            model = starting_model(options, seed, task, (source, None))
+            model = starting_model(options, seed, task, source)
         _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
