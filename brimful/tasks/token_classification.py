@@ -59,7 +59,7 @@ class TokenClassification(Task):
         cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
-        return read_tagged(path, labelled=labelled, take=take)
+        return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
