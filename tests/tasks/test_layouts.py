@@ -101,7 +101,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
         assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
-    assert set(LABELLED) | {"glue/ax", "clue/cmrc", "squad"} == set(LAYOUTS)
+    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
