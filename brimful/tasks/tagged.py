@@ -42,9 +42,10 @@ def read_tagged(
 
     CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with tabs
     or spaces between them and an empty line between texts. The words of a text are joined by spaces, except
-    between characters of scripts that write none. Without labels, a .txt file holds one text a line. The
-    files of a layout (CLUENER) are JSON lines whatever their names are; of spans that overlap there, the first
-    and longest stays, and a warning counts the others.
+    between characters of scripts that write none. Without labels, a .txt file holds one text a line.
+
+    The files of a layout (CLUENER) are JSON lines whatever their names are. Of spans that overlap there, the
+    first and longest stays, and a warning counts the others.
 
     Raises:
         BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
