@@ -324,8 +324,7 @@ def _outputs(
     task, test = data.task, data.test
     several = len(config.teachers) + len(config.teacher_scores) > 1
     if imitated is not None and not several:
-        answers = task.answers(imitated.outputs(test, runtime), test)
-        return [imitated.outputs(part, runtime) for part in parts], answers
+        return [imitated.outputs(part, runtime) for part in parts], imitated.answers(test, runtime)
     if not isinstance(student.head, SequenceHead):
         raise BrimfulError(
             f"{task.name} is imitated token by token: give one model as --teacher, and a student with its"

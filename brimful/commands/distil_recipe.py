@@ -12,6 +12,16 @@ from brimful.console import say
 from brimful.errors import UsageError
 from brimful.runs.directory import CONFIG, SUMMARY
 from brimful.storage import read_json
+from brimful.tasks.layouts import OWN
+
+_OF_TEACHER = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
+"""The options that the fine-tuning shares."""
+_OF_GENERAL = (
+    *("columns", "layout", "precision", "max_length", "unlabelled", "batch", "micro_batch_tokens"),
+    *("student_layers", "keep_layers", "student_hidden", "initialisation", "layers"),
+    *("optimizer", "schedule", "trainer"),
+)
+"""The options that the general step shares."""
 
 Run = Callable[..., dict[str, Any]]
 
@@ -46,22 +56,18 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         if config.models:
             return distil(out=str(directory), dry_run=True, **values)
     if not config.models:
-        names = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
-        options = {name: values[name] for name in names if name in values}
+        options = {name: values[name] for name in _OF_TEACHER if name in values}
         options |= {"encoder": encoder, "seed": config.seeds[:1]}
         if config.dry_run:
             return finetune(out=str(directory), dry_run=True, **options)
         _once(finetune, directory / "teacher", **options)
     if config.student is None:
-        names = ("columns", "layout", "precision", "max_length", "unlabelled", "batch", "micro_batch_tokens")
-        names += ("student_layers", "keep_layers", "student_hidden", "initialisation", "layers")
-        options = {
-            name: values[name] for name in (*names, "optimizer", "schedule", "trainer") if name in values
-        }
-        general = directory / "general"
+        options = {name: values[name] for name in _OF_GENERAL if name in values}
+        if origin is not None and config.columns == OWN and config.layout is None:
+            options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
         options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
-        _once(distil, general, **options)
-        values["student"] = str(general)
+        _once(distil, directory / "general", **options)
+        values["student"] = str(directory / "general")
     values |= {"keep_layers": None, "student_hidden": None, "baseline": True}
     if not config.models:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)

@@ -101,8 +101,17 @@ class ModelTeacher:
         """What it says of each row, with the tokenizer and the windows of its own: float32 (rows, C), in the
         order of the task's labels."""
         data = self.model.encode(table)
-        answers = self.model.task.answers(self._outputs(data, runtime), data)
+        answers = self.model.task.answers(_writable(self._outputs(data, runtime)), data)
         return self.model.task.scores(answers)[:, self.order]
+
+    def answers(self, data: Encoded, runtime: Runtime) -> Any:
+        """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
+        return self.model.task.answers(_writable(self.outputs(data, runtime)), data)
+
+
+def _writable(outputs: Outputs) -> Outputs:
+    """A copy of a mapped array, which torch would warn of."""
+    return np.array(outputs) if isinstance(outputs, np.ndarray) else outputs
 
 
 def read_scores(path: Path | str, task: Task, tables: Sequence[Table]) -> list[np.ndarray]:
@@ -190,8 +199,9 @@ def read_array(path: Path, rows: int) -> np.ndarray:
             " train and then of the unlabelled files"
         )
     found = np.asarray(found, dtype=np.float32)
-    if not np.isfinite(found).all():
-        raise BrimfulError(f"{path}, row {int(np.flatnonzero(~np.isfinite(found).all(1))[0])}: not finite")
+    finite = np.atleast_1d(np.isfinite(found).all(1))
+    if not finite.all():
+        raise BrimfulError(f"{path}, row {int(np.flatnonzero(~finite)[0])}: not finite")
     return found
 
 
@@ -215,7 +225,7 @@ def averaged(task: Task, given: Sequence[np.ndarray], table: Table) -> np.ndarra
         BrimfulError: a row has none.
     """
     all_scores = np.stack(given).astype(np.float64)
-    there = np.isfinite(all_scores).all(2)
+    there: np.ndarray = np.atleast_2d(np.isfinite(all_scores).all(2))
     if not there.any(0).all():
         rows = np.flatnonzero(~there.any(0))
         raise BrimfulError(
