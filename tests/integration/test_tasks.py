@@ -238,11 +238,10 @@ def test_a_narrower_student_and_one_with_too_many_layers(finetuned, tables, tmp_
     assert "student_layers is 3: the teacher has 2 layers" in answer.message
 
 
-def test_a_pretraining_run_is_no_teacher(pretrained, tmp_path, call: Call):
-    assert (
-        "not a run of `brimful finetune`"
-        in call("distil", "--teacher", pretrained, "--out", tmp_path / "run").message
-    )
+def test_a_pretraining_run_teaches_vectors_and_needs_texts(pretrained, tmp_path, call: Call):
+    answer = call("distil", "--teacher", pretrained, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert "distilling an encoder needs texts: --unlabelled FILE" in answer.error
 
 
 def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_path, call: Call):
