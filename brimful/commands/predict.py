@@ -31,6 +31,7 @@ from brimful.tasks.parts import read_parts
 from brimful.tasks.review import abstain
 from brimful.tasks.submission import Submission, check_submission
 from brimful.tasks.table import Table, Take, read_texts
+from brimful.tasks.task import Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,8 @@ class PredictConfig:
     submission: bool = False
     """Write what the leaderboard of the layout takes."""
     scores: bool = False
-    """Write `scores` too: the probability of each label, or the value of a regression."""
+    """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
+    Such a file can teach a student (distil --teacher-scores)."""
     pooling: Literal["auto", "mean", "first"] = "auto"
     """Of an encoder: whether a vector is the mean over the tokens or the first token. auto: as the encoder
     was trained, where its folder says it; else the mean."""
@@ -119,6 +121,8 @@ class _Tasked:
             output.vectors("scores", self.model.task.scores(self.model.answers(data, precision)))
             return
         rows = self.model.rows(data, precision, scores=self.config.scores)
+        if self.config.scores:
+            rows = [text | row for text, row in zip(_texts(data.table), rows, strict=True)]
         if self.config.abstain_below is not None:
             rows = abstain(rows, self.config.abstain_below)
             self.found["abstained"] += sum(row["abstained"] for row in rows)
@@ -126,6 +130,13 @@ class _Tasked:
             output.rows(rows)
         if self.submission is not None:
             self.submission.add(data.table, rows)
+
+
+def _texts(table: Table) -> list[Row]:
+    """The texts of each row, by column."""
+    if table.second is None:
+        return [{"text": text} for text in table.texts]
+    return [{"text": a, "text_b": b} for a, b in zip(table.texts, table.second, strict=True)]
 
 
 class _Vectors:

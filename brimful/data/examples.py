@@ -18,7 +18,7 @@ from tokenizers import Encoding, Tokenizer
 
 from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch, pack
-from brimful.data.ragged import Ragged
+from brimful.data.ragged import Chain, Ragged
 from brimful.data.rows import Cursor
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.errors import BrimfulError
@@ -72,14 +72,14 @@ class Examples:
     @cached_property
     def lengths(self) -> np.ndarray:
         """int64 (n,): tokens of each example."""
-        if isinstance(self.tokens, Ragged):
+        if isinstance(self.tokens, Ragged | Chain):
             return self.tokens.lengths
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
 
     @property
     def typed(self) -> bool:
         """Whether a token has another type than 0, as in pairs of texts."""
-        if isinstance(self.segments, Ragged):
+        if isinstance(self.segments, Ragged | Chain):
             return self.segments.any()
         return any(types.any() for types in self.segments)
 
@@ -116,6 +116,26 @@ class Examples:
             cut=0,
         )
 
+    @classmethod
+    def chained(cls, parts: Sequence["Examples"]) -> "Examples":
+        """The examples of all parts, in order, each text once; tokens stay where they are, also in a map of
+        a file. Of targets those of the first part; where another part lacks one, it has none there."""
+        first = parts[0]
+        texts, begin = list[np.ndarray](), 0
+        for part in parts:
+            texts.append(begin + part.text_of_example)
+            begin = int(texts[-1][-1]) + 1 if len(part) else begin
+        windows = any(part.texts is not None for part in parts)
+        return cls(
+            tokens=Chain([_ragged(part.tokens, np.int32) for part in parts]),
+            segments=Chain([_ragged(part.segments, np.uint8) for part in parts]),
+            targets={name: _chained(name, like, parts) for name, like in first.targets.items()},
+            max_length=first.max_length,
+            pad=first.pad,
+            texts=np.concatenate(texts) if windows else None,
+            overlap=first.overlap,
+        )
+
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
     ) -> PackedBatch:
@@ -135,8 +155,7 @@ class Examples:
             by_token = isinstance(values, Ragged)
             array = values.values if isinstance(values, Ragged) else values
             size = batch.tokens.numel() if by_token else len(batch.offsets) - 1
-            none = IGNORED if array.dtype.kind == "i" else np.nan
-            padded = np.full((size, *array.shape[1:]), none, dtype=array.dtype)
+            padded = np.full((size, *array.shape[1:]), _none(array.dtype), dtype=array.dtype)
             if by_token:
                 np.concatenate([values[i] for i in index], out=padded[: batch.real_tokens])
             else:
@@ -160,6 +179,36 @@ class Examples:
         plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
         row_offsets, order = assign(plan, lengths, key)
         return [index[order[a:b]] for a, b in pairwise(row_offsets)]
+
+
+def _ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
+    return arrays if isinstance(arrays, Ragged) else Ragged.of(arrays, dtype)
+
+
+def _none(dtype: np.dtype) -> int | float:
+    """What stands for no target."""
+    return IGNORED if dtype.kind == "i" else np.nan
+
+
+def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) -> np.ndarray | Ragged:
+    """A target of all parts."""
+    if isinstance(like, Ragged):
+        none = _none(like.values.dtype)
+        return Ragged.join(
+            [
+                part.targets.get(name)  # type: ignore[misc]
+                or Ragged.of(
+                    (np.full((n, *like.width), none) for n in part.lengths), like.values.dtype, like.width
+                )
+                for part in parts
+            ]
+        )
+    return np.concatenate(
+        [
+            part.targets.get(name, np.full((len(part), *like.shape[1:]), _none(like.dtype), like.dtype))
+            for part in parts
+        ]
+    )
 
 
 def encode_texts(

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import chain
+from typing import Any, Self
 
 import numpy as np
 
@@ -58,3 +59,26 @@ class Ragged:
     def take(self, index: np.ndarray) -> Self:
         """The arrays `index`, as views."""
         return type(self)(self.values, self.starts[index], self.lengths[index])
+
+
+class Chain(Sequence[np.ndarray]):
+    """The arrays of several `Ragged`, in order, as views: nothing is copied."""
+
+    def __init__(self, parts: Sequence[Ragged]) -> None:
+        self.parts = list(parts)
+        self.lengths = np.concatenate([part.lengths for part in parts])
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        part = int(np.searchsorted(self._ends, index, "right"))
+        return self.parts[part][index - (self._ends[part - 1] if part else 0)]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return chain.from_iterable(self.parts)
+
+    def any(self) -> bool:
+        """Whether an element of an array is not zero."""
+        return any(part.any() for part in self.parts)

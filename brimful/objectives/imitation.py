@@ -16,10 +16,10 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
-from brimful.nn.heads import SequenceHead, TokenHead
-from brimful.nn.layers import EncoderConfig
+from brimful.nn.heads import SequenceHead, TokenHead, pool
+from brimful.nn.layers import EncoderConfig, Pooling
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
-from brimful.objectives.supervised import Evaluate, no_evaluation
+from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import PrimaryMetric, Runtime
 
@@ -93,6 +93,8 @@ def spread_layers(layers: int, kept: int) -> tuple[int, ...]:
     return tuple(-(-layers * (index + 1) // kept) - 1 for index in range(kept))
 
 
+TEACHER = "teacher"
+"""The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
 TERMS = ("embedding", "hidden", "attention", "relations", "cosine", "patient")
 """The terms of `LayerDistillation`."""
 
@@ -223,44 +225,51 @@ class LayerDistillation:
 
 
 class LogitDistillation:
-    """The objective of the second stage: `logits`, the student's mean loss against the teacher's outputs."""
+    """The objective of the second stage: `logits`, the student's mean loss against the teacher's outputs, and
+    with `labels` the task's own term, its loss against the labels."""
 
-    coefficients: ClassVar[dict[str, float]] = {"logits": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(
         self,
-        teacher: Encoder,
-        teacher_head: SequenceHead | TokenHead,
+        teacher: tuple[Encoder, SequenceHead | TokenHead] | None,
         head: SequenceHead | TokenHead,
         imitation: Callable[[Tensor, Tensor], Tensor],
         primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
+        *,
+        labels: tuple[Supervision, float] | None = None,
     ) -> None:
         """
         Args:
-            teacher, teacher_head: the model that is imitated.
+            teacher: the model that is imitated, with its head; None where batches have its outputs: float32
+                (S, C) or (T, C), the target `TEACHER`.
             head: the student's head.
             imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
+            labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.
         """
+        self.coefficients = {"logits": 1.0} | ({labels[0].name: labels[1]} if labels else {})
         self.teacher = teacher
-        self.teacher_head = teacher_head
         self.head = head
         self.imitation = imitation
         self.primary_metric = primary_metric
+        self.labels = labels
         self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
 
     def frozen(self) -> dict[str, nn.Module]:
-        return {"teacher": self.teacher, "teacher_head": self.teacher_head}
+        return dict(zip(("teacher", "teacher_head"), self.teacher or (), strict=False))
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return {"logits": float(self._outputs(batch))}
+        found = {"logits": float(self._outputs(batch))}
+        if self.labels:
+            found[self.labels[0].name] = float(self._outputs(batch))
+        return found
 
     def _outputs(self, batch: PackedBatch) -> int:
         """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
@@ -268,11 +277,79 @@ class LogitDistillation:
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
-        with torch.no_grad():
-            theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
-        ours = widen(self.head(encoder(batch, layout), batch)[real])
-        return {"logits": self.imitation(ours, theirs)}
+        if self.teacher is None:
+            theirs = batch.targets[TEACHER]
+        else:
+            teacher, head = self.teacher
+            with torch.no_grad():
+                theirs = head(teacher(batch, layout), batch)
+        outputs = self.head(encoder(batch, layout), batch)
+        found = {"logits": self.imitation(widen(outputs[real]), widen(theirs[real]))}
+        if self.labels:
+            task = self.labels[0]
+            found[task.name] = task.losses(outputs, batch)[task.name]
+        return found
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """The student's metrics on held-out examples; empty without any."""
+        return self._evaluate(encoder, runtime)
+
+
+class VectorDistillation:
+    """The objective of the second stage for an encoder without a task: `vectors`, the mean over sequences of
+    1 - cosine of the pooled vectors of student and teacher, or of the mean squared difference.
+
+    Attributes:
+        projections: student width -> teacher width, without a bias; none if the widths are equal.
+    """
+
+    coefficients: ClassVar[dict[str, float]] = {"vectors": 1.0}
+    watched: ClassVar[tuple[str, ...]] = ()
+    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
+
+    def __init__(
+        self,
+        student: Encoder,
+        pooling: Pooling,
+        width: int,
+        loss: Literal["cosine", "mse"],
+        primary_metric: PrimaryMetric | None = None,
+        evaluate: Evaluate = no_evaluation,
+    ) -> None:
+        """
+        Args:
+            pooling: of the student.
+            width: of the teacher's vectors: float32 (S, width), the target `TEACHER` of batches.
+            loss: how vectors are compared.
+        """
+        ours = student.config.hidden_size
+        self.pooling: Pooling = pooling
+        self.cosine = loss == "cosine"
+        self.primary_metric = primary_metric
+        self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])
+        self._evaluate = evaluate
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"projections": self.projections}
+
+    def frozen(self) -> dict[str, nn.Module]:
+        return {}
+
+    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+        return {"vectors": float(batch.real_sequences)}
+
+    def vectors(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Tensor:
+        """The student's vectors in the teacher's width, float32 at least (S, width)."""
+        pooled = pool(encoder(batch, layout), batch, self.pooling)
+        return widen(self.projections[0](pooled) if self.projections else pooled)
+
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+        real = slice(0, batch.real_sequences)
+        ours, theirs = self.vectors(encoder, batch, layout)[real], widen(batch.targets[TEACHER][real])
+        if self.cosine:
+            return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}
+        return {"vectors": (ours - theirs).square().mean(-1).sum()}
+
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+        """The student's metrics on held-out texts; empty without any."""
         return self._evaluate(encoder, runtime)

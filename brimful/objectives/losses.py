@@ -4,12 +4,20 @@ A normalizer follows from the batch alone. So the mean over an update is exact h
 Neighbours in a row change nothing: filler, empty sequences and unused slots have no targets.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.data.batch import IGNORED, PackedBatch
+from brimful.errors import BrimfulError
 from brimful.precision.policy import widen
+
+Imitation = Literal["soft", "kl", "mse"]
+"""How the logits of a student are compared with a teacher's."""
 
 
 def count(labels: Tensor) -> float:
@@ -58,6 +66,41 @@ def soft_cross_entropy_sum(student: Tensor, teacher: Tensor, temperature: float)
     """
     target = torch.softmax(teacher / temperature, -1)
     return F.cross_entropy(student / temperature, target, reduction="sum")
+
+
+def divergence_sum(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Sum of the KL divergences of a student's probabilities from a teacher's, times the temperature squared,
+    (): the gradient keeps its size when the temperature changes (Hinton et al., 2015, section 2).
+
+    Args:
+        student, teacher: logits (N, classes).
+        temperature: divides the logits of both.
+    """
+    ours, theirs = (torch.log_softmax(logits / temperature, -1) for logits in (student, teacher))
+    return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+
+
+def logit_error_sum(student: Tensor, teacher: Tensor) -> Tensor:
+    """Sum over N of the mean squared difference of logits (N, classes), ()."""
+    return (student - teacher).square().sum() / student.shape[-1]
+
+
+def class_imitation(loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of a student's logits (N, classes) against its teacher's, summed to ().
+
+    Raises:
+        BrimfulError: a temperature for the squared error, which has none.
+    """
+    if loss == "mse":
+        require_no_temperature(temperature, "mse compares logits as they are")
+        return logit_error_sum
+    return partial(soft_cross_entropy_sum if loss == "soft" else divergence_sum, temperature=temperature)
+
+
+def require_no_temperature(temperature: float, reason: str) -> None:
+    """Refuse another temperature than 1 where there is no softmax."""
+    if temperature != 1:
+        raise BrimfulError(f"temperature is {temperature}: {reason}; leave it at 1")
 
 
 def squared_error_sum(values: Tensor, targets: Tensor) -> Tensor:

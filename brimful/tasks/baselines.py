@@ -17,7 +17,7 @@ import numpy as np
 from brimful.console import say, warn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
-from brimful.randomness import derive_key, permutation
+from brimful.randomness import derive_key, permutation, shuffled_groups
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -32,6 +32,8 @@ FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
 MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
+FOLDS = 5
+"""Parts of train: one to choose on, or to answer for by a model of the others."""
 TIMED = 30
 """Texts that the latency is a median over."""
 LARGE = 20.0
@@ -279,23 +281,51 @@ def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> R
     train. Without a dev table, dev is a fifth of train, as for learning rates."""
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
-    fit, dev = data.fit, data.dev
-    if dev is None and len(set(data.train.table.groups())) >= 5:
-        fit, dev = hold_out(data.train)
-    strength = 1.0
-    if dev is not None:
-        ours, theirs = features.fit(fit.table), features.of(dev.table)
-        scores = {
-            strength: task.metrics[0].score(task.measure(fit_model(ours, fit.targets, strength)(theirs), dev))
-            for strength in features.strengths
-        }
-        strength = max(scores, key=lambda one: scores[one])
+    strength = _strength(task, data, features)
     model = fit_model(features.fit(data.train.table), data.train.targets, strength)
     seconds = time.perf_counter() - started
     answers = model(features.of(data.test.table))
     singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
     latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
     return Rung(answers, task.measure(answers, data.test), seconds, latency, strength, len(data.train))
+
+
+def _strength(task: Task, data: TaskData, features: Features) -> float:
+    """The C that is best on dev, or on a fifth of train; 1 where train is too small for that."""
+    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
+    fit, dev = data.fit, data.dev
+    if dev is None and len(set(data.train.table.groups())) >= FOLDS:
+        fit, dev = hold_out(data.train)
+    if dev is None:
+        return 1.0
+    ours, theirs = features.fit(fit.table), features.of(dev.table)
+    scores = {
+        strength: task.metrics[0].score(task.measure(fit_model(ours, fit.targets, strength)(theirs), dev))
+        for strength in features.strengths
+    }
+    return max(scores, key=lambda one: scores[one])
+
+
+def taught(task: Task, data: TaskData, features: Features, tables: Sequence[Table]) -> list[np.ndarray]:
+    """The answers of a linear model as a teacher: for the rows of train, then for other tables, each float32
+    (rows, outputs).
+
+    Those for train are out of fold: models fitted to the other four fifths give them, with equal texts in the
+    same fifth, since a model is too sure of what it was fitted to. The other tables get those of a model
+    fitted to all of train.
+    """
+    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
+    strength = _strength(task, data, features)
+    table, targets = data.train.table, data.train.targets
+    fold = shuffled_groups(table.groups(), derive_key("taught")) % FOLDS
+    own = np.zeros((len(table), len(task.labels)), dtype=np.float32)
+    for one in np.unique(fold):
+        inside, outside = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
+        seen = {name: values[outside] for name, values in targets.items()}
+        model = fit_model(features.fit(table.take(outside)), seen, strength)
+        own[inside] = model(features.of(table.take(inside)))
+    model = fit_model(features.fit(table), targets, strength)
+    return [own, *(model(features.of(each)).astype(np.float32) for each in tables)]
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

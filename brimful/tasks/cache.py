@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import tokenizers
 from tokenizers import Tokenizer
 
@@ -21,13 +22,16 @@ import brimful.data.examples
 import brimful.data.ragged
 from brimful.config import config_hash, to_dict
 from brimful.console import recorded_warnings, warn
+from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.entries import (
     Entry,
     entry_of_examples,
+    entry_of_outputs,
     entry_of_table,
     examples_of_entry,
+    outputs_of_entry,
     read_entry,
     table_of_entry,
     try_to_write,
@@ -81,6 +85,35 @@ def known_facts(key: dict[str, Any], build: Callable[[], dict[str, Any]]) -> dic
     facts = build()
     try_to_write(place, Entry({}, facts), MOST)
     return facts
+
+
+def known_outputs(
+    decides: dict[str, Any], data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
+) -> np.ndarray | Ragged:
+    """What a model says of examples, out of the cache if it is there, mapped. Every rank calls this.
+
+    Args:
+        decides: what decides it, beside the examples and this package's code.
+        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return compute()
+    place = folder / config_hash({"outputs": decides, "texts": content_hash(data), "code": _code()})
+    entry = read_entry(place, verify=True) if ranks.is_main else None
+    made: np.ndarray | Ragged | None = None
+    if ranks.is_main and entry is None:
+        made = compute()
+        error = try_to_write(place, entry_of_outputs(made), MOST)
+        if error is not None:
+            warn(f"a teacher's outputs are not kept ({error}); {VARIABLE}=off does without")
+        entry = read_entry(place)
+    ready = ranks.least(int(entry is not None or not ranks.is_main))
+    if ready and entry is None:
+        entry = read_entry(place)
+    if entry is not None:
+        return outputs_of_entry(entry)
+    return compute() if made is None else made
 
 
 def content_hash(data: Encoded) -> str:

@@ -12,11 +12,11 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
-from brimful.objectives.losses import soft_cross_entropy_sum
+from brimful.objectives.losses import Imitation, class_imitation
 from brimful.tasks.analysis import confusion_matrix
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
-from brimful.tasks.task import Metric, Row, Task
+from brimful.tasks.task import LEAST, Metric, Row, Task
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
@@ -104,9 +104,8 @@ class Classification(Task):
         targets = data.examples.targets | {WEIGHT: weights[labels]}
         return replace(data, examples=replace(data.examples, targets=targets))
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The soft cross-entropy with the teacher's probabilities."""
-        return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        return class_imitation(loss, temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
@@ -141,6 +140,11 @@ class Classification(Task):
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """The probability of each class."""
         return torch.softmax(torch.from_numpy(answers), -1).numpy()
+
+    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
+        """Logarithms of the probabilities, less their mean."""
+        logits = np.log(np.maximum(scores, LEAST))
+        return (logits - logits.mean(1, keepdims=True)).astype(np.float32)
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and its `probability`."""

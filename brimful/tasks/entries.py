@@ -145,6 +145,18 @@ def examples_of_entry(entry: Entry) -> Examples:
     )
 
 
+def entry_of_outputs(outputs: np.ndarray | Ragged) -> Entry:
+    """A model's outputs as arrays."""
+    arrays: dict[str, np.ndarray] = {}
+    _put(arrays, "outputs", outputs)
+    return Entry(arrays, {})
+
+
+def outputs_of_entry(entry: Entry) -> np.ndarray | Ragged:
+    """The outputs of `entry_of_outputs`."""
+    return _get(entry, "outputs")
+
+
 def _put(arrays: dict[str, np.ndarray], name: str, value: np.ndarray | Ragged) -> None:
     if isinstance(value, np.ndarray):
         arrays[name] = value

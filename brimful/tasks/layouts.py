@@ -43,7 +43,7 @@ class Layout:
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
         submission: what the leaderboard takes: `index` and `prediction` in columns, lines of `id` and
-            `label`, or one object of answers by id.
+            `label` (`spans`: of spans by label and text), or one object of answers by id.
     """
 
     name: str = ""
@@ -56,7 +56,7 @@ class Layout:
     unsure: tuple[str, ...] = ()
     primary: str = ""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    submission: Literal["", "columns", "lines", "answers"] = ""
+    submission: Literal["", "columns", "lines", "spans", "answers"] = ""
 
     @property
     def pairs(self) -> bool:
@@ -129,6 +129,21 @@ def _joined_keywords(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"keyword": " ".join(row["keyword"])}
 
 
+def _spans(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of CLUENER, whose spans stand by label and text, with their last characters included.
+
+    Raises:
+        KeyError, TypeError, ValueError: a label has no places.
+    """
+    found = [
+        [start, end + 1, label]
+        for label, entities in row.get("label", {}).items()
+        for places in entities.values()
+        for start, end in places
+    ]
+    return row | {"spans": found}
+
+
 _SENTENCES = ("sentence1", "sentence2")
 _INFERENCE = ("entailment", "neutral", "contradiction")
 _ENTAILED = ("entailment", "not_entailment")
@@ -154,6 +169,7 @@ _ALL = (
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
     _clue("wsc", ("true", "false"), rewrite=_marked_names),
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
+    Layout(name="clue/cluener", task="token-classification", rewrite=_spans, submission="spans", id="id"),
     Layout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
     Layout(name="squad", task="question-answering", submission="answers"),
 )

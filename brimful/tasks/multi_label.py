@@ -12,11 +12,12 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
+from brimful.objectives.losses import Imitation, class_imitation
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, everything, read_table, read_texts
-from brimful.tasks.task import Metric, Row, Task
+from brimful.tasks.task import LEAST, Metric, Row, Task
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,28 @@ class MultiLabel(Task):
         losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
         return {self.name: torch.where(wanted.isnan(), 0.0, losses).sum() / len(self.labels)}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The binary cross-entropy with the teacher's probabilities."""
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """soft: the mean over the labels of the binary cross-entropy with the teacher's probability; kl: less
+        the teacher's entropy, times the temperature squared."""
+        if loss == "mse":
+            return class_imitation(loss, temperature)
+        scale = temperature**2 if loss == "kl" else 1.0
 
-        def loss(ours: Tensor, theirs: Tensor) -> Tensor:
+        def cross_entropy(ours: Tensor, theirs: Tensor) -> Tensor:
             target = torch.sigmoid(theirs / temperature)
             total = F.binary_cross_entropy_with_logits(ours / temperature, target, reduction="sum")
-            return total / len(self.labels)
+            if loss == "kl":
+                total = total - F.binary_cross_entropy_with_logits(
+                    theirs / temperature, target, reduction="sum"
+                )
+            return scale * total / len(self.labels)
 
-        return loss
+        return cross_entropy
+
+    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
+        """Log-odds of the probabilities."""
+        known = np.clip(scores, LEAST, 1 - LEAST)
+        return np.log(known / (1 - known)).astype(np.float32)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """F1 of all decisions together, and averaged over labels, where one without any text counts as 0."""

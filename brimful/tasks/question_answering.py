@@ -23,7 +23,12 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SpanHead
-from brimful.objectives.losses import span_cross_entropy_sum, squared_error_sum
+from brimful.objectives.losses import (
+    Imitation,
+    require_no_temperature,
+    span_cross_entropy_sum,
+    squared_error_sum,
+)
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
@@ -263,10 +268,9 @@ class QuestionAnswering(Task):
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: span_cross_entropy_sum(outputs, batch.targets["span"], batch)}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The squared error of the logits."""
-        if temperature != 1:
-            raise BrimfulError(f"temperature is {temperature}: the logits are the target; leave it at 1")
+        require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:

@@ -13,7 +13,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
-from brimful.objectives.losses import squared_error_sum
+from brimful.objectives.losses import Imitation, require_no_temperature, squared_error_sum
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Row, Task
@@ -59,9 +59,12 @@ class Regression(Task):
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: squared_error_sum(outputs[:, 0], batch.targets["label"])}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        if temperature != 1:
-            raise BrimfulError(f"temperature is {temperature}: a value has no temperature; leave it at 1")
+    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
+        """The values."""
+        return scores.astype(np.float32)
+
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        require_no_temperature(temperature, "a value has no temperature")
         return squared_error_sum
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:

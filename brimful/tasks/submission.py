@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
@@ -10,7 +11,12 @@ from brimful.tasks.layouts import LAYOUTS, Layout
 from brimful.tasks.table import Table
 from brimful.tasks.task import Row, Task
 
-SUFFIXES = {"columns": ".tsv", "lines": ".json or .jsonl", "answers": ".json"}
+SUFFIXES = {
+    "columns": ".tsv",
+    "lines": ".json or .jsonl",
+    "spans": ".json or .jsonl",
+    "answers": ".json",
+}
 _LARGEST_SIMILARITY = 5.0
 
 
@@ -39,7 +45,7 @@ class Submission:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._answers: list[tuple[str, str]] = []
+        self._answers: list[tuple[str, Any]] = []
 
     def add(self, table: Table, rows: Sequence[Row]) -> None:
         """Add the rows of a table, or of the next part of one."""
@@ -52,7 +58,7 @@ class Submission:
         with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             if self.layout.submission == "answers":
                 json.dump(dict(self._answers), file, ensure_ascii=False)
-            elif self.layout.submission == "lines":
+            elif self.layout.submission in ("lines", "spans"):
                 for name, answer in self._answers:
                     number = int(name) if name.isdecimal() else name
                     file.write(json.dumps({"id": number, "label": answer}, ensure_ascii=False) + "\n")
@@ -61,8 +67,15 @@ class Submission:
                 file.writelines(f"{name}\t{answer}\n" for name, answer in self._answers)
 
 
-def _answer(row: Row) -> str:
-    """The answer or label of a row, or a similarity from 0 to 5, the range of STS-B."""
+def _answer(row: Row) -> Any:
+    """The answer or label of a row, or a similarity from 0 to 5, the range of STS-B; of spans their places by
+    label and text, the last characters included."""
+    if "spans" in row:
+        found: dict[str, dict[str, list[list[int]]]] = {}
+        for span in row["spans"]:
+            places = found.setdefault(span["label"], {}).setdefault(span["text"], [])
+            places.append([span["start"], span["end"] - 1])
+        return found
     if "value" in row:
         return f"{min(max(row['value'], 0.0), _LARGEST_SIMILARITY):.3f}"
     return row["answer"] if "answer" in row else row["label"]

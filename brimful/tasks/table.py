@@ -163,17 +163,19 @@ def _check_characters(row: dict[str, Any], where: str) -> None:
 _Rows = Iterator[tuple[int, dict[str, Any]]]
 
 
-def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> _Rows:
+def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout, quoted: bool = False) -> _Rows:
     """The rows of a TSV or CSV. A row of another width than the header is refused; in a known layout it may
     be longer, and what it lacks is missing."""
-    # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas.
+    # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas. `quoted`: in a
+    # TSV too, as predict and pandas write it.
+    quoted = quoted or form == ".csv"
     csv.field_size_limit(1 << 30)
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(
             file,
             delimiter=_DELIMITERS[form],
-            quoting=csv.QUOTE_NONE if form == ".tsv" else csv.QUOTE_MINIMAL,
-            strict=form == ".csv",  # otherwise a quote that is never closed takes the rows after it
+            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+            strict=quoted,  # otherwise a quote that is never closed takes the rows after it
         )
         header: list[str] = []
         line = 0
@@ -200,7 +202,7 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout) -> 
                     )
                 yield first, dict(zip(header, fields, strict=False))
         except csv.Error as error:
-            hint = "; is a quote not closed? One within a quoted text is doubled" if form == ".csv" else ""
+            hint = "; is a quote not closed? One within a quoted text is doubled" if quoted else ""
             raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
 
 
@@ -262,6 +264,20 @@ def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows
         except (KeyError, TypeError, ValueError) as error:
             place = "row" if form == ".parquet" else "line"
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
+
+
+def rows_of_file(path: Path, wanted: Sequence[str]) -> _Rows:
+    """The line number and all values, by column, of each row of a table that a program wrote.
+
+    Args:
+        wanted: columns that a header must have once.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    if path.suffix in _DELIMITERS:
+        return _delimited(path, path.suffix, wanted, OWN_LAYOUT, quoted=True)
+    return _rows(path, path.suffix, [], OWN_LAYOUT) if path.suffix == ".jsonl" else _parquet(path, None)
 
 
 def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:

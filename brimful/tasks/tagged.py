@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from brimful.console import warn
 from brimful.errors import BrimfulError
+from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
 from brimful.tasks.table import Table, Take, everything, json_lines, readable
 
@@ -33,56 +35,86 @@ class TaggedTable(Table):
     types = {"labels": list[Span], "words": list[tuple[int, int]]}  # noqa: RUF012
 
 
-def read_tagged(path: Path | str, *, labelled: bool, take: Take = everything) -> TaggedTable:
+def read_tagged(
+    path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+) -> TaggedTable:
     """Read .jsonl lines {"text": ..., "spans": [[start, end, label], ...]}, or CoNLL columns.
 
     CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with tabs
     or spaces between them and an empty line between texts. The words of a text are joined by spaces, except
     between characters of scripts that write none. Without labels, a .txt file holds one text a line.
 
+    The files of a layout (CLUENER) are JSON lines whatever their names are. Of spans that overlap there, the
+    first and longest stays, and a warning counts the others.
+
     Raises:
         BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
             text, one that overlaps with another, or a tag of another scheme.
     """
     path = Path(path)
-    if path.suffix not in (".jsonl", *CONLL):
+    lines = path.suffix == ".jsonl" or layout.rewrite is not None
+    if not lines and path.suffix not in CONLL:
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl files, or CoNLL columns in {', '.join(CONLL)}"
         )
     with readable(path):
-        if path.suffix == ".jsonl":
-            rows = list(take(_json_rows(path, labelled)))
+        if lines:
+            rows = list(take(_json_rows(path, labelled, layout)))
         elif path.suffix == ".txt" and not labelled:
             rows = list(take(_line_rows(path)))
         else:
             rows = list(take(_conll_rows(path, labelled)))
     if not rows:
         raise BrimfulError(f"{path} has no texts")
-    texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    texts, spans, words, ids = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
     numbers = np.array([row[0] for row in rows], dtype=np.int64)
-    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
+    ids = [one for one in ids if one]
+    named = ids if len(ids) == len(texts) else None
+    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers, ids=named)
 
 
-_Text = tuple[str, list[Span], list[tuple[int, int]]]
-_Row = tuple[int, str, list[Span], list[tuple[int, int]]]
-"""The line of a text, the text, its spans, its words."""
+_Text = tuple[str, list[Span], list[tuple[int, int]], str]
+_Row = tuple[int, str, list[Span], list[tuple[int, int]], str]
+"""The line of a text, the text, its spans, its words, its id in a submission or nothing."""
 
 
-def _json_rows(path: Path, labelled: bool) -> Iterator[_Row]:
+def _json_rows(path: Path, labelled: bool, layout: Layout) -> Iterator[_Row]:
+    dropped = 0
     for number, row in json_lines(path):
         where = f"{path}, line {number}"
+        name = ""
+        if layout.rewrite is not None:
+            try:
+                row = layout.rewrite(row)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise BrimfulError(f"{where} is not in the layout {layout.name}") from error
+            given = len(row["spans"])
+            row["spans"] = _apart(row["spans"])
+            dropped += given - len(row["spans"])
+            name = str(row.get(layout.id, ""))
         text = row.get("text")
         if not isinstance(text, str):
             raise BrimfulError(
                 f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}'
             )
-        yield number, text, _checked(row.get("spans"), text, where) if labelled else [], []
+        yield number, text, _checked(row.get("spans"), text, where) if labelled else [], [], name
+    if dropped and labelled:
+        warn(f"{path}: {dropped:,} of its spans overlap with another and are left out")
+
+
+def _apart(spans: list[Any]) -> list[Any]:
+    """Those that begin after the last one that is kept; of the same beginning the longest."""
+    kept: list[Any] = []
+    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept
 
 
 def _line_rows(path: Path) -> Iterator[_Row]:
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
-            yield number, line.removesuffix("\n"), [], []
+            yield number, line.removesuffix("\n"), [], [], ""
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:
@@ -142,7 +174,7 @@ def _text_of_words(words: list[str], tags: list[str]) -> _Text:
             text += " "
         places.append((len(text), len(text) + len(word)))
         text += word
-    return text, spans_of_tags(tags, places), places
+    return text, spans_of_tags(tags, places), places, ""
 
 
 def _unspaced(character: str) -> bool:

@@ -26,6 +26,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.objectives.losses import Imitation
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, everything, read_table, read_texts
@@ -35,6 +36,8 @@ TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
 Outputs = np.ndarray | Ragged
 """A head's outputs for n examples, float32: (n, C) of a SequenceHead, ragged (tokens, C) of a TokenHead."""
+LEAST = 1e-7
+"""The least probability that a teacher's scores stand for: its logarithm is finite."""
 Row = dict[str, Any]
 """One row of a file of predictions: values by column."""
 
@@ -208,8 +211,11 @@ class Task(Protocol):
         """
         raise BrimfulError(f"class_weights needs classes of whole texts, which {self.name} does not have")
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The loss of the outputs of a student's head (N, outputs) against its teacher's, summed to ().
+
+        Args:
+            loss: how logits of classes are compared; values and spans have a loss of their own.
 
         Raises:
             BrimfulError: this task has no use for such a temperature.
@@ -239,6 +245,14 @@ class Task(Protocol):
             BrimfulError: the task has no such numbers.
         """
         raise BrimfulError(f"a model of {self.name} has no scores of whole texts; leave --scores out")
+
+    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
+        """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.
+
+        Raises:
+            BrimfulError: the task has no such numbers.
+        """
+        raise BrimfulError(f"scores of whole texts cannot teach {self.name}: give one model as --teacher")
 
     def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What predictions.jsonl says of each test text: its target beside the prediction."""

@@ -23,7 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import TokenHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum
-from brimful.objectives.losses import count, soft_cross_entropy_sum
+from brimful.objectives.losses import Imitation, class_imitation, count
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
@@ -59,7 +59,7 @@ class TokenClassification(Task):
         cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
-        return read_tagged(path, labelled=labelled, take=take)
+        return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -137,9 +137,8 @@ class TokenClassification(Task):
     def count(self, batch: PackedBatch) -> float:
         return count(batch.targets["tags"])
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The soft cross-entropy with the teacher's probabilities, for each token."""
-        return lambda ours, theirs: soft_cross_entropy_sum(ours, theirs, temperature)
+    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        return class_imitation(loss, temperature)
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
         """The spans of each text, in order."""

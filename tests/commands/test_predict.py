@@ -99,7 +99,8 @@ def test_answers_are_those_of_the_texts_alone_in_every_format(classifier, tmp_pa
     assert len(rows) == len(TEXTS)
     for row, text in list(zip(rows, TEXTS, strict=True))[::6]:
         [alone] = model.predict([text], scores=True)
-        assert list(row) == ["label", "probability", "scores"]
+        assert list(row) == ["text", "label", "probability", "scores"]
+        assert row["text"] == text
         assert row["label"] == alone["label"] == max(row["scores"], key=row["scores"].get)
         assert row["probability"] == pytest.approx(alone["probability"], abs=2e-6)
         assert row["scores"] == pytest.approx(alone["scores"], abs=1e-6)

@@ -25,7 +25,7 @@ from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
-CLOCK = ("seconds", "tokens_per_second", "examples_per_second", "data_wait")
+CLOCK = ("seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait")
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
 RATES = (1e-3, 3e-3)
 TRAININGS = {
@@ -34,7 +34,7 @@ TRAININGS = {
         for seed in (0, 1)
         for name in (*(f"rate-{rate}" for rate in RATES), "final")
     ],
-    "distil": ["stages/layers", "stages/logits"],
+    "distil": ["stages/seed-0/layers", "stages/seed-0/logits"],
 }
 
 

@@ -217,10 +217,10 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     assert summary["student"]["accuracy"] > 0.9
     assert summary["teacher"]["accuracy"] in read_json(finetuned / "summary.json")["test"]["accuracy_runs"]
     assert summary["student"]["parameters"] < summary["teacher"]["parameters"]
-    first, *_, last = read_metrics(out / "stages" / "layers" / "metrics.jsonl")
+    first, *_, last = read_metrics(out / "stages" / "seed-0" / "layers" / "metrics.jsonl")
     for term in ("embedding", "hidden", "attention"):
         assert last[f"loss.{term}"] < 0.8 * first[f"loss.{term}"], term
-    first, *_, last = read_metrics(out / "stages" / "logits" / "metrics.jsonl")
+    first, *_, last = read_metrics(out / "stages" / "seed-0" / "logits" / "metrics.jsonl")
     assert last["loss.logits"] < first["loss.logits"]
     encoder, head, labels = load_model(out / "model")
     assert (encoder.config.layers, head.classes, labels) == (1, 2, ["high", "low"])
@@ -238,11 +238,10 @@ def test_a_narrower_student_and_one_with_too_many_layers(finetuned, tables, tmp_
     assert "student_layers is 3: the teacher has 2 layers" in answer.message
 
 
-def test_a_pretraining_run_is_no_teacher(pretrained, tmp_path, call: Call):
-    assert (
-        "not a run of `brimful finetune`"
-        in call("distil", "--teacher", pretrained, "--out", tmp_path / "run").message
-    )
+def test_a_pretraining_run_teaches_vectors_and_needs_texts(pretrained, tmp_path, call: Call):
+    answer = call("distil", "--teacher", pretrained, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert "distilling an encoder needs texts: --unlabelled FILE" in answer.error
 
 
 def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_path, call: Call):

@@ -322,7 +322,7 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
     teacher, student = encoder_of(architecture), encoder_of(architecture, 12)
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     examples = examples_of(lengths, np.random.default_rng(seed))
-    objective = LogitDistillation(teacher, *heads, TASK.imitation(temperature))
+    objective = LogitDistillation((teacher, heads[0]), heads[1], TASK.imitation("soft", temperature))
     check_contract(objective, student, examples_batches(examples), lengths, rows, filler, seed)
 
 
@@ -492,7 +492,11 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     teacher, student = encoder_of("modern"), encoder_of("modern", 12)
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     batch = examples_of([5, 9, 1], np.random.default_rng(seed)).batch(np.arange(3))
-    means, _ = update(LogitDistillation(teacher, *heads, TASK.imitation(temperature)), student, [batch])
+    means, _ = update(
+        LogitDistillation((teacher, heads[0]), heads[1], TASK.imitation("soft", temperature)),
+        student,
+        [batch],
+    )
     target = (heads[0](teacher(batch), batch) / temperature).softmax(-1)
     chances = (heads[1](student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
@@ -502,7 +506,7 @@ def test_the_teacher_gets_no_gradient(seed):
     teacher, student = encoder_of("modern"), encoder_of("modern")
     heads = [randomise(SequenceHead(encoder, CLASSES)) for encoder in (teacher, student)]
     batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
-    logits = LogitDistillation(teacher, *heads, TASK.imitation(1.0))
+    logits = LogitDistillation((teacher, heads[0]), heads[1], TASK.imitation("soft", 1.0))
     for objective in (LayerDistillation(teacher, student), logits):
         update(objective, student, [batch])
         for module in objective.frozen().values():

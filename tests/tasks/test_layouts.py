@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification
 from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
@@ -100,7 +101,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
         assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
-    assert set(LABELLED) | {"glue/ax", "clue/cmrc", "squad"} == set(LAYOUTS)
+    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
@@ -238,3 +239,36 @@ def test_another_metric_decides() -> None:
     assert task.compared_by("positive_f1").primary_metric[0] == "positive_f1"
     with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
         Classification(["a", "b", "c"]).compared_by("positive_f1")
+
+
+def test_files_of_cluener(tmp_path: Path) -> None:
+    """Places include their last characters; of spans that overlap the longest stays; predictions go back."""
+    rows = [
+        {
+            "text": "浙商银行叶老桂",
+            "label": {"name": {"叶老桂": [[4, 6]]}, "company": {"浙商银行": [[0, 3]]}},
+        },
+        {"text": "彭小军说", "label": {"name": {"彭小军": [[0, 2]], "小军": [[1, 2]]}}},
+        {"text": "无", "label": {}},
+    ]
+    train, test, out = (tmp_path / f"{name}.json" for name in ("train", "test", "out"))
+    train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    layout, task = find_layout("clue/cluener"), find_task("token-classification")
+    with recorded_warnings() as said:
+        table = task.read(train, labelled=True, layout=layout)
+    assert [[tuple(span) for span in spans] for spans in table.labels] == [
+        [(0, 4, "company"), (4, 7, "name")],
+        [(0, 3, "name")],
+        [],
+    ]
+    assert said == [f"{train}: 1 of its spans overlap with another and are left out"]
+    test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
+    unlabelled = task.read(test, labelled=False, layout=layout)
+    span = {"start": 4, "end": 7, "label": "name", "text": "叶老桂", "probability": 0.9}
+    submission = Submission(layout)
+    submission.add(unlabelled, [{"spans": [span]}])
+    submission.write(out)
+    assert json.loads(out.read_text(encoding="utf-8")) == {"id": 7, "label": {"name": {"叶老桂": [[4, 6]]}}}
+    train.write_text('{"text": "a", "label": {"name": 3}}\n')
+    with pytest.raises(BrimfulError, match=r"line 1 is not in the layout clue/cluener"):
+        task.read(train, labelled=True, layout=layout)

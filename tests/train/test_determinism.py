@@ -99,7 +99,7 @@ def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     if name == "layers":
         return encoder, LayerDistillation(teacher, encoder)
     heads = (SequenceHead(teacher, 3), SequenceHead(encoder, 3))
-    return encoder, LogitDistillation(teacher, *heads, TASK.imitation(1.0))
+    return encoder, LogitDistillation((teacher, heads[0]), heads[1], TASK.imitation("soft", 1.0))
 
 
 def batch_of(random: np.random.Generator) -> PackedBatch:

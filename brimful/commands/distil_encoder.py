@@ -1,0 +1,278 @@
+"""Distillation of an encoder without a task: its student gives vectors like its own.
+
+The student imitates the teacher's layers, as in TinyBERT's general distillation, and then the pooled vectors
+of texts. Vectors of any other model can teach too, from a file.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from brimful.commands.distil_config import DistilConfig
+from brimful.commands.distil_stages import StageTrainer
+from brimful.config import config_hash, identity
+from brimful.console import say
+from brimful.data.examples import Examples
+from brimful.errors import BrimfulError, UsageError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import pool
+from brimful.nn.interop import load_pretrained, save_model, text_length
+from brimful.nn.layers import Pooling
+from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation, spread_layers
+from brimful.runs.directory import absolute, check_inputs, find_model, model_files, start_run
+from brimful.runs.stages import Stages, finish_stages
+from brimful.storage import crc32
+from brimful.tasks.cache import known_outputs
+from brimful.tasks.data import check_length, warn_of_cut
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.inference import predict
+from brimful.tasks.layouts import find_layout
+from brimful.tasks.table import Table, read_texts
+from brimful.tasks.teachers import ARRAYS, read_array
+from brimful.text.tokenizer import tokenizer_hash
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class VectorTeacher:
+    """An encoder, or a file of vectors.
+
+    Attributes:
+        encoder: None for a file.
+        folder: of the encoder, or the file.
+    """
+
+    encoder: Encoder | None
+    folder: Path
+
+    @classmethod
+    def load(cls, config: DistilConfig) -> "VectorTeacher":
+        """The one teacher of an encoder.
+
+        Raises:
+            BrimfulError: there are several, or the file holds no vectors.
+        """
+        if len(config.teachers) + len(config.teacher_scores) > 1:
+            raise BrimfulError("vectors of several teachers have no average: give one, or --train and --test")
+        if config.models:
+            folder = find_model(Path(config.models[0]), "encoder")
+            encoder, _ = load_pretrained(folder)
+            if encoder.tokenizer is None:
+                raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+            return cls(encoder, folder)
+        path = Path(config.teacher_scores[0])
+        if path.suffix != ARRAYS:
+            raise UsageError(f"{path} holds scores of a task: give its --train and --test too")
+        return cls(None, path)
+
+    @property
+    def pooling(self) -> Pooling:
+        """How its vectors are made."""
+        return (self.encoder and self.encoder.pooling) or "mean"
+
+    def vectors(self, data: Encoded, max_length: int, same: bool, runtime: Runtime) -> np.ndarray:
+        """float32 (texts, width).
+
+        Args:
+            max_length: of its own examples, where the student reads other tokens.
+            same: whether the examples are its own.
+        """
+        assert self.encoder is not None
+        encoder = self.encoder
+        assert encoder.tokenizer is not None
+        data = data if same else encode(data.table, encoder.tokenizer, max_length)
+
+        def compute() -> np.ndarray:
+            encoder.to(runtime.device)
+            return predict(
+                lambda batch: pool(encoder(batch).float(), batch, self.pooling),
+                data.examples,
+                device=runtime.device,
+                precision=runtime.precision,
+            )
+
+        files = {name: crc32(path) for name, path in model_files("teacher", self.folder).items()}
+        decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
+        found = known_outputs(decides | {"pooling": self.pooling}, data, compute, runtime.world)
+        assert isinstance(found, np.ndarray)
+        return found
+
+
+def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder:
+    """The student before training."""
+    if config.student is not None:
+        student, _ = load_pretrained(find_model(Path(config.student), "encoder"))
+        if student.tokenizer is None:
+            raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
+        student.pooling = student.pooling or teacher.pooling
+        return _without_dropout(student)
+    if teacher.encoder is None:
+        raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
+    shape, kept = teacher.encoder.config, config.keep_layers
+    if config.initialisation != "random" and config.student_hidden in (None, shape.hidden_size):
+        if kept is None and config.student_layers > shape.layers:
+            raise BrimfulError(
+                f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
+            )
+        kept = kept or spread_layers(shape.layers, config.student_layers)
+        student = teacher.encoder.to(torch.device("cpu")).keep_layers(kept)
+        student.pooling = teacher.pooling
+        return _without_dropout(student)
+    width = config.student_hidden or shape.hidden_size
+    torch.manual_seed(seed)
+    layers = len(kept) if kept else config.student_layers
+    inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
+    shape = replace(shape, layers=layers, hidden_size=width, intermediate_size=inner)
+    student = Encoder(replace(shape, dropout=0.0, attention_dropout=0.0))
+    student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.pooling
+    return student
+
+
+def _without_dropout(encoder: Encoder) -> Encoder:
+    fresh = Encoder(replace(encoder.config, dropout=0.0, attention_dropout=0.0))
+    fresh.load_state_dict(encoder.state_dict(), assign=True)
+    fresh.tokenizer, fresh.pooling = encoder.tokenizer, encoder.pooling
+    return fresh
+
+
+def _tables(config: DistilConfig) -> tuple[list[Table], Table | None]:
+    """The texts to learn from, without empty ones, and those to measure on."""
+    layout = find_layout(config.layout, config.columns)
+    paths = [*([config.train] if config.train else []), *config.unlabelled]
+    if not paths:
+        raise UsageError("distilling an encoder needs texts: --unlabelled FILE ...")
+    tables = [read_texts(path, layout) for path in paths]
+    test = None if config.test is None else read_texts(config.test, layout)
+    return [table.take([row for row, text in enumerate(table.texts) if text]) for table in tables], test
+
+
+def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtime: Runtime) -> dict[str, Any]:
+    """Train a smaller encoder to imitate another one: first its layers, then its vectors.
+
+    Returns:
+        the content of summary.json: `test.cosine` with a test table, `texts`, `parameters.*` ...
+
+    Raises:
+        BrimfulError: the teacher or a file is unusable, or the vectors are not one for each text.
+    """
+    ranks = runtime.world
+    if len(config.seeds) > 1 or config.baseline:
+        raise BrimfulError("several seeds and --baseline are for students of a task: leave them out")
+    seed = config.seeds[0]
+    teacher = VectorTeacher.load(config)
+    student = _student(config, teacher, seed)
+    longest = student.config.max_length
+    own = min(128, longest) if teacher.encoder is None else text_length(teacher.folder, teacher.encoder)
+    max_length = config.max_length or min(own, longest)
+    check_length(max_length, longest)
+    tables, test = _tables(config)
+    assert student.tokenizer is not None
+    data = [encode(table, student.tokenizer, max_length) for table in tables]
+    for part in data:
+        warn_of_cut(part.examples.cut, len(part), part.table.path, max_length)
+    same = teacher.encoder is not None and _reads_as(teacher.encoder, student, own >= max_length)
+    if ranks.is_main and not resuming:
+        said = f"distilling {teacher.folder} into {student.config.layers} layers of width"
+        say(f"{said} {student.config.hidden_size} on {sum(map(len, data)):,} texts")
+        if config.layers.epochs and not same:
+            why = "is a file of vectors" if teacher.encoder is None else "reads other tokens"
+            say(f"the teacher {why}: its vectors alone are imitated, not its layers")
+    layers = None
+    if config.layers.epochs and same:
+        assert teacher.encoder is not None
+        layers = LayerDistillation(teacher.encoder, student, config.layers.losses)
+    if config.dry_run:
+        return {"dry_run": True, "texts": sum(map(len, data)), "student_layers": student.config.layers}
+    inputs = check_inputs(directory, _inputs(config, teacher))
+    config = replace(
+        config,
+        teacher=tuple(map(absolute, config.teachers)) or None,
+        teacher_scores=tuple(map(absolute, config.teacher_scores)),
+        student=config.student and absolute(config.student),
+        train=config.train and absolute(config.train),
+        test=config.test and absolute(config.test),
+        unlabelled=tuple(map(absolute, config.unlabelled)),
+    )
+    if ranks.is_main:
+        start_run(directory, config, inputs)
+    ranks.barrier()
+    if teacher.encoder is None:
+        vectors = read_array(teacher.folder, sum(map(len, data)))
+    else:
+        vectors = np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
+    texts = replace(Examples.chained([part.examples for part in data]), targets={TEACHER: vectors})
+    objective = VectorDistillation(student, student.pooling or "mean", vectors.shape[1], config.vectors.loss)
+    trainer = StageTrainer(config, Stages(directory, config_hash([identity(config), inputs]), ranks), runtime)
+    trained = {"encoder": student, "projections": objective.projections}
+    if layers is not None:
+        trainer.train("layers", seed, config.layers, texts, student, layers, trained)
+    trainer.train("vectors", seed, config.vectors, texts, student, objective, trained)
+    measured: dict[str, Any] = {}
+    if test is not None and teacher.encoder is not None:
+        measured = {"test": _agreement(teacher, objective, student, test, own, max_length, same, runtime)}
+    models = {"student": student} | ({} if teacher.encoder is None else {"teacher": teacher.encoder})
+    parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
+    summary = {
+        "kind": "distil",
+        **measured,
+        "texts": len(texts),
+        "parameters": parameters,
+        "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
+        "precision": runtime.precision,
+        "seconds": trainer.seconds,
+    }
+    ranks.barrier()  # every rank has read the kept weights
+    if ranks.is_main:
+        save_model(directory / "encoder", student, max_length=max_length)
+        finish_stages(directory, summary)
+    ranks.barrier()
+    return summary
+
+
+def _reads_as(teacher: Encoder, student: Encoder, whole: bool) -> bool:
+    """Whether the student's examples are the teacher's too."""
+    assert teacher.tokenizer is not None
+    assert student.tokenizer is not None
+    return whole and tokenizer_hash(teacher.tokenizer) == tokenizer_hash(student.tokenizer)
+
+
+def _inputs(config: DistilConfig, teacher: VectorTeacher) -> dict[str, Path]:
+    """The files that decide the result of a run."""
+    files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
+    files |= {name: Path(path) for name in ("train", "test") if (path := getattr(config, name))}
+    if teacher.encoder is None:
+        files["teacher_scores[0]"] = teacher.folder
+    else:
+        files |= model_files("teacher", teacher.folder)
+    if config.student is not None:
+        files |= model_files("student", find_model(Path(config.student), "encoder"))
+    return files
+
+
+def _agreement(
+    teacher: VectorTeacher,
+    objective: VectorDistillation,
+    student: Encoder,
+    test: Table,
+    own: int,
+    max_length: int,
+    same: bool,
+    runtime: Runtime,
+) -> dict[str, float]:
+    """The mean cosine of the vectors of student and teacher on other texts."""
+    assert student.tokenizer is not None
+    data = encode(test, student.tokenizer, max_length)
+    theirs = torch.from_numpy(np.array(teacher.vectors(data, own, same, runtime)))
+    student.to(runtime.device).eval()
+    objective.projections.to(runtime.device)
+    ours = predict(
+        lambda batch: objective.vectors(student, batch),
+        data.examples,
+        device=runtime.device,
+        precision=runtime.precision,
+    )
+    cosine = torch.cosine_similarity(torch.from_numpy(ours), theirs, dim=-1)
+    return {"n": len(test), "cosine": float(cosine.mean())}

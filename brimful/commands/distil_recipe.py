@@ -1,0 +1,85 @@
+"""`brimful distil --recipe task`: fine-tune a teacher, distil in general, then for the task, and compare."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from brimful.commands.distil_config import DistilConfig, finetuning_of
+from brimful.commands.finetune import finetune
+from brimful.config import to_dict
+from brimful.console import say
+from brimful.errors import UsageError
+from brimful.runs.directory import CONFIG, SUMMARY
+from brimful.storage import read_json
+from brimful.tasks.layouts import OWN
+
+_OF_TEACHER = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
+"""The options that the fine-tuning shares."""
+_OF_GENERAL = (
+    *("columns", "layout", "precision", "max_length", "unlabelled", "batch", "micro_batch_tokens"),
+    *("student_layers", "keep_layers", "student_hidden", "initialisation", "layers"),
+    *("optimizer", "schedule", "trainer"),
+)
+"""The options that the general step shares."""
+
+Run = Callable[..., dict[str, Any]]
+
+
+def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, Any]:
+    """Run the stages, each a run of its own in `directory`; those that are finished are not repeated.
+
+    - `teacher`: the encoder fine-tuned on the tables, unless a teacher is given.
+    - `general`: the encoder that the teacher comes from, its layers distilled into the student's shape on all
+      texts, unless a student is given.
+    - `student`: both stages of the task from that student, with the baselines.
+
+    Args:
+        distil: the verb.
+
+    Returns:
+        the summary of the last one.
+
+    Raises:
+        UsageError: the encoder is not given, and the teacher does not say it.
+    """
+    values = to_dict(config)
+    own = {"recipe", "encoder", "out", "resume"}
+    values = {name: value for name, value in values.items() if name not in own and value is not None}
+    origin = finetuning_of(Path(config.models[0])) if config.models else None
+    encoder = config.encoder or (origin.encoder if origin else None)
+    train = config.train or (origin.train if origin else None)
+    if encoder is None or train is None:
+        raise UsageError("--recipe task needs a run as --teacher; or --encoder, --train and --test")
+    if config.dry_run:
+        del values["dry_run"]
+        if config.models:
+            return distil(out=str(directory), dry_run=True, **values)
+    if not config.models:
+        options = {name: values[name] for name in _OF_TEACHER if name in values}
+        options |= {"encoder": encoder, "seed": config.seeds[:1]}
+        if config.dry_run:
+            return finetune(out=str(directory), dry_run=True, **options)
+        _once(finetune, directory / "teacher", **options)
+    if config.student is None:
+        options = {name: values[name] for name in _OF_GENERAL if name in values}
+        if origin is not None and config.columns == OWN and config.layout is None:
+            options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
+        options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
+        _once(distil, directory / "general", **options)
+        values["student"] = str(directory / "general")
+    values |= {"keep_layers": None, "student_hidden": None, "baseline": True}
+    if not config.models:
+        values["teacher"] = (str(directory / "teacher"), *config.teachers)
+    return _once(distil, directory / "student", **values)
+
+
+def _once(verb: Run, directory: Path, **values: Any) -> dict[str, Any]:
+    """Run a verb, or continue its interrupted run; a finished one only returns its summary."""
+    if (directory / SUMMARY).exists():
+        say(f"{directory.name}: already finished")
+        return read_json(directory / SUMMARY)
+    if (directory / CONFIG).exists():
+        return verb(resume=str(directory))
+    shutil.rmtree(directory, ignore_errors=True)
+    return verb(out=str(directory), **values)

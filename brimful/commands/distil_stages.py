@@ -1,0 +1,78 @@
+"""The trainings of a distillation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import nn
+
+from brimful.commands.distil_config import DistilConfig, StageConfig
+from brimful.data.examples import Examples
+from brimful.nn.encoder import Encoder
+from brimful.runs.stages import Result, Stages
+from brimful.tasks.data import example_stream
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class StageTrainer:
+    """Trains students, stage by stage.
+
+    Attributes:
+        results: of all stages so far.
+    """
+
+    config: DistilConfig
+    stages: Stages
+    runtime: Runtime
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Of training, in all."""
+        return sum(result.seconds for result in self.results)
+
+    def train(
+        self,
+        name: str,
+        seed: int,
+        stage: StageConfig,
+        texts: Examples,
+        encoder: Encoder,
+        objective: Objective,
+        trained: Mapping[str, nn.Module],
+    ) -> None:
+        """Train one stage to its end; not at all if it has no epochs. A finished stage is not repeated.
+
+        Args:
+            name: of the stage, which names its folder with the seed.
+            trained: the modules whose weights the stage leaves.
+        """
+        if not stage.epochs:
+            return
+        config, runtime = self.config, self.runtime
+        folder = self.folder(seed, name)
+        steps = max(1, round(stage.epochs * len(texts) / config.batch))
+
+        def trainer() -> Trainer:
+            return Trainer(
+                encoder,
+                objective,
+                example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime),
+                runtime,
+                folder,
+                config=replace(config.trainer, steps=steps),
+                optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
+                schedule=config.schedule,
+                seed=seed,
+                identity=self.stages.identity,
+            )
+
+        result = self.stages.train(folder, f"distil {name}, seed {seed}", trainer, trained)
+        result.load(trained)
+        self.results.append(result)
+
+    def folder(self, seed: int, name: str) -> Path:
+        """Of a stage."""
+        return self.stages.run / "stages" / f"seed-{seed}" / name
