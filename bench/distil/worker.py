@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from bench.common.memory import saved_bytes
+from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives import pairwise
-from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.imitation import LayerDistillation, LayerLosses
 
 TEACHER, STUDENT = (12, 768, 3072), (4, 312, 1200)
 """Layers, width, feed-forward width: BERT-base, and TinyBERT's smaller student."""
@@ -64,7 +65,8 @@ def make(side: str, teacher: Encoder, student: Encoder, sequences: list[np.ndarr
         batch = pack(sequences, max_length=width, pad=0)
         return lambda: packed_step(objective, student, batch)
     dense = [peer.PaddedBert(model) for model in (student, teacher)]
-    project = nn.Linear(student.config.hidden_size, teacher.config.hidden_size)
+    widths = student.config.hidden_size, teacher.config.hidden_size
+    project = nn.Linear(*widths) if widths[0] != widths[1] else nn.Identity()
     if side == "dynamic":
         width = max(map(len, sequences))
     ids = torch.zeros(len(sequences), width, dtype=torch.int64)
@@ -103,10 +105,56 @@ def setup(side: str, length: int, threads: int, small: bool) -> Answer:
     tiny = [encoder(shape, 64) for shape in ((2, 24, 48), (1, 12, 24))]
     make(side, *tiny, [np.arange(1, 40)] * 4, 48)()
     torch.manual_seed(0)
-    shapes = [(layers, 48, 96) for layers, *_ in (TEACHER, STUDENT)] if small else [TEACHER, STUDENT]
-    made["step"] = make(side, *(encoder(shape) for shape in shapes), sequences, length)
+    shapes = [(12, 48, 192), (4, 24, 96)] if small else [TEACHER, STUDENT]
+    teacher, student = map(encoder, shapes)
+    made["step"] = make(side, teacher, student, sequences, length)
+    facts: Answer = {"texts": count, "real": sum(lengths), "longest": max(lengths)}
+    facts["flops"] = needed_flops(teacher, student, lengths)
+    facts["gradients_mb"] = gradients_mb(teacher, student)
+    del teacher, student
     gc.collect()
-    return {"real": sum(lengths), "longest": max(lengths), "texts": count}
+    return facts
+
+
+def needed_flops(teacher: Encoder, student: Encoder, lengths: list[int]) -> int:
+    """Of a step's matrix products for real tokens: forward once, backward twice that; without the products
+    of the attention loss."""
+    tokens, pairs = sum(lengths), sum(length**2 for length in lengths)
+
+    def forward(model: Encoder) -> int:
+        matrices = sum(p.numel() for name, p in model.named_parameters() if name in model.fused_blocks())
+        return 2 * matrices * tokens + 4 * model.config.layers * model.config.hidden_size * pairs
+
+    widths = student.config.hidden_size * teacher.config.hidden_size
+    projections = 2 * widths * tokens * (student.config.layers + 1)
+    return forward(teacher) + 3 * (forward(student) + projections)
+
+
+def gradients_mb(teacher: Encoder, student: Encoder) -> float:
+    """MiB of the gradients of the student and of its projection."""
+    projection = (student.config.hidden_size + 1) * teacher.config.hidden_size
+    return 4 * (sum(p.numel() for p in student.parameters()) + projection) / 2**20
+
+
+def agree() -> Answer:
+    """The largest relative difference between the peer's losses and `LayerDistillation`'s, reduced alike."""
+    torch.manual_seed(0)
+    teacher, student = encoder((4, 48, 96), 64), encoder((2, 48, 96), 64)
+    sequences = [np.arange(1, 40), np.arange(5, 9)]
+    objective = LayerDistillation(teacher.eval(), student, LayerLosses(reduction="padded"))
+    ours = packed_step(objective, student, pack(sequences, max_length=48, pad=0))
+    theirs = make("tinybert", teacher, student, sequences, 48)()
+    hidden = ours["embedding"] + ours["hidden"]
+    pairs = (ours["attention"], theirs["attention"]), (hidden, theirs["hidden"])
+    difference = max(abs(one / other - 1) for one, other in pairs)
+    if not difference < 1e-4:
+        raise ValueError(f"losses differ by {difference:g}: {ours}, {theirs}")
+    return {"difference": difference}
+
+
+def rate() -> Answer:
+    """Flops a second of a large matrix product, by all threads."""
+    return {"flops_per_second": matmul_rate(torch.float32)}
 
 
 def turn() -> Answer:
@@ -170,4 +218,13 @@ def loss_alone(form: str, length: int, sizes: tuple[int, int], threads: int, rou
 
 
 if __name__ == "__main__":
-    serve({"setup": setup, "turn": turn, "memory": memory, "loss_alone": loss_alone})
+    serve(
+        {
+            "setup": setup,
+            "turn": turn,
+            "memory": memory,
+            "agree": agree,
+            "rate": rate,
+            "loss_alone": loss_alone,
+        }
+    )
