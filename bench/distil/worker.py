@@ -17,6 +17,7 @@ from bench.common.turns import Answer, serve
 from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
+from brimful.nn.flops import Shape, step_flops
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives import pairwise
 from brimful.objectives.imitation import LayerDistillation, LayerLosses
@@ -116,18 +117,12 @@ def setup(side: str, length: int, threads: int, small: bool) -> Answer:
     return facts
 
 
-def needed_flops(teacher: Encoder, student: Encoder, lengths: list[int]) -> int:
-    """Of a step's matrix products for real tokens: forward once, backward twice that; without the products
-    of the attention loss."""
-    tokens, pairs = sum(lengths), sum(length**2 for length in lengths)
-
-    def forward(model: Encoder) -> int:
-        matrices = sum(p.numel() for name, p in model.named_parameters() if name in model.fused_blocks())
-        return 2 * matrices * tokens + 4 * model.config.layers * model.config.hidden_size * pairs
-
+def needed_flops(teacher: Encoder, student: Encoder, lengths: list[int]) -> float:
+    """Of a step's matrix products for real tokens, backward twice forward; without the attention loss."""
+    shape = Shape(tuple(lengths), predictions=0)
     widths = student.config.hidden_size * teacher.config.hidden_size
-    projections = 2 * widths * tokens * (student.config.layers + 1)
-    return forward(teacher) + 3 * (forward(student) + projections)
+    projections = 6 * widths * sum(lengths) * (student.config.layers + 1)
+    return step_flops(teacher.config, shape) / 3 + step_flops(student.config, shape) + projections
 
 
 def gradients_mb(teacher: Encoder, student: Encoder) -> float:

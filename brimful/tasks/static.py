@@ -1,4 +1,4 @@
-"""Static models: the mean of a text's token vectors, then a small network. numpy and tokenizers serve them.
+"""Static models: a linear classifier of the mean of a text's token vectors, served with numpy and tokenizers.
 
 Nothing here imports torch. `static_training` makes such a model from an encoder.
 """
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -37,13 +38,14 @@ class StaticModel:
 
     Attributes:
         vectors: float16 or float32 (vocabulary, dimensions).
-        layers: the matrix (out, in) and the bias (out,) of each layer, float32; ReLU stands between layers.
-        labels: of the last layer's outputs.
+        matrix, bias: float32 (labels, dimensions) and (labels,), applied to the mean.
+        labels: their names.
         max_length: tokens that are read of a text.
     """
 
     vectors: np.ndarray
-    layers: Sequence[tuple[np.ndarray, np.ndarray]]
+    matrix: np.ndarray
+    bias: np.ndarray
     labels: Sequence[str]
     tokenizer: "Tokenizer"
     max_length: int = 512
@@ -51,7 +53,7 @@ class StaticModel:
     @property
     def parameters(self) -> int:
         """Number of parameters."""
-        return self.vectors.size + sum(part.size for layer in self.layers for part in layer)
+        return self.vectors.size + self.matrix.size + self.bias.size
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """The probability of each label for each text, float32 (n, labels), in their order."""
@@ -65,9 +67,7 @@ class StaticModel:
         for row, ids in zip(x, texts, strict=True):
             if len(ids):
                 row[:] = self.vectors[ids].mean(0, dtype=np.float32)
-        for index, (matrix, bias) in enumerate(self.layers):
-            x = (np.maximum(x, 0) if index else x) @ matrix.T + bias
-        return x
+        return x @ self.matrix.T + self.bias
 
     def save(self, folder: Path | str) -> None:
         """Write config.json, weights.npz and tokenizer.json into a folder: a new one, or a static model's.
@@ -77,13 +77,11 @@ class StaticModel:
         """
         folder = Path(folder)
         require_folder_place(folder, replaces=("a static model", _is_ours), remedy="choose another folder")
-        arrays = {f"matrix_{i}": matrix for i, (matrix, _) in enumerate(self.layers)}
-        arrays |= {f"bias_{i}": bias for i, (_, bias) in enumerate(self.layers)}
         with atomic_directory(folder) as place:
-            np.savez(place / "weights.npz", vectors=self.vectors, **arrays)
+            np.savez(place / "weights.npz", vectors=self.vectors, matrix=self.matrix, bias=self.bias)
             tokenizers.save(self.tokenizer, place)
-            about = {"labels": list(self.labels), "layers": len(self.layers), "max_length": self.max_length}
-            write_json(place / "config.json", {"kind": KIND, **about})
+            about = {"kind": KIND, "labels": list(self.labels), "max_length": self.max_length}
+            write_json(place / "config.json", about)
 
     @classmethod
     def load(cls, folder: Path | str) -> "StaticModel":
@@ -98,11 +96,10 @@ class StaticModel:
             raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r}")
         try:
             with np.load(place / "weights.npz", allow_pickle=False) as arrays:
-                layers = [(arrays[f"matrix_{i}"], arrays[f"bias_{i}"]) for i in range(config["layers"])]
-                vectors = arrays["vectors"]
-        except (OSError, KeyError, ValueError) as error:
+                weights = [arrays[name] for name in ("vectors", "matrix", "bias")]
+                return cls(*weights, config["labels"], tokenizers.read(place), config["max_length"])
+        except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
             raise BrimfulError(f"{place} holds no whole static model ({error})") from error
-        return cls(vectors, layers, config["labels"], tokenizers.read(place), config["max_length"])
 
 
 def _is_ours(folder: Path) -> bool:

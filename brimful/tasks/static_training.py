@@ -9,7 +9,6 @@ training  vectors and network together, on labels or on a teacher's probabilitie
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -34,8 +33,6 @@ class StaticConfig:
     """Principal components of the token vectors that are kept; None: all."""
     smoothing: float = 1e-3
     """a in the weights a / (a + p) of tokens."""
-    hidden: int = 0
-    """Width of the layer between the mean and the labels; 0: there is none."""
     epochs: int = 10
     """Passes over the texts."""
     batch: int = 32
@@ -45,25 +42,19 @@ class StaticConfig:
     dropout: float = 0.0
     """The proportion of tokens that are left out of each text, others every time."""
     seed: int = 0
-    """Decides the order of texts, dropout and the network's first weights."""
+    """Decides the order of texts, and dropout."""
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:
     """float32 (vocabulary, hidden): each token as a text of its own, pooled as the encoder was trained."""
     assert encoder.tokenizer is not None
-    ids, size = special_ids(encoder.tokenizer), encoder.config.vocabulary_size
-    tokens = np.stack([np.full(size, ids.cls), np.arange(size), np.full(size, ids.sep)], 1).astype(np.int32)
-    examples = Examples(
-        tokens=list(tokens),
-        segments=list(np.zeros(tokens.shape, dtype=np.uint8)),
-        targets={},
-        max_length=tokens.shape[1],
-        pad=ids.pad,
-    )
+    ids = special_ids(encoder.tokenizer)
+    texts = [np.array([ids.cls, i, ids.sep], np.int32) for i in range(encoder.config.vocabulary_size)]
+    types = [np.zeros(3, np.uint8)] * len(texts)
+    examples = Examples(tokens=texts, segments=types, targets={}, max_length=3, pad=ids.pad)
+    pooling = encoder.pooling or "mean"
     encoder.eval()
-    return predict(
-        lambda batch: pool(encoder(batch), batch, encoder.pooling or "mean"), examples, device=encoder.device
-    )
+    return predict(lambda batch: pool(encoder(batch), batch, pooling), examples, device=encoder.device)
 
 
 def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], config: StaticConfig) -> np.ndarray:
@@ -108,34 +99,30 @@ def train_static(
     used = np.flatnonzero([len(ids) for ids in texts])
     if not len(used):
         raise BrimfulError("no text has a token: there is nothing to train on")
-    start = starting_vectors(
-        token_vectors(encoder) if vectors is None else vectors, [texts[i] for i in used], config
-    )
+    vectors = token_vectors(encoder) if vectors is None else vectors
+    start = starting_vectors(vectors, [texts[i] for i in used], config)
     random = np.random.default_rng(config.seed)
-    bags = nn.EmbeddingBag.from_pretrained(torch.from_numpy(start), freeze=False, mode="mean")
-    widths = [start.shape[1], *([config.hidden] if config.hidden else []), len(labels)]
-    layers = nn.ModuleList(nn.Linear(*shape) for shape in pairwise(widths))
-    for layer in layers:
-        scale = np.sqrt(2 / layer.in_features) if layer is not layers[-1] else 0.0
-        first = random.standard_normal(layer.weight.shape, dtype=np.float32) * scale
-        layer.load_state_dict({"weight": torch.from_numpy(first), "bias": torch.zeros(len(first))})
-    parameters = [*bags.parameters(), *layers.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=config.learning_rate)
+    bags = nn.EmbeddingBag.from_pretrained(torch.from_numpy(start), freeze=False, mode="mean", sparse=True)
+    classifier = nn.Linear(start.shape[1], len(labels))
+    for parameter in classifier.parameters():
+        nn.init.zeros_(parameter)
     updates = config.epochs * -(-len(used) // config.batch)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, updates)
+    optimizers = [
+        torch.optim.SparseAdam(list(bags.parameters()), lr=config.learning_rate),
+        torch.optim.Adam(classifier.parameters(), lr=config.learning_rate * 0.1),
+    ]
+    schedules = [torch.optim.lr_scheduler.LinearLR(one, 1.0, 0.0, updates) for one in optimizers]
     for epoch in range(config.epochs):
         order = used[permutation(len(used), derive_key("static", config.seed, epoch))]
         for rows in np.split(order, range(config.batch, len(order), config.batch)):
             kept = [texts[row][random.random(len(texts[row])) >= config.dropout] for row in rows]
             offsets = np.cumsum([0, *map(len, kept[:-1])])
             x = bags(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(offsets).int())
-            for index, layer in enumerate(layers):
-                x = layer(x.relu() if index else x)
-            optimizer.zero_grad(set_to_none=True)
-            F.cross_entropy(x, wanted[rows]).backward()
-            optimizer.step()
-            schedule.step()
-    arrays = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
-    found = bags.weight.detach().numpy().astype(np.float16)
+            for optimizer in optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            F.cross_entropy(classifier(x), wanted[rows]).backward()
+            for one in (*optimizers, *schedules):
+                one.step()
+    found, matrix, bias = (p.detach().numpy() for p in (bags.weight, *classifier.parameters()))
     assert encoder.tokenizer is not None
-    return StaticModel(found, arrays, labels, encoder.tokenizer, max_length)
+    return StaticModel(found.astype(np.float16), matrix, bias, labels, encoder.tokenizer, max_length)

