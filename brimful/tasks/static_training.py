@@ -4,7 +4,7 @@ start     each token as a text of its own, [CLS] token [SEP], pooled (as Minishl
           principal components; times a / (a + p), p the token's proportion (Arora et al. 2017, "A simple
           but tough-to-beat baseline", equation 3); moved and scaled so that each dimension of the texts'
           means has mean 0 and deviation 1
-training  vectors and network together, on labels or on a teacher's probabilities
+training  vectors and classifier together, on labels or on a teacher's probabilities
 """
 
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ from brimful.text.tokenizer import special_ids
 class StaticConfig:
     """How a static model is made."""
 
-    dimensions: int | None = 256
+    dimensions: int | None = 128
     """Principal components of the token vectors that are kept; None: all."""
     smoothing: float = 1e-3
     """a in the weights a / (a + p) of tokens."""
-    epochs: int = 10
+    epochs: int = 2
     """Passes over the texts."""
     batch: int = 32
     """Texts in an update."""
-    learning_rate: float = 1e-3
-    """The first, of Adam; it falls to 0 linearly."""
-    dropout: float = 0.0
+    learning_rate: float = 0.1
+    """The first of the vectors, by Adam; it falls to 0 linearly. The classifier's is a tenth of it."""
+    dropout: float = 0.3
     """The proportion of tokens that are left out of each text, others every time."""
     seed: int = 0
     """Decides the order of texts, and dropout."""
@@ -109,7 +109,7 @@ def train_static(
     updates = config.epochs * -(-len(used) // config.batch)
     optimizers = [
         torch.optim.SparseAdam(list(bags.parameters()), lr=config.learning_rate),
-        torch.optim.Adam(classifier.parameters(), lr=config.learning_rate * 0.1),
+        torch.optim.Adam(classifier.parameters(), lr=config.learning_rate / 10),
     ]
     schedules = [torch.optim.lr_scheduler.LinearLR(one, 1.0, 0.0, updates) for one in optimizers]
     for epoch in range(config.epochs):
