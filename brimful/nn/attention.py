@@ -304,7 +304,8 @@ def _parts_of(mask: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class DenseLayout(Layout):
-    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX).
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX), and for
+    losses that count padding.
 
     Attributes:
         real: bool (B, L), True where there is a token.
@@ -324,14 +325,17 @@ class DenseLayout(Layout):
         B, L = self.real.shape
         heads, head_dim = q.shape[-2:]
         q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
-        place = torch.arange(L, device=q.device)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q, window))
+        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+
+    def mask(self, q: Tensor, window: int | None) -> Tensor:
+        """The mask of scaled_dot_product_attention, broadcast to (B, heads, L, L)."""
+        place = torch.arange(self.real.shape[1], device=q.device)
         distance = (place[:, None] - place).abs()
         visible = self.real[:, None, None, :]
         if window is not None:
             visible = visible & (distance <= window // 2)
-        visible = visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
-        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+        return visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
 
 
 BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout, "sdpa": SequenceLayout}

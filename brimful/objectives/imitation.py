@@ -1,7 +1,8 @@
 """The objectives of distillation, on packed rows.
 
 Two differences from the published code: means are over real tokens, real pairs of tokens and texts, not over
-padded sizes; and the teacher is in evaluation mode, so its dropout is off.
+padded sizes, unless `LayerLosses.reduction` says so; and the teacher is in evaluation mode, so its dropout is
+off.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead, pool
 from brimful.nn.layers import EncoderConfig, Pooling
+from brimful.objectives.padded import PaddedLayout, padded, padded_score_sum
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
@@ -49,6 +51,9 @@ class LayerLosses:
     projections: Literal["shared", "layer"] = "shared"
     """Where the widths differ: one matrix from the student's width to the teacher's, or one for the
     embeddings and one for each layer."""
+    reduction: Literal["real", "padded"] = "real"
+    """real: means over real tokens and their pairs. padded: as TinyBERT's published code takes them, over
+    texts padded to max_length, with layers added; slow, and for embedding, hidden and attention alone."""
 
     def __post_init__(self) -> None:
         for name in TERMS:
@@ -56,6 +61,9 @@ class LayerLosses:
                 raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
         if self.relation_heads < 1:
             raise BrimfulError(f"relation_heads is {self.relation_heads}: it must be at least 1")
+        if self.reduction == "padded" and (others := set(self.coefficients) - PADDED_TERMS):
+            names = ", ".join(sorted(others))
+            raise BrimfulError(f"reduction padded is that of TinyBERT's code, which has no {names}")
 
     @property
     def coefficients(self) -> dict[str, float]:
@@ -72,6 +80,11 @@ class LayerLosses:
         if self.relations and any(width % heads for width in widths):
             raise BrimfulError(
                 f"relation_heads is {heads}: it must divide the widths {widths[0]} and {widths[1]}"
+            )
+        if self.reduction == "padded" and student.heads != teacher.heads:
+            raise BrimfulError(
+                f"reduction padded compares the scores of each head: the student has {student.heads} heads,"
+                f" the teacher {teacher.heads}"
             )
         ours, theirs = student.layers, teacher.layers
         if isinstance(self.layer_map, tuple):
@@ -97,6 +110,8 @@ TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
 TERMS = ("embedding", "hidden", "attention", "relations", "cosine", "patient")
 """The terms of `LayerDistillation`."""
+PADDED_TERMS = {"embedding", "hidden", "attention"}
+"""Those that TinyBERT's code has."""
 
 
 class LayerDistillation:
@@ -136,11 +151,14 @@ class LayerDistillation:
         return {"teacher": self.teacher}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        width, layers = self.teacher.config.hidden_size, len(self.layers)
+        width, layers, tokens = self.teacher.config.hidden_size, len(self.layers), batch.real_tokens
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
+        if self.losses.reduction == "padded":
+            layers, tokens = 1, batch.real_sequences * batch.max_length
+            pairs = tokens * batch.max_length
         known = {
-            "embedding": batch.real_tokens * width,
-            "hidden": batch.real_tokens * width * layers,
+            "embedding": tokens * width,
+            "hidden": tokens * width * layers,
             "attention": pairs * self.maps * layers,
             "relations": batch.real_tokens * self.losses.relation_heads,
             "cosine": batch.real_tokens,
@@ -149,6 +167,8 @@ class LayerDistillation:
         return {name: known[name] for name in self.coefficients}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+        if self.losses.reduction == "padded":
+            batch, layout = padded(batch, encoder.config.pad_id)
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
@@ -157,7 +177,7 @@ class LayerDistillation:
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
             "hidden": lambda: self._hidden_sum(ours, theirs, batch),
-            "attention": lambda: self._attention_sum(ours, theirs, batch),
+            "attention": lambda: self._attention_sum(ours, theirs, batch, layout),
             "relations": lambda: self._relation_sum(ours, theirs, batch),
             "cosine": lambda: self._cosine_sum(ours, theirs, batch),
             "patient": lambda: self._patient_sum(ours, theirs, batch),
@@ -184,16 +204,14 @@ class LayerDistillation:
         ]
         return torch.stack(sums).sum()
 
-    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        sums = [
-            attention_score_sum(
-                (ours.queries[layer], ours.keys[layer]),
-                (theirs.queries[teacher], theirs.keys[teacher]),
-                batch,
-            )
+    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch, layout: Layout) -> Tensor:
+        pairs = [
+            ((ours.queries[layer], ours.keys[layer]), (theirs.queries[teacher], theirs.keys[teacher]))
             for layer, teacher in enumerate(self.layers)
         ]
-        return torch.stack(sums).sum()
+        if isinstance(layout, PaddedLayout):
+            return torch.stack([padded_score_sum(*pair, layout) for pair in pairs]).sum()
+        return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
 
     def _relation_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
         layer, teacher = len(self.layers) - 1, self.layers[-1]

@@ -1,0 +1,225 @@
+"""The process of one side of bench/distil: steps of the first stage of distillation, timed or measured."""
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bench.common.memory import saved_bytes
+from bench.common.reference import matmul_rate
+from bench.common.turns import Answer, serve
+from bench.distil import peer
+from brimful import Encoder
+from brimful.data.batch import PackedBatch, pack
+from brimful.nn.flops import Shape, step_flops
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives import pairwise
+from brimful.objectives.imitation import LayerDistillation, LayerLosses
+
+TEACHER, STUDENT = (12, 768, 3072), (4, 312, 1200)
+"""Layers, width, feed-forward width: BERT-base, and TinyBERT's smaller student."""
+HEADS, VOCABULARY = 12, 30522
+CASES = {128: (32, 0.25, 65), 384: (8, 0.48, 284)}
+"""Length that is padded to: texts in a batch, the real share of its slots, the longest text."""
+Step = Callable[[], dict[str, float]]
+made: dict[str, Any] = {}
+
+
+def skewed_lengths(count: int, total: int, longest: int) -> list[int]:
+    """`count` lengths that sum to about `total`: quantiles of a log-normal distribution, as skewed as the
+    longest says."""
+    places = [NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)]
+
+    def lengths(sigma: float) -> np.ndarray:
+        found = np.exp(sigma * np.array(places))
+        return found * total / found.sum()
+
+    best = min(np.linspace(0, 3, 3001), key=lambda sigma: abs(lengths(sigma).max() - longest))
+    return [max(1, round(length)) for length in lengths(best)]
+
+
+def encoder(shape: tuple[int, int, int], vocabulary: int = VOCABULARY) -> Encoder:
+    layers, hidden, inner = shape
+    return Encoder(
+        EncoderConfig(
+            architecture="bert",
+            vocabulary_size=vocabulary,
+            hidden_size=hidden,
+            layers=layers,
+            heads=HEADS,
+            intermediate_size=inner,
+            max_length=512,
+        )
+    )
+
+
+def make(side: str, teacher: Encoder, student: Encoder, sequences: list[np.ndarray], width: int) -> Step:
+    """A step: teacher forward, student forward and backward. It returns its losses."""
+    if side == "brimful":
+        objective = LayerDistillation(teacher.eval(), student)
+        batch = pack(sequences, max_length=width, pad=0)
+        return lambda: packed_step(objective, student, batch)
+    dense = [peer.PaddedBert(model) for model in (student, teacher)]
+    widths = student.config.hidden_size, teacher.config.hidden_size
+    project = nn.Linear(*widths) if widths[0] != widths[1] else nn.Identity()
+    if side == "dynamic":
+        width = max(map(len, sequences))
+    ids = torch.zeros(len(sequences), width, dtype=torch.int64)
+    real = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, tokens in enumerate(sequences):
+        ids[row, : len(tokens)] = torch.from_numpy(tokens)
+        real[row, : len(tokens)] = True
+    modules = nn.ModuleList([dense[0], project])
+
+    def step() -> dict[str, float]:
+        modules.zero_grad(set_to_none=True)
+        scores, states = peer.layer_losses(dense[0], dense[1].eval(), project, ids, real)
+        (scores + states).backward()
+        return {"attention": float(scores.detach()), "hidden": float(states.detach())}
+
+    return step
+
+
+def packed_step(objective: LayerDistillation, student: Encoder, batch: PackedBatch) -> dict[str, float]:
+    """What the Trainer does with a micro-batch."""
+    nn.ModuleList([student, objective.projections]).zero_grad(set_to_none=True)
+    normalizers = objective.normalizers(batch)
+    sums = objective.loss(student, batch)
+    means = {name: value / normalizers[name] for name, value in sums.items()}
+    torch.stack([objective.coefficients[name] * mean for name, mean in means.items()]).sum().backward()
+    return {name: float(mean.detach()) for name, mean in means.items()}
+
+
+def setup(side: str, length: int, threads: int, small: bool) -> Answer:
+    """Make the models and the batch, and take a step of tiny models, which maps the code into memory."""
+    torch.set_num_threads(threads)
+    count, share, longest = CASES[length]
+    lengths = skewed_lengths(count, round(share * count * length), longest)
+    random = np.random.default_rng(0)
+    sequences = [random.integers(1, VOCABULARY, n) for n in lengths]
+    tiny = [encoder(shape, 64) for shape in ((2, 24, 48), (1, 12, 24))]
+    make(side, *tiny, [np.arange(1, 40)] * 4, 48)()
+    torch.manual_seed(0)
+    shapes = [(12, 48, 192), (4, 24, 96)] if small else [TEACHER, STUDENT]
+    teacher, student = map(encoder, shapes)
+    made["step"] = make(side, teacher, student, sequences, length)
+    facts: Answer = {"texts": count, "real": sum(lengths), "longest": max(lengths)}
+    facts["flops"] = needed_flops(teacher, student, lengths)
+    facts["gradients_mb"] = gradients_mb(teacher, student)
+    del teacher, student
+    gc.collect()
+    return facts
+
+
+def needed_flops(teacher: Encoder, student: Encoder, lengths: list[int]) -> float:
+    """Of a step's matrix products for real tokens, backward twice forward; without the attention loss."""
+    shape = Shape(tuple(lengths), predictions=0)
+    widths = student.config.hidden_size * teacher.config.hidden_size
+    projections = 6 * widths * sum(lengths) * (student.config.layers + 1)
+    return step_flops(teacher.config, shape) / 3 + step_flops(student.config, shape) + projections
+
+
+def gradients_mb(teacher: Encoder, student: Encoder) -> float:
+    """MiB of the gradients of the student and of its projection."""
+    projection = (student.config.hidden_size + 1) * teacher.config.hidden_size
+    return 4 * (sum(p.numel() for p in student.parameters()) + projection) / 2**20
+
+
+def agree() -> Answer:
+    """The largest relative difference between the peer's losses and `LayerDistillation`'s, reduced alike."""
+    torch.manual_seed(0)
+    teacher, student = encoder((4, 48, 96), 64), encoder((2, 48, 96), 64)
+    sequences = [np.arange(1, 40), np.arange(5, 9)]
+    objective = LayerDistillation(teacher.eval(), student, LayerLosses(reduction="padded"))
+    ours = packed_step(objective, student, pack(sequences, max_length=48, pad=0))
+    theirs = make("tinybert", teacher, student, sequences, 48)()
+    hidden = ours["embedding"] + ours["hidden"]
+    pairs = (ours["attention"], theirs["attention"]), (hidden, theirs["hidden"])
+    difference = max(abs(one / other - 1) for one, other in pairs)
+    if not difference < 1e-4:
+        raise ValueError(f"losses differ by {difference:g}: {ours}, {theirs}")
+    return {"difference": difference}
+
+
+def rate() -> Answer:
+    """Flops a second of a large matrix product, by all threads."""
+    return {"flops_per_second": matmul_rate(torch.float32)}
+
+
+def turn() -> Answer:
+    """Seconds of a step, and its losses."""
+    started = time.perf_counter()
+    losses = made["step"]()
+    return {"seconds": time.perf_counter() - started, "losses": losses}
+
+
+def memory() -> Answer:
+    """MiB at the most during a step beyond what was resident before it; gradients are part of it."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from now
+    before = _status("VmRSS")
+    made["step"]()
+    return {"peak_mb": (_status("VmHWM") - before) / 1024, "model_mb": before / 1024}
+
+
+def _status(name: str) -> int:
+    """A line of /proc/self/status, in KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def loss_alone(form: str, length: int, sizes: tuple[int, int], threads: int, rounds: int) -> Answer:
+    """The attention loss of one sequence from queries and keys: milliseconds forward and backward, and MB
+    that are saved for backward.
+
+    Args:
+        form: tinybert, block, gram; ours: whichever of these two is chosen.
+        sizes: of a head of the student and of the teacher.
+    """
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    student = [torch.randn(length, HEADS, sizes[0]).requires_grad_() for _ in range(2)]
+    teacher = [torch.randn(length, HEADS, sizes[1]) for _ in range(2)]
+    batch = pack([np.ones(length, dtype=np.int64)], max_length=length, pad=0)
+    chosen = pairwise.uses_gram
+    if form in ("block", "gram"):
+        pairwise.uses_gram = lambda *_: form == "gram"
+
+    def scores(q: Tensor, k: Tensor) -> Tensor:
+        q, k = (x.transpose(0, 1)[None] for x in (q, k))
+        return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+
+    def loss() -> Tensor:
+        if form == "tinybert":
+            with torch.no_grad():
+                theirs = scores(*teacher)
+            return peer.score_loss(scores(*student), theirs)
+        total = pairwise.attention_score_sum((student[0], student[1]), (teacher[0], teacher[1]), batch)
+        return total / (HEADS * length**2)
+
+    seconds = []
+    for _ in range(rounds + 2):
+        started = time.perf_counter()
+        torch.autograd.grad(loss(), student)
+        seconds.append(time.perf_counter() - started)
+    saved = saved_bytes(loss, student)
+    pairwise.uses_gram = chosen
+    return {"ms": [1e3 * one for one in seconds[2:]], "saved_mb": saved / 2**20}
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "setup": setup,
+            "turn": turn,
+            "memory": memory,
+            "agree": agree,
+            "rate": rate,
+            "loss_alone": loss_alone,
+        }
+    )

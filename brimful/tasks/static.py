@@ -1,0 +1,107 @@
+"""Static models: a linear classifier of the mean of a text's token vectors, served with numpy and tokenizers.
+
+Nothing here imports torch. `static_training` makes such a model from an encoder.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
+from brimful.text import tokenizer as tokenizers
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KIND = "brimful static model"
+AT_ONCE = 4096
+"""Texts whose encodings are in memory at a time."""
+
+
+def token_ids(tokenizer: "Tokenizer", texts: Iterable[str], max_length: int) -> list[np.ndarray]:
+    """int32 ids of each text's first `max_length` tokens, without special tokens."""
+    every, found = list(texts), []
+    for start in range(0, len(every), AT_ONCE):
+        part = tokenizer.encode_batch_fast(every[start : start + AT_ONCE], add_special_tokens=False)
+        found += [np.array(encoding.ids[:max_length], dtype=np.int32) for encoding in part]
+    return found
+
+
+@dataclass(frozen=True)
+class StaticModel:
+    """A classifier of texts.
+
+    Attributes:
+        vectors: float16 or float32 (vocabulary, dimensions).
+        matrix, bias: float32 (labels, dimensions) and (labels,), applied to the mean.
+        labels: their names.
+        max_length: tokens that are read of a text.
+    """
+
+    vectors: np.ndarray
+    matrix: np.ndarray
+    bias: np.ndarray
+    labels: Sequence[str]
+    tokenizer: "Tokenizer"
+    max_length: int = 512
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return self.vectors.size + self.matrix.size + self.bias.size
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """The probability of each label for each text, float32 (n, labels), in their order."""
+        logits = self.logits(token_ids(self.tokenizer, texts, self.max_length))
+        chances = np.exp(logits - logits.max(1, keepdims=True))
+        return chances / chances.sum(1, keepdims=True)
+
+    def logits(self, texts: Sequence[np.ndarray]) -> np.ndarray:
+        """float32 (n, labels) from the ids of `token_ids`. The mean of no tokens is 0."""
+        x = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
+        for row, ids in zip(x, texts, strict=True):
+            if len(ids):
+                row[:] = self.vectors[ids].mean(0, dtype=np.float32)
+        return x @ self.matrix.T + self.bias
+
+    def save(self, folder: Path | str) -> None:
+        """Write config.json, weights.npz and tokenizer.json into a folder: a new one, or a static model's.
+
+        Raises:
+            BrimfulError: the folder cannot be written, or holds anything else.
+        """
+        folder = Path(folder)
+        require_folder_place(folder, replaces=("a static model", _is_ours), remedy="choose another folder")
+        with atomic_directory(folder) as place:
+            np.savez(place / "weights.npz", vectors=self.vectors, matrix=self.matrix, bias=self.bias)
+            tokenizers.save(self.tokenizer, place)
+            about = {"kind": KIND, "labels": list(self.labels), "max_length": self.max_length}
+            write_json(place / "config.json", about)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "StaticModel":
+        """Read what `save` wrote.
+
+        Raises:
+            BrimfulError: the folder holds no static model.
+        """
+        place = Path(folder)
+        config = read_object(place / "config.json")
+        if config.get("kind") != KIND:
+            raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r}")
+        try:
+            with np.load(place / "weights.npz", allow_pickle=False) as arrays:
+                weights = [arrays[name] for name in ("vectors", "matrix", "bias")]
+                return cls(*weights, config["labels"], tokenizers.read(place), config["max_length"])
+        except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
+            raise BrimfulError(f"{place} holds no whole static model ({error})") from error
+
+
+def _is_ours(folder: Path) -> bool:
+    file = folder / "config.json"
+    return file.is_file() and read_object(file).get("kind") == KIND

@@ -1,0 +1,132 @@
+"""Static models: what they start from, what they learn, and that numpy and tokenizers alone serve them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful import Encoder
+from brimful.errors import BrimfulError
+from brimful.nn.layers import EncoderConfig
+from brimful.tasks.static import StaticModel, token_ids
+from brimful.tasks.static_training import StaticConfig, starting_vectors, token_vectors, train_static
+from brimful.text.tokenizer import load
+
+TEXTS = [
+    "good fine nice day",
+    "bad awful poor room",
+    "nice and good",
+    "poor and bad",
+    "fine day",
+    "awful room",
+]
+CLASSES = np.array([1, 0, 1, 0, 1, 0])
+LABELS = ["neg", "pos"]
+
+
+@pytest.fixture(scope="module")
+def encoder(corpus_dir: Path) -> Encoder:
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    config = EncoderConfig(
+        vocabulary_size=tokenizer.get_vocab_size(),
+        hidden_size=16,
+        layers=1,
+        heads=2,
+        intermediate_size=32,
+        max_length=64,
+    )
+    encoder = Encoder(config)
+    encoder.tokenizer, encoder.pooling = tokenizer, "mean"
+    return encoder
+
+
+def ids_of(encoder: Encoder, texts: list[str] = TEXTS) -> list[np.ndarray]:
+    return token_ids(encoder.tokenizer, texts, 64)
+
+
+def test_a_token_has_the_vector_of_a_text_of_that_token(encoder):
+    word = "good"
+    (ids,) = ids_of(encoder, [word])
+    vectors = token_vectors(encoder)
+    assert vectors.shape == (encoder.config.vocabulary_size, 16)
+    if len(ids) == 1:
+        np.testing.assert_allclose(vectors[ids[0]], encoder.embed([word])[0], rtol=1e-5, atol=1e-6)
+    tokens = [encoder.tokenizer.id_to_token(i) for i in range(200)]
+    alone = next(i for i, t in enumerate(tokens) if t.isalpha() and [*ids_of(encoder, [t])[0]] == [i])
+    np.testing.assert_allclose(vectors[alone], encoder.embed([tokens[alone]])[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dimensions", [None, 5])
+def test_text_means_start_with_mean_0_and_deviation_1(encoder, dimensions):
+    texts = ids_of(encoder)
+    start = starting_vectors(token_vectors(encoder), texts, StaticConfig(dimensions=dimensions))
+    means = np.stack([start[ids].mean(0) for ids in texts])
+    assert means.shape == (len(texts), dimensions or 16)
+    np.testing.assert_allclose(means.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(means.std(0), 1, atol=1e-2)
+
+
+def test_it_learns_classes_and_a_teachers_probabilities(encoder):
+    config = StaticConfig(dimensions=8, epochs=60, learning_rate=1e-2, batch=2)
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
+    assert (model.predict(TEXTS).argmax(1) == CLASSES).all()
+    chances = np.where(CLASSES[:, None] == [0, 1], 0.8, 0.2)
+    soft = train_static(encoder, ids_of(encoder), chances, LABELS, config).predict(TEXTS)
+    np.testing.assert_allclose(soft, chances, atol=0.12)  # and not 0 or 1
+    again = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
+    assert (again.predict(TEXTS) == model.predict(TEXTS)).all()
+
+
+def test_a_text_without_tokens_has_an_answer(encoder):
+    model = train_static(encoder, [*ids_of(encoder), np.zeros(0, np.int32)], np.append(CLASSES, 1), LABELS)
+    assert np.isfinite(model.predict(["", "good"])).all()
+    assert model.predict([]).shape == (0, 2)
+
+
+def test_it_is_served_without_torch(encoder, tmp_path):
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=2))
+    model.save(tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "weights.npz",
+    ]
+    code = """
+import json, sys
+from brimful.tasks.static import StaticModel
+model = StaticModel.load(sys.argv[1])
+print(json.dumps([model.predict(sys.argv[2:]).tolist(), list(model.labels), model.parameters]))
+assert not {"torch", "scipy", "numba", "sklearn"} & set(sys.modules)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), *TEXTS]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    probabilities, labels, parameters = json.loads(said)
+    np.testing.assert_array_equal(np.array(probabilities, np.float32), model.predict(TEXTS))
+    assert (labels, parameters) == (LABELS, model.parameters)
+
+
+def test_what_is_no_static_model_is_refused(encoder, tmp_path):
+    encoder.save(tmp_path / "encoder")
+    with pytest.raises(BrimfulError, match="holds no static model"):
+        StaticModel.load(tmp_path / "encoder")
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=1))
+    with pytest.raises(BrimfulError, match="not a static model"):
+        model.save(tmp_path / "encoder")
+    model.save(tmp_path / "model")
+    model.save(tmp_path / "model")  # an earlier one is replaced
+    (tmp_path / "model" / "weights.npz").write_bytes(b"")
+    with pytest.raises(BrimfulError, match="no whole static model"):
+        StaticModel.load(tmp_path / "model")
+
+
+def test_targets_that_do_not_fit_are_refused(encoder):
+    with pytest.raises(BrimfulError, match="do not fit"):
+        train_static(encoder, ids_of(encoder), CLASSES[:3], LABELS)
+    with pytest.raises(BrimfulError, match="no text has a token"):
+        train_static(encoder, [np.zeros(0, np.int32)], CLASSES[:1], LABELS)
