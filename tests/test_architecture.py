@@ -28,6 +28,7 @@ LAYERS = [
     ["train"],
     ["objectives"],
     ["tasks"],
+    ["augment"],
     ["reports"],
     ["commands"],
     ["cli"],
