@@ -19,8 +19,8 @@ class CandidateConfig:
     choices: int = 15
     """The most candidates of a word (K of TinyBERT)."""
     candidates: str | None = incidental(None)
-    """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has such
-    a head."""
+    """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has
+    such a head."""
     vectors: str | None = incidental(None)
     """GloVe or word2vec text file, whose words replace the other words; by default these get neighbours by
     the encoder's input embeddings."""
@@ -43,9 +43,12 @@ class CandidateConfig:
         """The files that decide the candidates, by name.
 
         Args:
-            encoder: the folder of the encoder.
+            encoder: a run of pretraining, or the folder of an encoder.
+
+        Raises:
+            BrimfulError: a folder holds no model.
         """
-        found = model_files("augment/encoder", encoder)
+        found = model_files("augment/encoder", find_model(encoder, "encoder"))
         if self.candidates:
             found |= model_files("augment/candidates", find_model(Path(self.candidates), "encoder"))
         for name in ("vectors", "stop_words", "lexicon"):

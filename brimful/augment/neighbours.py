@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from brimful.augment.words import is_word
 from brimful.data.augmented import GLUED, SPACED
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.text.characters import HAN, character_classes
+from brimful.text.characters import HAN, character_classes, character_scripts
+from brimful.text.tokenizer import unknown_id
 
 WORDS = 100_000
 """The most words among which neighbours are looked for: the first of a file, the most frequent of the texts.
@@ -31,7 +33,7 @@ class Neighbours:
     Attributes:
         words: those that may be neighbours.
         vectors: float32 (words, width), each of length 1 or 0.
-        number: of a word that is looked up, in the form that `form` gives it.
+        number: of each word that can be looked up.
         parts: of each word, the piece that it is; -1 where it has several or none.
         pieces_of: of each word, its pieces; none in a file.
     """
@@ -45,7 +47,8 @@ class Neighbours:
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
         """The nearest of each word, the nearest first; empty where it has no vector.
 
-        A word is not its own neighbour, in small letters or capital ones, nor is one of its own pieces.
+        A word is not its own neighbour, in small letters or capital ones. Nor is one of its own pieces, nor a
+        word of another script, which mean embeddings of pieces may be near to.
         """
         known = [self._find(word) for word in words]
         asked = [number for number in dict.fromkeys(known) if number is not None]
@@ -55,12 +58,19 @@ class Neighbours:
             cosines = self.vectors[torch.tensor(part)] @ self.vectors.T
             for row, number in enumerate(part):
                 cosines[row, torch.from_numpy(self._barred(number))] = -torch.inf
+            cosines.masked_fill_(self.scripts != self.scripts[part, None], -torch.inf)
             best = cosines.topk(min(choices, len(self.words)), dim=1)
             for number, values, ids in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
                 found[number] = [
                     self.words[i] for value, i in zip(values, ids, strict=True) if value > -torch.inf
                 ]
         return [found[number] for number in known]
+
+    @cached_property
+    def scripts(self) -> Tensor:
+        """uint8 (words,): the script of each word's first character."""
+        table = character_scripts()
+        return torch.tensor([int(table[ord(word[0])]) for word in self.words], dtype=torch.uint8)
 
     def _find(self, word: str) -> int | None:
         for form in (word, word.lower(), word.casefold()):
@@ -130,10 +140,11 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
 
     Args:
         embeddings: (vocabulary, width).
-        words: of the texts, the most frequent first. Of words with the same pieces one is a neighbour.
+        words: of the texts, the most frequent first. Of words with the same pieces one is a neighbour; a word
+            with unknown characters has no vector.
     """
     of_texts = list(dict.fromkeys(words))
-    ids = tokens_of(pieces, of_texts)
+    ids, unknown = tokens_of(pieces, of_texts), unknown_id(pieces.tokenizer)
     parts = [index for index, text in enumerate(pieces.texts) if text]
     # Pieces that differ in the space before them are one word: the one that begins with the space.
     parts.sort(key=lambda index: (not pieces.spaced[index], index))
@@ -149,7 +160,7 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
             spelled.append(np.array([index], dtype=np.int32))
     for text, its in zip(of_texts, ids, strict=True):
         key = tuple(its.tolist())
-        if not key:
+        if not key or unknown in key:
             continue
         if key not in known:
             if text in number or len(found) - len(parts) >= WORDS:

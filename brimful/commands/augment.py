@@ -67,6 +67,8 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     rows, columns = read_rows(Path(config.input), layout)
     if path.suffix != rows.form:
         raise BrimfulError(f"--output {path}: the name must end in {rows.form}, as the input does")
+    if path.resolve() == Path(config.input).resolve():
+        raise BrimfulError(f"--output {path} is the input; name another file")
     texts = [row[column] for column in columns for row in rows.values]
     facts = {"rows": len(rows.values), "distinct_texts": len(set(texts))}
     if config.dry_run:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from brimful.augment.config import AugmentConfig
+from brimful.augment.tokens import augmented
 from brimful.commands.finetune_config import TASK_TRAINER, FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
 from brimful.config import (
@@ -25,6 +27,7 @@ from brimful.config import (
     verb,
 )
 from brimful.console import say
+from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError
@@ -114,6 +117,7 @@ class DistilConfig:
     """First stage: embeddings, hidden states, attention scores."""
     logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage: outputs."""
+    augment: AugmentConfig = AugmentConfig()
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
@@ -147,7 +151,7 @@ class Distillation:
     finetuned: FinetuneConfig
     teacher: TaskModel
     student: TaskModel
-    texts: Examples
+    texts: Examples | AugmentedExamples
     data: TaskData
 
 
@@ -205,13 +209,16 @@ def _student(
     return TaskModel(data.task, encoder, data.task.new_head(encoder), *lengths, pairs=teacher.pairs)
 
 
-def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData) -> Examples:
+def _texts(
+    config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, data: TaskData, ranks: World
+) -> Examples | AugmentedExamples:
     """All texts to learn from, without labels: the teacher's training table, then the unlabelled files.
 
     Empty texts are left out. At least one text is left: a training table has two texts or more.
     """
     assert teacher.encoder.tokenizer is not None
-    parts = [data.train.take(_with_text(data.train.table)).examples]
+    found = data.train.take(_with_text(data.train.table))
+    parts, tables = [found.examples], [found.table]
     layout = find_layout(None, finetuned.columns)
     for path in config.unlabelled:
         table = teacher.task.read(path, labelled=False, layout=layout)
@@ -224,13 +231,19 @@ def _texts(config: DistilConfig, finetuned: FinetuneConfig, teacher: TaskModel, 
         )
         warn_of_cut(more.examples.cut, len(more), path, teacher.max_length)
         parts.append(more.examples)
-    return Examples(
+        tables.append(more.table)
+    examples = Examples(
         tokens=[ids for part in parts for ids in part.tokens],
         segments=[types for part in parts for types in part.segments],
         targets={},
         max_length=teacher.max_length,
         pad=parts[0].pad,
+        overlap=teacher.overlap,
     )
+    if not config.augment.copies or config.dry_run:
+        return examples
+    encoder, tokenizer = finetuned.encoder_folder, teacher.encoder.tokenizer
+    return augmented(config.augment, tables, examples, tokenizer, encoder, seed=config.seed, ranks=ranks)
 
 
 def _with_text(table: Table) -> np.ndarray:
@@ -276,7 +289,9 @@ def _prepare(config: DistilConfig, ranks: World) -> Distillation:
         LayerDistillation(
             teacher.encoder, student.encoder, config.layers.losses
         )  # refused now, if it must be
-    return Distillation(config, finetuned, teacher, student, _texts(config, finetuned, teacher, data), data)
+    return Distillation(
+        config, finetuned, teacher, student, _texts(config, finetuned, teacher, data, ranks), data
+    )
 
 
 @verb(DistilConfig)
@@ -330,6 +345,8 @@ def _inputs(distillation: Distillation) -> dict[str, Path]:
     tables = zip(("train", "dev", "test"), finetuned.tables, strict=True)
     files |= {name: Path(path) for name, path in tables if path}
     files |= {f"teacher/{CONFIG}": teacher / CONFIG} | model_files("teacher", find_model(teacher, "model"))
+    if config.augment.copies:
+        files |= config.augment.files(Path(config.augment.encoder or finetuned.encoder_folder))
     if _starts_pretrained(config, distillation.teacher):
         files |= model_files("encoder", finetuned.encoder_folder)
     return files
