@@ -22,7 +22,9 @@ def test_stop_words_numbers_and_punctuation_stay() -> None:
 
 def test_chinese_words_are_whole_and_function_words_stay() -> None:
     found = words_of("我们喜欢这个电影的音乐，因为它非常好看。2021年")
-    assert "喜欢" in found and "电影" in found and "音乐" in found
+    assert "喜欢" in found
+    assert "电影" in found
+    assert "音乐" in found
     assert not set(found) & {"我们", "这个", "的", "因为", "它", "非常", "，", "2021"}
 
 
@@ -81,14 +83,17 @@ def test_tokens_of_several_words_belong_to_none() -> None:
 def test_the_pieces_of_a_vocabulary() -> None:
     pieces = Pieces(wordpiece())
     ids = pieces.tokenizer.get_vocab()
-    assert pieces.texts[ids["cat"]] == "cat" and pieces.texts[ids["好"]] == "好"
+    assert pieces.texts[ids["cat"]] == "cat"
+    assert pieces.texts[ids["好"]] == "好"
     assert not any(pieces.texts[ids[name]] for name in ("##happy", "[MASK]", ",", "3"))
-    assert pieces.continues[ids["##happy"]] and not pieces.continues[ids["un"]]
+    assert pieces.continues[ids["##happy"]]
+    assert not pieces.continues[ids["un"]]
     assert not pieces.spaced.any()
     pieces = Pieces(byte_level())
     ids = pieces.tokenizer.get_vocab()
     assert pieces.texts[ids["\u0120cat"]] == pieces.texts[ids["cat"]] == "cat"
-    assert pieces.spaced[ids["\u0120cat"]] and not pieces.spaced[ids["cat"]]
+    assert pieces.spaced[ids["\u0120cat"]]
+    assert not pieces.spaced[ids["cat"]]
     assert not pieces.continues.any()
 
 

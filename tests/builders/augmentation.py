@@ -10,8 +10,11 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from builders.encoders import small
 
-ENGLISH = """cat dog fox bird horse river stone house garden window bright quiet loud quick slow green yellow
-happy angry clever jump run walk sing write read open close build paint""".split()
+_WORDS = """
+cat dog fox bird horse river stone house garden window bright quiet loud quick slow green
+yellow happy angry clever jump run walk sing write read open close build paint
+"""
+ENGLISH = _WORDS.split()
 STARTS = ["un", "mar", "vel", "ti", "gra", "bor"]
 HAN = list("这本书很好看我喜欢它的内容电影音乐快慢")
 

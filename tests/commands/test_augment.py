@@ -69,7 +69,9 @@ def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form: 
     source = write(tmp_path / f"in.{form}", rows_of())
     out = tmp_path / f"out.{form}"
     summary = brimful.augment(input=source, output=out, encoder=folder, copies=6)
-    assert summary["rows"] == 5 and summary["words"]["masked_lm"] and summary["words"]["neighbours"]
+    assert summary["rows"] == 5
+    assert summary["words"]["masked_lm"]
+    assert summary["words"]["neighbours"]
     found = read(out)
     assert summary["written"] == len(found)
     before = read(source)
@@ -85,7 +87,9 @@ def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form: 
         assert all(list(row) == list(original) for row in group)
     assert [len(group) for group in groups.values()][3] == 1  # nothing to replace
     for text in (row["text"] for row in groups["100"][1:]):
-        assert text.startswith("The ") and ", and 3 " in text and text.count('"') == 2
+        assert text.startswith("The ")
+        assert ", and 3 " in text
+        assert text.count('"') == 2
     assert read_table(out, labelled=True).texts == [row["text"] for row in found]
 
 
@@ -99,7 +103,8 @@ def test_a_copy_of_a_pair_changes_one_text(folder, tmp_path) -> None:
         changed = row["text"] != original["text"], row["text_b"] != original["text_b"]
         assert not all(changed)
         first, second = first + changed[0], second + changed[1]
-    assert first > 8 and second > 8
+    assert first > 8
+    assert second > 8
 
 
 def test_the_same_seed_gives_the_same_file(folder, tmp_path) -> None:
