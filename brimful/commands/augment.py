@@ -11,7 +11,7 @@ import numpy as np
 from brimful.augment.config import CandidateConfig
 from brimful.augment.table import CandidateTable, candidate_table
 from brimful.augment.written import RowFile, read_rows
-from brimful.config import incidental, require_positive, require_seeds, verb
+from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
 from brimful.data.augmented import copy_keys, picked
 from brimful.distributed import default_device
@@ -39,8 +39,8 @@ class AugmentTableConfig(CandidateConfig):
     """How the input is laid out: glue/mnli, clue/tnews ... Instead of columns."""
     seed: int = 0
     """Decides which words become which."""
-    dry_run: bool = incidental(False)
-    """Check everything, and write nothing."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
