@@ -14,9 +14,9 @@ from brimful.augment.pieces import Pieces
 from brimful.augment.table import CandidateTable, candidate_table
 from brimful.augment.words import token_ranges
 from brimful.compiled import compiled
-from brimful.console import say
+from brimful.console import say, warn
 from brimful.data.augmented import GLUED, PLACES, SPACED, START, AugmentedExamples, Replacements
-from brimful.data.examples import AT_ONCE, Examples, warn_of_cut
+from brimful.data.examples import AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
@@ -32,7 +32,6 @@ def augmented(
     tokenizer: Tokenizer,
     encoder: str | Path,
     *,
-    seed: int,
     ranks: World = ALONE,
 ) -> AugmentedExamples:
     """Examples with copies that are drawn anew in each epoch.
@@ -60,7 +59,7 @@ def augmented(
     arrays = dict(entry.arrays)
     tokens = Ragged(*(arrays.pop(f"tokens.{part}") for part in ("values", "starts", "lengths")))
     replacements = Replacements(choices=table.choices, counts=table.counts, tokens=tokens, **arrays)
-    made = AugmentedExamples(examples, replacements, copies=config.copies, rate=config.rate, seed=seed)
+    made = AugmentedExamples(examples, replacements, copies=config.copies, rate=config.rate)
     if ranks.is_main:
         words, spelled = len(table.counts), len(replacements.rows)
         say(
@@ -68,7 +67,11 @@ def augmented(
             f" {table.facts['masked_lm']:,} words by a masked LM, of {table.facts['neighbours']:,} by vectors"
             + (f"; {spelled:,} places of words in all windows" if spelled > words else "")
         )
-        warn_of_cut(made.cut(), len(made), examples.max_length, "raise the length", of=" of the first epoch")
+        if cut := made.cut():
+            warn(
+                f"of the {len(made):,} texts of an epoch, about {cut:,} copies get longer than"
+                f" {examples.max_length:,} tokens and are cut there; raise --max-length"
+            )
     return made
 
 

@@ -243,7 +243,7 @@ def _texts(
     if not config.augment.copies or config.dry_run:
         return examples
     encoder, tokenizer = finetuned.encoder_folder, teacher.encoder.tokenizer
-    return augmented(config.augment, tables, examples, tokenizer, encoder, seed=config.seed, ranks=ranks)
+    return augmented(config.augment, tables, examples, tokenizer, encoder, ranks=ranks)
 
 
 def _with_text(table: Table) -> np.ndarray:

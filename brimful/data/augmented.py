@@ -100,9 +100,7 @@ class AugmentedExamples:
         copies: of each text.
     """
 
-    def __init__(
-        self, examples: Examples, replacements: Replacements, *, copies: int, rate: float, seed: int
-    ) -> None:
+    def __init__(self, examples: Examples, replacements: Replacements, *, copies: int, rate: float) -> None:
         """
         Args:
             rate: the probability that a word is replaced.
@@ -115,7 +113,6 @@ class AugmentedExamples:
         self.examples = examples
         self.copies = copies
         self.rate = rate
-        self.seed = seed
         self._of = replacements
         owners = np.repeat(np.arange(len(examples)), np.diff(replacements.offsets))
         self._variants = np.unique(owners * 2 + replacements.fields) if copies else np.zeros(0, np.int64)
@@ -134,9 +131,9 @@ class AugmentedExamples:
         """Whether a token has another type than 0."""
         return self.examples.typed
 
-    def drawn(self, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
+    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
         """What the examples `index` of their epochs are, int64 (m,): m examples, and their numbers in it."""
-        origins, fields, keys = self._drawn(epochs, index)
+        origins, fields, keys = self._drawn(seed, epochs, index)
         lengths = self._lengths(origins, fields, keys)
         longest = self.examples.max_length
         kept = np.minimum(lengths, longest)
@@ -169,16 +166,18 @@ class AugmentedExamples:
         copied = self._variants[(index - len(self.examples)) % len(self._variants)] // 2
         return np.where(index < len(self.examples), index, copied)
 
-    def cut(self, epoch: int = 0) -> int:
+    def cut(self, seed: int = 0, epoch: int = 0) -> int:
         """How many copies of an epoch lose their ends, since their words become longer than there is room."""
         count = 0
         for start in range(len(self.examples), len(self), _AT_ONCE):
             index = np.arange(start, min(start + _AT_ONCE, len(self)))
-            lengths = self._lengths(*self._drawn(np.full(len(index), epoch), index))
+            lengths = self._lengths(*self._drawn(seed, np.full(len(index), epoch), index))
             count += int((lengths > self.examples.max_length).sum())
         return count
 
-    def _drawn(self, epochs: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _drawn(
+        self, seed: int, epochs: np.ndarray, index: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of examples of epochs: the origin, which text of it changes, and the key of the copy."""
         index = np.asarray(index)
         origins = self.origins(index)
@@ -189,7 +188,7 @@ class AugmentedExamples:
             numbers = index[copied] - len(self.examples)
             fields[copied] = self._variants[numbers % len(self._variants)] % 2
             copies[copied] = numbers // len(self._variants)
-        keys = copy_keys(self.seed, np.asarray(epochs), self._of.texts[origins], fields, copies)
+        keys = copy_keys(seed, np.asarray(epochs), self._of.texts[origins], fields, copies)
         return origins.astype(np.int64), fields, keys
 
     def _lengths(self, origins: np.ndarray, fields: np.ndarray, keys: np.ndarray) -> np.ndarray:

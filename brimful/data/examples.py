@@ -116,9 +116,9 @@ class Examples:
             cut=0,
         )
 
-    def drawn(self, epochs: np.ndarray, index: np.ndarray) -> tuple["Examples", np.ndarray]:
-        """What the examples `index` of their epochs are: examples, and their numbers in them. The same in
-        every epoch."""
+    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple["Examples", np.ndarray]:
+        """What the examples `index` of their epochs are: examples, and their numbers in them. The same under
+        every seed in every epoch."""
         return self, index
 
     def origins(self, index: np.ndarray) -> np.ndarray:
@@ -316,7 +316,7 @@ class Drawn(Protocol):
     def __len__(self) -> int:
         """Examples of an epoch."""
 
-    def drawn(self, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
+    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
         """What the examples `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
 
     def origins(self, index: np.ndarray) -> np.ndarray:
@@ -391,7 +391,7 @@ class ExampleStream:
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
         index = np.concatenate(chosen)
-        shown, places = self.examples.drawn(np.concatenate(epochs), index)
+        shown, places = self.examples.drawn(self.seed, np.concatenate(epochs), index)
         origins = None if shown is self.examples else self.examples.origins(index)
         return _Update(shown, shown.pack(places, self.tokens, key), origins), {
             "epoch": epoch,

@@ -30,7 +30,6 @@ def made(
     max_length: int = 64,
     copies: int = 3,
     rate: float = 0.4,
-    seed: int = 0,
 ) -> AugmentedExamples:
     """Examples [CLS] first [SEP] (second [SEP]).
 
@@ -86,7 +85,6 @@ def made(
         ),
         copies=copies,
         rate=rate,
-        seed=seed,
     )
 
 
@@ -108,9 +106,9 @@ def test_copies_are_the_texts_with_the_picked_candidates(data) -> None:
     longest = max(sum(map(len, texts)) + 1 + len(texts) for texts in fields)
     rate, seed = data.draw(st.sampled_from([0.0, 0.4, 1.0])), data.draw(st.integers(0, 2**40))
     copies, epoch = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 5))
-    examples = made(fields, words, pool, max_length=longest, copies=copies, rate=rate, seed=seed)
+    examples = made(fields, words, pool, max_length=longest, copies=copies, rate=rate)
     index = np.arange(len(examples))
-    shown, places = examples.drawn(np.full(len(index), epoch), index)
+    shown, places = examples.drawn(seed, np.full(len(index), epoch), index)
     assert (places == index).all()
     variants = sorted({(example, int(word >= len(fields[example][0]))) for example, word in words})
     assert len(examples) == len(fields) + copies * len(variants)
@@ -145,7 +143,7 @@ def test_copies_are_the_texts_with_the_picked_candidates(data) -> None:
         assert shown.segments[number].tolist() == types
         assert shown.targets["label"][number] == example
         assert examples.origins(np.array([number])).tolist() == [example]
-    assert examples.cut(epoch) == expected_cut
+    assert examples.cut(seed, epoch) == expected_cut
 
 
 def test_the_distribution_is_that_of_the_paper() -> None:
@@ -163,7 +161,7 @@ def test_the_distribution_is_that_of_the_paper() -> None:
     index = np.arange(texts, len(examples))
     drawn = []
     for epoch in (0, 1):
-        shown, _ = examples.drawn(np.full(len(index), epoch), index)
+        shown, _ = examples.drawn(0, np.full(len(index), epoch), index)
         drawn.append(np.stack(list(shown.tokens))[:, 1:-1])
     for tokens in drawn:
         total = tokens.size
@@ -226,4 +224,4 @@ def test_labels_of_tokens_are_refused() -> None:
         0,
     )
     with pytest.raises(BrimfulError, match="labels of tokens"):
-        AugmentedExamples(tagged, one._of, copies=1, rate=0.4, seed=0)
+        AugmentedExamples(tagged, one._of, copies=1, rate=0.4)
