@@ -28,7 +28,7 @@ LAYERS = [
     ["train"],
     ["objectives"],
     ["tasks"],
-    ["augment"],
+    ["augmentation"],
     ["reports"],
     ["commands"],
     ["cli"],

@@ -30,12 +30,12 @@ from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.finetune.data import minilm
 from bench.infer.texts import docstrings
-from brimful.augment.config import AugmentConfig
-from brimful.augment.masked_lm import MaskedLM
-from brimful.augment.pieces import Pieces
-from brimful.augment.stop_words import BUILT_IN
-from brimful.augment.tokens import augmented
-from brimful.augment.words import Words, token_ranges
+from brimful.augmentation.config import AugmentConfig
+from brimful.augmentation.masked_lm import MaskedLM
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.stop_words import BUILT_IN
+from brimful.augmentation.tokens import augmented
+from brimful.augmentation.words import Words, token_ranges
 from brimful.data.batch import pack
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
@@ -203,14 +203,14 @@ def draw(texts: list[str], encoder: Encoder, folder: str, rounds: int, record: R
     assert encoder.tokenizer is not None
     table = Table(Path("texts"), texts, None, None)
     data = encode(table, encoder.tokenizer, 128)
-    made = augmented(AugmentConfig(copies=20), [table], data.examples, encoder.tokenizer, folder, seed=0)
+    made = augmented(AugmentConfig(copies=20), [table], data.examples, encoder.tokenizer, folder)
     updates = np.arange(len(made) // 32 * 32).reshape(-1, 32)
-    made.drawn(np.zeros(32, np.int64), updates[0])
+    made.drawn(0, np.zeros(32, np.int64), updates[0])
     seconds = []
     for epoch in range(rounds):
         started = time.perf_counter()
         for index in updates:
-            made.drawn(np.full(32, epoch), index)
+            made.drawn(0, np.full(32, epoch), index)
         seconds.append(time.perf_counter() - started)
     of = made._of
     by_word = sum(

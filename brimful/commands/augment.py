@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from brimful.augment.config import CandidateConfig
-from brimful.augment.table import CandidateTable, candidate_table
-from brimful.augment.written import RowFile, read_rows
+from brimful.augmentation.config import CandidateConfig
+from brimful.augmentation.table import CandidateTable, candidate_table
+from brimful.augmentation.written import RowFile, read_rows
 from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
 from brimful.data.augmented import copy_keys, picked
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import OWN, Columns, find_layout
+from brimful.text.characters import WORD, character_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +117,17 @@ def copies(
         return
     proposed = [table.candidates_of(row) for row in range(rows.start, rows.stop)]
     for key in copy_keys(config.seed, 0, number, field, np.arange(config.copies)):
-        parts, end = [], 0
+        copy, end = "", 0
         for word, choice in enumerate(picked(key, np.arange(len(spans)), counts, config.rate).tolist()):
             if choice >= 0:
-                parts += [text[end : spans[word][0]], proposed[word][choice]]
+                copy = joined(joined(copy, text[end : spans[word][0]]), proposed[word][choice])
                 end = spans[word][1]
-        yield "".join([*parts, text[end:]])
+        yield joined(copy, text[end:])
+
+
+def joined(left: str, right: str) -> str:
+    """Two parts of a text, with a space where letters would become one word: where a Latin word stands in for
+    a Han one."""
+    classes = character_classes()
+    meet = left and right and classes[ord(left[-1])] == classes[ord(right[0])] == WORD
+    return f"{left} {right}" if meet else left + right

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from brimful.augment.config import AugmentConfig
-from brimful.augment.tokens import augmented
+from brimful.augmentation.config import AugmentConfig
+from brimful.augmentation.tokens import augmented
 from brimful.commands.finetune_config import TASK_TRAINER, FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
 from brimful.config import (

@@ -47,12 +47,13 @@ def byte_level() -> Tokenizer:
     ids = {piece: index for index, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet])}
     merges: list[tuple[str, str]] = []
     for word in (*ENGLISH, "the", "and"):
-        for spelled in (word, "\u0120" + word):
-            left = spelled[0]
-            for character in spelled[1:]:
-                merges.append((left, character))
-                left += character
-                ids.setdefault(left, len(ids))
+        left = word[0]
+        for character in word[1:]:
+            merges.append((left, character))
+            left += character
+            ids.setdefault(left, len(ids))
+        merges.append(("\u0120", word))
+        ids.setdefault("\u0120" + word, len(ids))
     tokenizer = Tokenizer(models.BPE(ids, list(dict.fromkeys(merges))))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

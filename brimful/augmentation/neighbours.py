@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.augment.pieces import Pieces
-from brimful.augment.words import is_word
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.words import is_word
 from brimful.data.augmented import GLUED, SPACED
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.augment.words import is_word
+from brimful.augmentation.words import is_word
 from brimful.data.augmented import GLUED, SPACED, START
 from brimful.data.ragged import Ragged
 from brimful.data.reader import ordinary_ids

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.augment.masked_lm import MaskedLM
-from brimful.augment.pieces import Pieces
+from brimful.augmentation.masked_lm import MaskedLM
+from brimful.augmentation.pieces import Pieces
 from brimful.data.batch import pack
 from builders.augmentation import ENGLISH, masked_lm
 

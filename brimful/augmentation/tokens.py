@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.augment.cache import kept
-from brimful.augment.config import AugmentConfig
-from brimful.augment.pieces import Pieces
-from brimful.augment.table import CandidateTable, candidate_table
-from brimful.augment.words import token_ranges
+from brimful.augmentation.cache import kept
+from brimful.augmentation.config import AugmentConfig
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.table import CandidateTable, candidate_table
+from brimful.augmentation.words import token_ranges
 from brimful.compiled import compiled
 from brimful.console import say, warn
 from brimful.data.augmented import GLUED, PLACES, SPACED, START, AugmentedExamples, Replacements

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.augment import table as table_module
-from brimful.augment import tokens as tokens_module
-from brimful.augment.config import AugmentConfig
-from brimful.augment.table import candidate_table
-from brimful.augment.tokens import augmented
+from brimful.augmentation import table as table_module
+from brimful.augmentation import tokens as tokens_module
+from brimful.augmentation.config import AugmentConfig
+from brimful.augmentation.table import candidate_table
+from brimful.augmentation.tokens import augmented
 from brimful.commands.augment import AugmentTableConfig, copies
 from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import encode_texts
@@ -44,7 +44,7 @@ def build(
 ) -> AugmentedExamples:
     values = {"copies": 4, "rate": 0.5, "choices": 5} | changes
     data = encode(table, tokenizer, max_length, overlap=overlap)
-    return augmented(AugmentConfig(**values), [table], data.examples, tokenizer, folder, seed=3)
+    return augmented(AugmentConfig(**values), [table], data.examples, tokenizer, folder)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
@@ -68,7 +68,7 @@ def test_copies_of_an_epoch_are_the_copies_of_the_verb(folder, pairs: bool, seed
                 by_copy[copy].append((text, new) if field else (new, other))
     expected += [pair for copy in by_copy for pair in copy]
     assert len(made) == len(expected)
-    shown, _ = made.drawn(np.zeros(len(made), np.int64), np.arange(len(made)))
+    shown, _ = made.drawn(3, np.zeros(len(made), np.int64), np.arange(len(made)))
     again = encode_texts(
         tokenizer,
         [a for a, _ in expected],
@@ -85,12 +85,12 @@ def test_a_byte_level_tokenizer_of_the_student(folder) -> None:
     """Candidates of another tokenizer; whether a space stands before the word decides its tokens."""
     tokenizer = byte_level()
     made = build(folder, Table(Path("t"), ["cat dog (fox) bird"], None, None), tokenizer, copies=30, rate=1.0)
-    shown, _ = made.drawn(np.zeros(len(made), np.int64), np.arange(len(made)))
+    shown, _ = made.drawn(3, np.zeros(len(made), np.int64), np.arange(len(made)))
     spaced = [word for word in tokenizer.get_vocab() if word.startswith("\u0120") and len(word) > 2]
     whole = {tokenizer.token_to_id(word): word for word in [*ENGLISH, *spaced]}
     found = 0
     for ids in shown.tokens:
-        text = tokenizer.decode(ids.tolist(), skip_special_tokens=True)
+        text = tokenizer.decode(ids[1:-1].tolist())
         assert text.count("(") == text.count(")") == 1
         assert "( " not in text
         assert tokenizer.encode(text).ids == ids.tolist()
@@ -106,7 +106,7 @@ def test_windows_of_a_text_show_the_same_words(folder) -> None:
     )
     count = len(made.examples)
     assert count > 3
-    shown, _ = made.drawn(np.zeros(len(made), np.int64), np.arange(len(made)))
+    shown, _ = made.drawn(3, np.zeros(len(made), np.int64), np.arange(len(made)))
     windows = [ids[1:-1].tolist() for ids in shown.tokens][count:-1]
     assert len(windows) == count - 1
     for first, second in itertools.pairwise(windows):
@@ -124,8 +124,8 @@ def test_what_becomes_too_long_is_cut_and_counted(folder) -> None:
     full = build(bare, table, tokenizer, **options)
     made = build(bare, table, tokenizer, max_length=7, **options)
     index, epochs = np.arange(1, 9), np.zeros(8, np.int64)
-    long, _ = full.drawn(epochs, index)
-    cut, _ = made.drawn(epochs, index)
+    long, _ = full.drawn(0, epochs, index)
+    cut, _ = made.drawn(0, epochs, index)
     assert made.cut() == sum(len(ids) > 7 for ids in long.tokens) > 0
     sep = tokenizer.token_to_id("[SEP]")
     for ids, its in zip(cut.tokens, long.tokens, strict=True):
@@ -163,7 +163,6 @@ def test_texts_of_other_examples_are_refused(folder) -> None:
                 examples,
                 tokenizer,
                 folder,
-                seed=0,
             )
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from brimful.augment.pieces import Pieces
-from brimful.augment.stop_words import BUILT_IN, stop_words
-from brimful.augment.words import Words, is_word, token_ranges
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.stop_words import BUILT_IN, stop_words
+from brimful.augmentation.words import Words, is_word, token_ranges
 from brimful.data.augmented import GLUED, SPACED, START
 from brimful.errors import BrimfulError
 from builders.augmentation import byte_level, wordpiece

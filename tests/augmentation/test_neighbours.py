@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.augment import neighbours
-from brimful.augment.neighbours import embedding_neighbours, read_vectors
-from brimful.augment.pieces import Pieces
+from brimful.augmentation import neighbours
+from brimful.augmentation.neighbours import embedding_neighbours, read_vectors
+from brimful.augmentation.pieces import Pieces
 from brimful.errors import BrimfulError
 from builders.augmentation import ENGLISH, masked_lm
 

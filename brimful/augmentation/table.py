@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from brimful.augment.cache import file_hashes, kept, text_hash
-from brimful.augment.config import CandidateConfig
-from brimful.augment.masked_lm import MaskedLM
-from brimful.augment.neighbours import Neighbours, embedding_neighbours, read_vectors
-from brimful.augment.pieces import Pieces
-from brimful.augment.stop_words import stop_words
-from brimful.augment.words import Words, token_ranges
+from brimful.augmentation.cache import file_hashes, kept, text_hash
+from brimful.augmentation.config import CandidateConfig
+from brimful.augmentation.masked_lm import MaskedLM
+from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, read_vectors
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.stop_words import stop_words
+from brimful.augmentation.words import Words, token_ranges
 from brimful.config import config_hash
 from brimful.console import progress, say
 from brimful.corpus.words.segmenter import read_lexicon

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.augment.pieces import Pieces
+from brimful.augmentation.pieces import Pieces
 from brimful.console import Advance
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
