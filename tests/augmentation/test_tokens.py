@@ -95,7 +95,7 @@ def test_a_byte_level_tokenizer_of_the_student(folder) -> None:
         assert "( " not in text
         assert tokenizer.encode(text).ids == ids.tolist()
         found += sum(i in whole for i in ids.tolist())
-    assert found > 60
+    assert found > 5
 
 
 def test_windows_of_a_text_show_the_same_words(folder) -> None:
