@@ -126,11 +126,6 @@ class AugmentedExamples:
         """The longest that an example may be."""
         return self.examples.max_length
 
-    @property
-    def typed(self) -> bool:
-        """Whether a token has another type than 0."""
-        return self.examples.typed
-
     def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
         """What the examples `index` of their epochs are, int64 (m,): m examples, and their numbers in it."""
         origins, fields, keys = self._drawn(seed, epochs, index)
