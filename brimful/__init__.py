@@ -11,6 +11,7 @@ from brimful.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from brimful.commands.augment import augment as augment
     from brimful.commands.check import check as check
     from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
@@ -41,6 +42,7 @@ __getattr__, _names, __all__ = lazy_names(
         "finetune": "commands.finetune",
         "evaluate": "commands.evaluate",
         "distil": "commands.distil",
+        "augment": "commands.augment",
         "predict": "commands.predict",
         "export": "commands.export",
         "convert": "commands.convert",

@@ -27,6 +27,7 @@ VERBS = {
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
     "evaluate": ("brimful.commands.evaluate:evaluate", "encoders -> their loss on text, and on a task"),
     "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
+    "augment": ("brimful.commands.augment:augment", "labelled table -> its rows and augmented copies"),
     "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
     "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),
     "convert": ("brimful.commands.convert:convert", "Hugging Face folder of any form -> safetensors"),

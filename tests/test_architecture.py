@@ -28,6 +28,7 @@ LAYERS = [
     ["train"],
     ["objectives"],
     ["tasks"],
+    ["augmentation"],
     ["reports"],
     ["commands"],
     ["cli"],

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from brimful.augmentation.tokens import augmented
 from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
@@ -21,8 +22,9 @@ from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
 from brimful.config import config_hash, identity, verb
 from brimful.console import recorded_warnings, say, warn
+from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
-from brimful.distributed import world
+from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
@@ -197,7 +199,8 @@ class Distillation:
 
     Attributes:
         imitated: the teacher whose layers are imitated; None if it reads other tokens than the student.
-        texts: what the student learns from, with the target `TEACHER`, and the labels that there are.
+        texts: what the student learns from, with the target `TEACHER` unless there are copies, and the labels
+            that there are.
         taught: the teachers' answers for test; None where they have none.
     """
 
@@ -205,7 +208,7 @@ class Distillation:
     start: Start
     teachers: list[ModelTeacher]
     imitated: ModelTeacher | None
-    texts: Examples
+    texts: Examples | AugmentedExamples
     data: TaskData
     taught: Any
 
@@ -297,10 +300,29 @@ def _prepare(
         part.examples if said is None else _with_target(part, said)
         for part, said in zip(parts, outputs, strict=True)
     ]
-    texts = Examples.chained(examples)
+    texts: Examples | AugmentedExamples = Examples.chained(examples)
     if not config.logits.labels:
         texts = replace(texts, targets={k: v for k, v in texts.targets.items() if k == TEACHER})
+    if computes and config.augment.copies:
+        texts = _augmented(config, start, imitated, texts, [part.table for part in parts], ranks)
     return Distillation(config, start, teachers, imitated, texts, data, taught_test)
+
+
+def _augmented(
+    config: DistilConfig,
+    start: Start,
+    imitated: ModelTeacher | None,
+    texts: Examples,
+    tables: list[Table],
+    ranks: World,
+) -> AugmentedExamples:
+    """The texts with copies, which the teacher is asked about while the student trains."""
+    if imitated is None or len(config.teachers) + len(config.teacher_scores) > 1:
+        raise BrimfulError("copies of texts need one model as --teacher, which reads the student's tokens")
+    assert start.encoder.tokenizer is not None
+    plain = replace(texts, targets={k: v for k, v in texts.targets.items() if k != TEACHER})
+    encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
+    return augmented(config.augment, tables, plain, start.encoder.tokenizer, encoder, ranks=ranks)
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:
@@ -445,6 +467,9 @@ def _inputs(distillation: Distillation) -> dict[str, Path]:
         if index == 0 and start.origin is not None:
             files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
         files |= model_files(name, find_model(Path(path), "model"))
+    if config.augment.copies:
+        of = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
+        files |= config.augment.files(Path(config.augment.encoder or of))
     if config.student is not None:
         files |= model_files("student", find_model(Path(config.student), "model"))
     elif start.of_origin:
@@ -513,8 +538,9 @@ class _Students:
 
     def _logits(self, student: TaskModel) -> LogitDistillation:
         data, config = self.distillation.data, self.distillation.config
+        live = self.distillation.imitated if config.augment.copies else None
         return LogitDistillation(
-            None,
+            None if live is None else live.in_order(),
             student.head,
             data.task.imitation(config.logits.loss, config.temperature),
             data.task.primary_metric,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from brimful.augmentation.config import AugmentConfig
 from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.errors import BrimfulError
@@ -150,6 +151,7 @@ class DistilConfig:
     """Second stage of a task: outputs."""
     vectors: VectorStageConfig = VectorStageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage of an encoder without a task: pooled vectors."""
+    augment: AugmentConfig = AugmentConfig()
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""

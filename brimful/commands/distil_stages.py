@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from brimful.commands.distil_config import DistilConfig, StageConfig
-from brimful.data.examples import Examples
+from brimful.data.examples import Drawn
 from brimful.nn.encoder import Encoder
 from brimful.runs.stages import Result, Stages
 from brimful.tasks.data import example_stream
@@ -38,7 +38,7 @@ class StageTrainer:
         name: str,
         seed: int,
         stage: StageConfig,
-        texts: Examples,
+        texts: Drawn,
         encoder: Encoder,
         objective: Objective,
         trained: Mapping[str, nn.Module],

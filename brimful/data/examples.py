@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -135,6 +135,15 @@ class Examples:
             texts=np.concatenate(texts) if windows else None,
             overlap=first.overlap,
         )
+
+    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple["Examples", np.ndarray]:
+        """What the examples `index` of their epochs are: examples, and their numbers in them. The same under
+        every seed in every epoch."""
+        return self, index
+
+    def origins(self, index: np.ndarray) -> np.ndarray:
+        """The examples that the examples `index` of an epoch come from: themselves."""
+        return index
 
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
@@ -346,6 +355,23 @@ def _is_text(value: object) -> bool:
         return False
 
 
+class Drawn(Protocol):
+    """Examples that each epoch may show in another way: `Examples`, `augmented.AugmentedExamples`."""
+
+    @property
+    def max_length(self) -> int:
+        """The longest that an example may be."""
+
+    def __len__(self) -> int:
+        """Examples of an epoch."""
+
+    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
+        """What the examples `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
+
+    def origins(self, index: np.ndarray) -> np.ndarray:
+        """The number in the data of the examples `index`: what a batch calls `sequence_index`."""
+
+
 class ExampleStream:
     """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens.
 
@@ -356,7 +382,7 @@ class ExampleStream:
 
     def __init__(
         self,
-        examples: Examples,
+        examples: Drawn,
         *,
         sequences: int,
         tokens: int,
@@ -387,40 +413,75 @@ class ExampleStream:
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
-        packed, following = self.micro_batches(cursor)
-        mine = packed[self.rank :: self.world]
+        update, following = self._update(cursor)
+        mine = update.packed[self.rank :: self.world]
         if not self.fixed_shapes:
-            return [self.examples.rounded_batch(index) for index in mine], following
-        S = self._slots.choose({"examples": self._sampled}, self._needed(packed))
-        return [self.examples.batch(index, self.tokens, S) for index in mine], following
+            return [update.named(update.shown.rounded_batch(index)) for index in mine], following
+        S = self._slots.choose({"examples": self._sampled}, self._needed(update))
+        return [update.named(update.shown.batch(index, self.tokens, S)) for index in mine], following
 
     def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
         """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
+        update, following = self._update(cursor)
+        return [update.numbers(index) for index in update.packed], following
+
+    def _update(self, cursor: Cursor) -> tuple["_Update", Cursor]:
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
+        epochs: list[np.ndarray] = []
         missing = self.sequences
         while missing:
             order = self._order(epoch)
             chosen.append(order[start : start + missing])
+            epochs.append(np.full(len(chosen[-1]), epoch))
             missing -= len(chosen[-1])
             start += len(chosen[-1])
             if start == len(order):
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
-        packed = self.examples.pack(np.concatenate(chosen), self.tokens, key)
-        return packed, {"epoch": epoch, "example": start}
+        index = np.concatenate(chosen)
+        shown, places = self.examples.drawn(self.seed, np.concatenate(epochs), index)
+        origins = None if shown is self.examples else self.examples.origins(index)
+        return _Update(shown, shown.pack(places, self.tokens, key), origins), {
+            "epoch": epoch,
+            "example": start,
+        }
 
-    def _needed(self, packed: list[np.ndarray]) -> int:
-        """Sequence slots that these micro-batches need."""
-        tokens = np.array([self.examples.lengths[index].sum() for index in packed])
-        sequences = np.array([len(index) for index in packed])
+    def _needed(self, update: "_Update") -> int:
+        """Sequence slots that the micro-batches of an update need."""
+        tokens = np.array([update.shown.lengths[index].sum() for index in update.packed])
+        sequences = np.array([len(index) for index in update.packed])
         return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
 
     def _sampled(self) -> int:
         """What the first updates of a run need."""
-        packed, cursor = self.micro_batches(self.start())
-        most = self._needed(packed)
-        for _ in range(sampled_updates(len(packed)) - 1):
-            packed, cursor = self.micro_batches(cursor)
-            most = max(most, self._needed(packed))
+        update, cursor = self._update(self.start())
+        most = self._needed(update)
+        for _ in range(sampled_updates(len(update.packed)) - 1):
+            update, cursor = self._update(cursor)
+            most = max(most, self._needed(update))
         return most
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The examples of an update.
+
+    Attributes:
+        shown: as their epoch shows them.
+        packed: int64, those of each micro-batch in `shown`.
+        origins: int64, what the data calls each of `shown`; None: the same.
+    """
+
+    shown: Examples
+    packed: list[np.ndarray]
+    origins: np.ndarray | None
+
+    def numbers(self, index: np.ndarray) -> np.ndarray:
+        """What the data calls examples of `shown`."""
+        return index if self.origins is None else self.origins[index]
+
+    def named(self, batch: PackedBatch) -> PackedBatch:
+        """The batch with the numbers in the data."""
+        assert batch.sequence_index is not None
+        return replace(batch, sequence_index=self.numbers(batch.sequence_index))

@@ -8,7 +8,7 @@ import numpy as np
 
 from brimful.console import warn
 from brimful.data import examples
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.examples import Drawn, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -148,7 +148,7 @@ def check_length(max_length: int, longest: int) -> None:
 
 
 def example_stream(
-    examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
+    examples: Drawn, sequences: int, tokens: int, seed: int, runtime: Runtime
 ) -> ExampleStream:
     """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
     return ExampleStream(

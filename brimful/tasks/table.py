@@ -280,6 +280,20 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> _Rows:
     return _rows(path, path.suffix, [], OWN_LAYOUT) if path.suffix == ".jsonl" else _parquet(path, None)
 
 
+def all_rows(path: Path, form: str, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The line, or in a Parquet file the row, and all values by column of each row.
+
+    Args:
+        form: one of `FORMATS`.
+
+    Raises:
+        BrimfulError: as `read_table`, for what is wrong with whole rows.
+    """
+    if form == ".parquet":
+        return _parquet(path, None)
+    return _rows(path, form, [layout.columns.text, layout.columns.text_b], layout)
+
+
 def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
     """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
     empty: list[int] = []

@@ -5,6 +5,7 @@ model are as it gives them. The scores of several teachers (probabilities, or va
 average is turned back into outputs (`Task.outputs_of`).
 """
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from brimful.console import say
 from brimful.errors import BrimfulError, nearest
+from brimful.nn.encoder import Encoder
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import FORMATS, Table, readable, rows_of_file
-from brimful.tasks.task import Outputs, Task
+from brimful.tasks.task import Outputs, Task, TaskHead
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
@@ -96,6 +99,15 @@ class ModelTeacher:
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
         return known_outputs(decides, data, compute, runtime.world)
+
+    def in_order(self) -> tuple[Encoder, TaskHead]:
+        """The encoder, and a head with the task's order of labels."""
+        head = copy.deepcopy(self.model.head)
+        if self.order != list(range(len(self.order))):
+            with torch.no_grad():
+                for tensor in (head.classifier.weight, head.classifier.bias):
+                    tensor.copy_(tensor[self.order])
+        return self.model.encoder, head
 
     def scores(self, table: Table, runtime: Runtime) -> np.ndarray:
         """What it says of each row, with the tokenizer and the windows of its own: float32 (rows, C), in the

@@ -101,11 +101,23 @@ def read_lexicon(path: str | Path) -> list[str]:
     Raises:
         BrimfulError: the file cannot be read or holds no entry.
     """
+    return read_list(path, "lexicon")
+
+
+def read_list(path: str | Path, what: str) -> list[str]:
+    """The lines of a file of words that are not empty, in order, each once.
+
+    Args:
+        what: the name of such a file in messages.
+
+    Raises:
+        BrimfulError: the file cannot be read or holds no word.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
-        raise BrimfulError(f"cannot read the lexicon {path}: {error.strerror}") from error
+        raise BrimfulError(f"cannot read the {what} {path}: {error.strerror}") from error
     entries = list(dict.fromkeys(line.strip() for line in text.split("\n") if line.strip()))
     if not entries:
-        raise BrimfulError(f"the lexicon {path} is empty; write one word a line, or leave it out")
+        raise BrimfulError(f"the {what} {path} is empty; write one word a line, or leave it out")
     return entries

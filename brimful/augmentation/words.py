@@ -1,0 +1,69 @@
+"""Which words of a text may be replaced: those of letters alone that are no stop words."""
+
+import unicodedata
+from collections.abc import Collection
+from functools import lru_cache
+
+import numpy as np
+
+from brimful.corpus.words.segmenter import Segmenter
+from brimful.text.characters import SPACE, character_classes, code_points
+
+
+@lru_cache(maxsize=1 << 18)
+def is_word(text: str) -> bool:
+    """Whether a text is letters with their marks; an entry of a lexicon may have spaces between them."""
+    return text[:1].isalpha() and all(
+        character.isalpha() or character == " " or unicodedata.category(character)[0] == "M"
+        for character in text
+    )
+
+
+class Words:
+    """Finds the words that may be replaced.
+
+    Args:
+        stop: words that may not, in lower case.
+        lexicon: words that stay whole, as in masking.
+    """
+
+    def __init__(self, stop: Collection[str], lexicon: list[str] | None = None) -> None:
+        self._stop = stop
+        self._segmenter = Segmenter("auto", lexicon)
+
+    def spans(self, text: str) -> np.ndarray:
+        """Their characters, begin and end, int64 (words, 2)."""
+        spans = self._segmenter.spans(text)
+        kept = [
+            is_word(word := text[begin:end]) and word.casefold() not in self._stop
+            for begin, end in spans.tolist()
+        ]
+        return spans[np.array(kept, dtype=bool)]
+
+
+def token_ranges(
+    text: str, offsets: np.ndarray, ids: np.ndarray, spans: np.ndarray, continues: np.ndarray
+) -> np.ndarray:
+    """The tokens of words, int64 (words, 2): begin and end; -1 where they are not tokens of this word alone.
+
+    Args:
+        offsets: of the tokens of `text` in their order, their first character and the one behind their last,
+            int (tokens, 2). A token may have the space before its word, or none of it.
+        ids: of the tokens, (tokens,).
+        spans: characters of the words, int64 (words, 2).
+        continues: bool (vocabulary,), the pieces that only continue a word.
+    """
+    if not len(ids) or not len(spans):
+        return np.full((len(spans), 2), -1, dtype=np.int64)
+    begins, ends = offsets[:, 0].astype(np.int64), offsets[:, 1].astype(np.int64)
+    codes = np.append(code_points(text), np.uint32(0))
+    spaced = (character_classes()[codes[np.minimum(begins, len(codes) - 1)]] == SPACE) & (begins + 1 < ends)
+    begins = begins + spaced
+    first = np.searchsorted(begins, spans[:, 0], side="left")
+    last = np.searchsorted(begins, spans[:, 1], side="left")
+    inside = np.minimum(first, len(ids) - 1)
+    fits = (first < last) & (begins[inside] == spans[:, 0]) & (ends[last - 1] == spans[:, 1])
+    fits &= (first == 0) | (ends[first - 1] <= spans[:, 0])
+    fits &= (last == len(ids)) | ~continues[ids[np.minimum(last, len(ids) - 1)]]
+    fits &= ~continues[ids[inside]]
+    return np.where(fits[:, None], np.stack([first, last], axis=1), -1)

@@ -1,0 +1,90 @@
+"""Packed copies with one mask each propose what TinyBERT's loop proposes: one pass a word, a full sort."""
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.augmentation.masked_lm import MaskedLM
+from brimful.augmentation.pieces import Pieces
+from brimful.data.batch import pack
+from builders.augmentation import ENGLISH, masked_lm
+
+CPU = torch.device("cpu")
+
+
+def texts_of(count: int, seed: int, longest: int = 30) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(ENGLISH, random.integers(1, longest))) for _ in range(count)]
+
+
+def one_word_at_a_time(model: MaskedLM, text: np.ndarray, place: int, choices: int) -> list[int]:
+    """A forward pass for one word, scores of every position, a sort of the vocabulary."""
+    ids, types, at = model.sequence(text, place)
+    batch = pack([ids], segments=[types], max_length=len(ids), pad=0)
+    with torch.no_grad():
+        order = model.head(model.encoder(batch))[at].argsort(descending=True).tolist()
+    words, spaced = model.pieces.words, model.pieces.spaced
+    alike = [i for i in order if i < len(words) and words[i] and spaced[i] == spaced[text[place]]]
+    return alike[:choices]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("pair", [True, False], ids=["pair", "alone"])
+@pytest.mark.parametrize("kind", ["bert", "electra", "roberta", "modern"])
+def test_the_candidates_are_those_of_one_word_at_a_time(
+    kind: str, pair: bool, dtype: torch.dtype, seed
+) -> None:
+    encoder, head = masked_lm(kind)
+    model = MaskedLM(
+        encoder.to(dtype), head.to(dtype), Pieces(encoder.tokenizer), max_length=96, pair=pair, device=CPU
+    )
+    texts, places, expected = [], [], []
+    for text in texts_of(6, seed):
+        ids = np.array(encoder.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        texts.append(ids)
+        places.append(np.arange(0, len(ids), 2))
+        expected += [one_word_at_a_time(model, ids, place, 15) for place in places[-1].tolist()]
+    found = model.best(texts, places, 15)
+    assert found.dtype == np.int32
+    assert [row.tolist() for row in found] == expected
+
+
+def test_the_model_reads_the_masked_text_and_the_whole_one() -> None:
+    encoder, head = masked_lm()
+    tokenizer = encoder.tokenizer
+    ids = np.array(tokenizer.encode("cat dog fox", add_special_tokens=False).ids, dtype=np.int32)
+    for pair, shown, types in (
+        (True, "[CLS] cat [MASK] fox [SEP] cat dog fox [SEP]", [0] * 5 + [1] * 4),
+        (False, "[CLS] cat [MASK] fox [SEP]", [0] * 5),
+    ):
+        model = MaskedLM(encoder, head, Pieces(tokenizer), max_length=96, pair=pair, device=CPU)
+        sequence, its, at = model.sequence(ids, 1)
+        assert [tokenizer.id_to_token(i) for i in sequence.tolist()] == shown.split()
+        assert its.tolist() == types
+        assert sequence[at] == tokenizer.token_to_id("[MASK]")
+    assert ids[1] == tokenizer.token_to_id("dog")
+
+
+@pytest.mark.parametrize("pair", [True, False])
+def test_of_long_texts_the_model_reads_what_is_around_the_word(pair: bool) -> None:
+    encoder, head = masked_lm()
+    model = MaskedLM(encoder, head, Pieces(encoder.tokenizer), max_length=21, pair=pair, device=CPU)
+    text = np.arange(1000, 1100, dtype=np.int32)
+    room = (21 - 2 - pair) // (1 + pair)
+    for place in (0, 3, 50, 97, 99):
+        ids, _, at = model.sequence(text, place)
+        assert len(ids) <= 21
+        assert ids[at] == model.mask
+        seen = ids[1 : 1 + room]
+        at -= 1
+        assert (np.delete(seen, at) == np.delete(text[place - at : place - at + room], at)).all()
+        assert min(at, room - 1 - at) >= room // 2 - 1 or place in (0, 3, 97, 99)
+
+
+def test_fewer_words_than_choices() -> None:
+    encoder, head = masked_lm()
+    model = MaskedLM(encoder, head, Pieces(encoder.tokenizer), max_length=96, pair=True, device=CPU)
+    ids = np.array(encoder.tokenizer.encode("cat dog", add_special_tokens=False).ids, dtype=np.int32)
+    found = model.best([ids, ids[:0]], [np.array([0]), np.array([], np.int64)], 1000)[0]
+    assert sorted(found[found >= 0].tolist()) == np.flatnonzero(model.pieces.words).tolist()
+    assert (found[model.most :] == -1).all()

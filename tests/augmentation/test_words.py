@@ -1,0 +1,112 @@
+"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole."""
+
+import numpy as np
+import pytest
+
+from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.stop_words import BUILT_IN, stop_words
+from brimful.augmentation.words import Words, is_word, token_ranges
+from brimful.data.augmented import GLUED, SPACED, START
+from brimful.errors import BrimfulError
+from builders.augmentation import byte_level, wordpiece
+
+
+def words_of(text: str, *, stop=BUILT_IN, lexicon=None) -> list[str]:
+    return [text[a:b] for a, b in Words(stop, lexicon).spans(text).tolist()]
+
+
+def test_stop_words_numbers_and_punctuation_stay() -> None:
+    text = "The cat didn't see 3 dogs, B2B or 10,000 Birds... NOT I!"
+    assert words_of(text) == ["cat", "see", "dogs", "Birds"]
+
+
+def test_chinese_words_are_whole_and_function_words_stay() -> None:
+    found = words_of("我们喜欢这个电影的音乐，因为它非常好看。2021年")
+    assert "喜欢" in found
+    assert "电影" in found
+    assert "音乐" in found
+    assert not set(found) & {"我们", "这个", "的", "因为", "它", "非常", "，", "2021"}
+
+
+def test_words_of_the_lexicon_are_whole() -> None:
+    assert words_of("I drink Coca Cola daily", lexicon=["Coca Cola"]) == ["drink", "Coca Cola", "daily"]
+    assert words_of("drink coke(00700) daily", lexicon=["coke(00700)"]) == ["drink", "daily"]
+
+
+def test_a_file_adds_stop_words(tmp_path) -> None:
+    file = tmp_path / "stop.txt"
+    file.write_text("Cat\n\n电影\n", encoding="utf-8")
+    assert words_of("the CAT likes the 电影 here", stop=stop_words(file)) == ["likes"]
+    assert stop_words(None) is BUILT_IN
+    with pytest.raises(BrimfulError, match="cannot read the list of stop words"):
+        stop_words(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("text", ["a1", "1", "", " a", "a-b", "a.", "，", "🙂", "a\tb"])
+def test_what_is_no_word(text: str) -> None:
+    assert not is_word(text)
+
+
+@pytest.mark.parametrize("text", ["cat", "Größe", "e\u0301te\u0301", "电影", "Coca Cola", "हिन्दी"])
+def test_what_is_a_word(text: str) -> None:
+    assert is_word(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Cat  unhappy, angry", [["cat"], ["un", "##happy"], ["angry"]]),
+        ("喜欢cat！", [["喜", "欢"], ["cat"]]),
+    ],
+)
+def test_the_tokens_of_words(text: str, pieces: list[list[str]]) -> None:
+    tokenizer = wordpiece()
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    spans = Words(frozenset()).spans(text)
+    continues = Pieces(tokenizer).continues
+    found = token_ranges(text, np.array(encoding.offsets), np.array(encoding.ids), spans, continues)
+    assert [encoding.tokens[a:b] for a, b in found.tolist()] == pieces
+
+
+def test_tokens_of_several_words_belong_to_none() -> None:
+    """A piece over the border of two words, and a piece that goes on behind a word."""
+    spans = np.array([[0, 2], [2, 4], [5, 8]])
+    offsets, ids = np.array([[0, 3], [3, 4], [4, 8], [8, 9]]), np.array([1, 1, 1, 0])
+    continues = np.array([True, False])
+    found = token_ranges("abcd efgh", offsets, ids, spans, continues)
+    assert found.tolist() == [[-1, -1], [-1, -1], [-1, -1]]
+    assert token_ranges("abcd efgh", offsets, ids, spans, ~continues[[1, 1]]).tolist()[2] == [-1, -1]
+    assert token_ranges("ab efg h", np.array([[0, 2], [2, 6]]), np.array([1, 1]), np.array([[3, 6]]),
+                        np.array([False, False])).tolist() == [[1, 2]]  # fmt: skip
+
+
+def test_the_pieces_of_a_vocabulary() -> None:
+    pieces = Pieces(wordpiece())
+    ids = pieces.tokenizer.get_vocab()
+    assert pieces.texts[ids["cat"]] == "cat"
+    assert pieces.texts[ids["好"]] == "好"
+    assert not any(pieces.texts[ids[name]] for name in ("##happy", "[MASK]", ",", "3"))
+    assert pieces.continues[ids["##happy"]]
+    assert not pieces.continues[ids["un"]]
+    assert not pieces.spaced.any()
+    pieces = Pieces(byte_level())
+    ids = pieces.tokenizer.get_vocab()
+    assert pieces.texts[ids["\u0120cat"]] == pieces.texts[ids["cat"]] == "cat"
+    assert pieces.spaced[ids["\u0120cat"]]
+    assert not pieces.spaced[ids["cat"]]
+    assert not pieces.continues.any()
+
+
+def test_the_tokens_of_a_word_depend_on_the_space_before_it() -> None:
+    pieces = Pieces(byte_level())
+    ids = pieces.tokenizer.get_vocab()
+    assert [pieces.tokens(["cat"], place)[0].tolist() for place in (START, GLUED, SPACED)] == [
+        [ids["cat"]],
+        [ids["cat"]],
+        [ids["\u0120cat"]],
+    ]
+    pieces = Pieces(wordpiece())
+    for place in (START, GLUED, SPACED):
+        tokens = pieces.tokens(["Unhappy", "喜欢"], place)
+        spelled = [[pieces.tokenizer.id_to_token(i) for i in word.tolist()] for word in tokens]
+        assert spelled == [["un", "##happy"], ["喜", "欢"]]

@@ -1,0 +1,199 @@
+"""`brimful augment`: every format with all its columns, the row before its copies, errors as one line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import brimful
+from brimful import BrimfulError
+from brimful.tasks.table import read_table
+from builders.augmentation import saved
+
+TEXTS = [
+    'The happy cat said "jump", and 3 dogs ran',
+    "我喜欢这本书的内容",
+    "unhappy birds read quiet stone",
+    "the and 42",
+    "cat",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("verb") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("verb") / "bare", head=False)
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    elif path.suffix == ".tsv":
+        lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+        path.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
+    else:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def read(path: Path) -> list[dict]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if path.suffix == ".tsv":
+        header, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        return [dict(zip(header, line, strict=True)) for line in lines]
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rows_of(**more) -> list[dict]:
+    return [{"id": 100 + i, "text": text, **more, "label": f"l{i % 2}"} for i, text in enumerate(TEXTS)]
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "parquet"])
+def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form: str) -> None:
+    source = write(tmp_path / f"in.{form}", rows_of())
+    out = tmp_path / f"out.{form}"
+    summary = brimful.augment(input=source, output=out, encoder=folder, copies=6)
+    assert summary["rows"] == 5
+    assert summary["words"]["masked_lm"]
+    assert summary["words"]["neighbours"]
+    found = read(out)
+    assert summary["written"] == len(found)
+    before = read(source)
+    groups: dict[str, list[dict]] = {}
+    for row in found:
+        groups.setdefault(str(row["id"]), []).append(row)
+    assert list(groups) == [str(row["id"]) for row in before]
+    for original, group in zip(before, groups.values(), strict=True):
+        assert group[0] == original
+        texts = [row["text"] for row in group]
+        assert len(set(texts)) == len(texts) <= 7
+        assert all(row == original | {"text": row["text"]} for row in group)
+        assert all(list(row) == list(original) for row in group)
+    assert [len(group) for group in groups.values()][3] == 1  # nothing to replace
+    for text in (row["text"] for row in groups["100"][1:]):
+        assert text.startswith("The ")
+        assert ", and 3 " in text
+        assert text.count('"') == 2
+    assert read_table(out, labelled=True).texts == [row["text"] for row in found]
+
+
+def test_a_copy_of_a_pair_changes_one_text(folder, tmp_path) -> None:
+    source = write(tmp_path / "in.tsv", rows_of(text_b="bright river and house"))
+    brimful.augment(input=source, output=tmp_path / "out.tsv", encoder=folder, copies=4, rate=0.9)
+    originals = {row["id"]: row for row in read(source)}
+    first = second = 0
+    for row in read(tmp_path / "out.tsv"):
+        original = originals[row["id"]]
+        changed = row["text"] != original["text"], row["text_b"] != original["text_b"]
+        assert not all(changed)
+        first, second = first + changed[0], second + changed[1]
+    assert first > 8
+    assert second > 8
+
+
+def test_the_same_seed_gives_the_same_file(folder, tmp_path) -> None:
+    source = write(tmp_path / "in.jsonl", rows_of())
+    made = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        out = tmp_path / f"{name}.jsonl"
+        brimful.augment(input=source, output=out, encoder=folder, copies=3, seed=seed)
+        made.append(out.read_bytes())
+    assert made[0] == made[1] != made[2]
+
+
+def test_rate_0_and_other_columns(folder, tmp_path) -> None:
+    rows = [{"sentence": row["text"], "note": row["text"]} for row in rows_of()]
+    source, out = write(tmp_path / "in.csv", rows), tmp_path / "out.csv"
+    brimful.augment(input=source, output=out, encoder=folder, rate=0.0, columns={"text": "sentence"})
+    assert read(out) == read(source)
+    brimful.augment(input=source, output=out, encoder=folder, rate=1.0, columns={"text": "sentence"})
+    assert {row["note"] for row in read(out)} == set(TEXTS)
+    assert len({row["sentence"] for row in read(out)}) > len(TEXTS)
+
+
+def test_a_layout_names_the_columns(folder, tmp_path) -> None:
+    """CoLA has no header; the output has one, and is read with the same layout."""
+    source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    source.write_text("gj04\t1\t\thappy cat\ngj04\t0\t*\tangry dog\n", encoding="utf-8")
+    brimful.augment(input=source, output=out, encoder=folder, layout="glue/cola", copies=2, rate=1.0)
+    rows = read(out)
+    assert rows[0] == {"source": "gj04", "label": "1", "mark": "", "sentence": "happy cat"}
+    assert {row["label"] for row in rows} == {"0", "1"}
+
+
+def test_without_a_head_words_get_neighbours_and_a_line_says_so(folder, bare, tmp_path, capsys) -> None:
+    source = write(tmp_path / "in.jsonl", rows_of())
+    summary = brimful.augment(input=source, output=tmp_path / "a.jsonl", encoder=bare)
+    assert summary["words"]["masked_lm"] == 0 < summary["words"]["neighbours"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has no masked-LM head: all words get neighbours" in said
+    summary = brimful.augment(input=source, output=tmp_path / "b.jsonl", encoder=bare, candidates=folder)
+    assert summary["words"]["masked_lm"] > 0 < summary["words"]["neighbours"]
+    assert "has no masked-LM head" not in capsys.readouterr().err
+
+
+def test_words_of_a_file_of_vectors(bare, tmp_path) -> None:
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text("cat 1 0.1\nkitten 1 0\ndog 0 1\n", encoding="utf-8")
+    source = write(tmp_path / "in.jsonl", [{"text": "Cat and zebra"}])
+    out = tmp_path / "out.jsonl"
+    brimful.augment(input=source, output=out, encoder=bare, vectors=vectors, choices=1, rate=1.0)
+    assert [row["text"] for row in read(out)] == ["Cat and zebra", "kitten and zebra"]
+
+
+def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
+    source = write(tmp_path / "in.jsonl", rows_of())
+    facts = brimful.augment(input=source, output=tmp_path / "out.jsonl", encoder=folder, dry_run=True)
+    assert facts == {"dry_run": True, "rows": 5, "distinct_texts": 5}
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"text": "cat"}], {"output": "out.csv"}, "must end in .jsonl, as the input does"),
+        ([{"text": "cat"}], {"output": "in.jsonl"}, "is the input"),
+        ([{"sentence": "cat"}], {}, "line 1 has no column 'text'"),
+        ([{"text": None}], {}, "line 1: text is empty"),
+        ([{"text": ["cat"]}], {}, r"'text' is \['cat'\], not a text"),
+        ([{"text": "cat", "spans": []}], {}, "has spans, which would not fit"),
+        ([{"text": "the 42"}], {}, "has no word with candidates"),
+        ([{"text": "cat"}], {"encoder": "none"}, "none holds no model"),
+        ([{"text": "cat"}], {"candidates": "none"}, "none holds no model"),
+        ([{"text": "cat"}], {"vectors": "none.txt"}, "cannot read none.txt"),
+        ([{"text": "cat"}], {"lexicon": "none.txt"}, "cannot read none.txt"),
+        ([{"text": "cat"}], {"copies": 0}, "copies is 0"),
+        ([{"text": "cat"}], {"rate": -1.0}, "rate is -1"),
+        ([{"text": "cat"}], {"layout": "squad"}, "cannot be augmented as a file"),
+    ],
+)
+def test_errors_are_one_line(folder, tmp_path, monkeypatch, rows, options: dict, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "in.jsonl", rows)
+    values = {"input": "in.jsonl", "output": "out.jsonl", "encoder": str(folder)} | options
+    with pytest.raises(BrimfulError, match=message) as error:
+        brimful.augment(**values)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_candidates_without_a_head_are_refused(folder, bare, tmp_path) -> None:
+    source = write(tmp_path / "in.jsonl", rows_of())
+    with pytest.raises(BrimfulError, match="has no masked-LM head: give one that has it"):
+        brimful.augment(input=source, output=tmp_path / "o.jsonl", encoder=folder, candidates=bare)
