@@ -45,7 +45,7 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.baselines import Tfidf, available, median_ms, taught
-from brimful.tasks.data import TaskData, load_task_data, warn_of_cut
+from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, find_layout
 from brimful.tasks.metrics import over_seeds
@@ -54,7 +54,7 @@ from brimful.tasks.output import write_rows
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table
 from brimful.tasks.task import Outputs, Task
-from brimful.tasks.teachers import ModelTeacher, averaged, order_of_labels, read_scores
+from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
 
 TIMED = 30
@@ -87,6 +87,15 @@ class Start:
             self.layers is not None and self.origin is not None and self.config.initialisation == "pretrained"
         )
 
+    @property
+    def dropped(self) -> tuple[int, ...] | None:
+        """The layers of the teacher that make a student of the same shape; None if there are none."""
+        if self.layers is not None or self.teacher is None:
+            return self.layers
+        shape, ours = self.teacher.model.encoder.config, self.encoder.config
+        fits = self.config.student is not None and ours.hidden_size == shape.hidden_size
+        return spread_layers(shape.layers, ours.layers) if fits and ours.layers <= shape.layers else None
+
     def student(self, data: TaskData, seed: int, *, of_teacher: bool = False) -> TaskModel:
         """The student before training.
 
@@ -100,11 +109,13 @@ class Start:
             folder = find_model(Path(config.student), "model")
             origin = load_task_model(folder) if holds_task_model(folder) else None
             model = starting_model(options, seed, task, load_pretrained(folder))
-        elif self.layers is None:
+        elif self.layers is None and not of_teacher:
             model = self._random(task, seed)
         else:
             assert self.teacher is not None
-            layers, own = self.layers, self.teacher.model.encoder.to(CPU)
+            own = self.teacher.model.encoder.to(CPU)
+            layers = self.dropped if of_teacher else self.layers
+            assert layers is not None
             source: tuple[Encoder, MaskedLMHead | None] = (own, None)
             if self.of_origin and not of_teacher:
                 assert self.origin is not None
@@ -181,6 +192,8 @@ def _start(config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTe
     if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
         raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
     same = config.student_hidden in (None, shape.hidden_size)
+    if config.initialisation == "teacher" and not same:
+        raise BrimfulError(f"initialisation is teacher: leave student_hidden at its {shape.hidden_size}")
     if config.initialisation == "random" or not same:
         kept = None
     elif kept is None:
@@ -201,6 +214,7 @@ class Distillation:
         imitated: the teacher whose layers are imitated; None if it reads other tokens than the student.
         texts: what the student learns from, with the target `TEACHER` unless there are copies, and the labels
             that there are.
+        count: how many texts these are, without copies; a long one may be several examples.
         taught: the teachers' answers for test; None where they have none.
     """
 
@@ -209,6 +223,7 @@ class Distillation:
     teachers: list[ModelTeacher]
     imitated: ModelTeacher | None
     texts: Examples | AugmentedExamples
+    count: int
     data: TaskData
     taught: Any
 
@@ -257,6 +272,12 @@ def _prepare(
     layout = find_layout(config.layout or (origin.layout if origin else None), columns)
     start = _start(config, origin, first)
     kind = type(first.model.task) if first else task_of(config.task, layout)
+    for each in teachers:
+        if type(each.model.task) is not kind or config.task not in (None, kind.name):
+            raise BrimfulError(
+                f"the teacher {each.name} is a model of {each.model.task.name}, not of"
+                f" {config.task or kind.name}"
+            )
     data = load_task_data(
         kind,
         start.encoder,
@@ -272,8 +293,11 @@ def _prepare(
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
     task.imitation(config.logits.loss, config.temperature)  # so that a wrong setting is refused now
     parts = [data.train.take(_with_text(data.train.table))]
+    sizes = [len(data.train)]
     for path in config.unlabelled:
         table = task.read(path, labelled=False, layout=find_layout(None, columns))
+        require_pairs(table, data.train.table.second is not None, data.train.table.path)
+        sizes.append(len(table))
         assert start.encoder.tokenizer is not None
         more = task.encode(
             table.take(_with_text(table)),
@@ -291,21 +315,23 @@ def _prepare(
     if config.layers.epochs and imitated:  # refused now, if it must be
         LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
     elif config.layers.epochs and ranks.is_main:
-        why = "reads other tokens than the student" if teachers else "is a file of scores"
+        why = "does not read the student's tokens" if teachers else "has no layers"
         say(f"the teacher {why}: its outputs alone are imitated, not its layers")
     outputs, taught_test = [None] * len(parts), None
     if computes:
-        outputs, taught_test = _outputs(config, data, parts, teachers, imitated, student, runtime)
+        outputs, taught_test = _outputs(config, data, parts, sizes, teachers, imitated, student, runtime)
     examples = [
         part.examples if said is None else _with_target(part, said)
         for part, said in zip(parts, outputs, strict=True)
     ]
-    texts: Examples | AugmentedExamples = Examples.chained(examples)
+    chained = Examples.chained(examples)
     if not config.logits.labels:
-        texts = replace(texts, targets={k: v for k, v in texts.targets.items() if k == TEACHER})
+        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k == TEACHER})
+    texts: Examples | AugmentedExamples = chained
     if computes and config.augment.copies:
-        texts = _augmented(config, start, imitated, texts, [part.table for part in parts], ranks)
-    return Distillation(config, start, teachers, imitated, texts, data, taught_test)
+        texts = _augmented(config, start, imitated, chained, [part.table for part in parts], ranks)
+    count = sum(map(len, parts))
+    return Distillation(config, start, teachers, imitated, texts, count, data, taught_test)
 
 
 def _augmented(
@@ -317,7 +343,7 @@ def _augmented(
     ranks: World,
 ) -> AugmentedExamples:
     """The texts with copies, which the teacher is asked about while the student trains."""
-    if imitated is None or len(config.teachers) + len(config.teacher_scores) > 1:
+    if imitated is None or not config.single:
         raise BrimfulError("copies of texts need one model as --teacher, which reads the student's tokens")
     assert start.encoder.tokenizer is not None
     plain = replace(texts, targets={k: v for k, v in texts.targets.items() if k != TEACHER})
@@ -337,39 +363,42 @@ def _outputs(
     config: DistilConfig,
     data: TaskData,
     parts: list[Encoded],
+    sizes: list[int],
     teachers: list[ModelTeacher],
     imitated: ModelTeacher | None,
     student: TaskModel,
     runtime: Runtime,
 ) -> tuple[list[Any], Any]:
-    """What the teachers say of each part, and their answers for test; None where they have none."""
+    """What the teachers say of each part, and their answers for test; None where they have none.
+
+    Args:
+        sizes: the rows of each part's file, with those of empty texts.
+    """
     task, test = data.task, data.test
-    several = len(config.teachers) + len(config.teacher_scores) > 1
-    if imitated is not None and not several:
-        return [imitated.outputs(part, runtime) for part in parts], imitated.answers(test, runtime)
-    if not isinstance(student.head, SequenceHead):
+    by_text = isinstance(student.head, SequenceHead)
+    if imitated is not None and config.single:
+        whole = (imitated.model.max_length, imitated.model.overlap) == (student.max_length, student.overlap)
+        if whole or not by_text:
+            return [imitated.outputs(part, runtime) for part in parts], imitated.answers(test, runtime)
+    if not by_text:
         raise BrimfulError(
             f"{task.name} is imitated token by token: give one model as --teacher, and a student with its"
-            " tokenizer and lengths"
+            " tokenizer"
         )
-    tables = [part.table for part in parts]
-    scores = [[teacher.scores(table, runtime) for table in [*tables, test.table]] for teacher in teachers]
+    tables = [*(part.table for part in parts), test.table]
+    scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
     if TFIDF in config.teachers:
         if reason := available(task):
             raise BrimfulError(f"--teacher {TFIDF}: {reason}")
         fitted = replace(data, train=parts[0], fit=parts[0])
-        scores.append(
-            [task.scores(each) for each in taught(task, fitted, Tfidf(), [*tables[1:], test.table])]
-        )
-    for path in config.teacher_scores:
-        scores.append(read_scores(path, task, [*tables, test.table]))
-    by_table = list(zip(*scores, strict=True))
-    found = [averaged(task, list(each), table) for each, table in zip(by_table, tables, strict=False)]
-    try:
-        return found, averaged(task, list(by_table[-1]), test.table)
-    except BrimfulError:
+        scores.append([task.scores(each) for each in taught(task, fitted, Tfidf(), tables[1:])])
+    scores += [[teacher.scores(table, runtime) for table in tables] for teacher in teachers]
+    *found, of_test = (list(each) for each in zip(*scores, strict=True))
+    outputs = [averaged(task, each, table) for each, table in zip(found, tables, strict=False)]
+    if not know_all(of_test):
         warn("no teacher has scores of all test texts: the student's metrics stand alone")
-        return found, None
+        return outputs, None
+    return outputs, averaged(task, of_test, test.table)
 
 
 @verb(DistilConfig, show=show_distilled)
@@ -392,6 +421,8 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if config.resume is None and not taught:
             raise UsageError("distil needs --teacher or --teacher-scores, and --out, or --resume RUN")
         config, directory, resuming = open_run(config, "distil", ("out",), ranks)
+        if config.encoder and not config.recipe:
+            raise UsageError("--encoder is for --recipe task; the model to imitate is --teacher")
         if config.recipe:
             if dry_run:
                 return run_recipe(config, directory, distil)
@@ -411,7 +442,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             return distil_encoder(config, directory, resuming, runtime)
         distillation = _prepare(config, origin, runtime, computes=not dry_run)
         inputs = check_inputs(directory, _inputs(distillation))
-        texts = len(distillation.texts)
+        texts = distillation.count
         new = distillation.start.student(distillation.data, config.seeds[0]).encoder.config
         if ranks.is_main and not resuming:
             taught = "the scores"
@@ -516,7 +547,8 @@ class _Students:
         """The same start and the same passes over the training table, by its labels alone."""
         given, config = self.distillation, self.distillation.config
         student, task = given.start.student(given.data, seed), given.data.task
-        stage = replace(config.logits, epochs=config.layers.epochs + config.logits.epochs)
+        epochs = config.logits.epochs + (config.layers.epochs if given.imitated else 0.0)
+        stage = replace(config.logits, epochs=epochs)
         objective = Supervised(task, student.head, evaluation(task, student.head, given.data.dev))
         self.trainer.train(
             "undistilled",
@@ -571,13 +603,13 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     if config.baseline:
         alone = [students.undistilled(seed).test for seed in config.seeds]
         measured["student_without_distillation"] = over_seeds(alone)
-        if distillation.imitated is not None and distillation.start.layers is not None:
+        if distillation.imitated is not None and distillation.start.dropped is not None:
             dropped = [students.layer_drop(seed).test for seed in config.seeds]
             measured["student_layer_drop"] = over_seeds(dropped)
     models = {"student": best.model}
     if distillation.taught is not None:
         measured["teacher"] = task.measure(distillation.taught, data.test)
-    if distillation.teachers:
+    if distillation.teachers and config.single:
         models["teacher"] = distillation.teachers[0].model
     parameters = {name: model.parameters for name, model in models.items()}
     for name in models:
@@ -589,7 +621,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
         "primary_metric": primary.name,
         **measured,
         "test": {"n": best.test["n"]},
-        "texts": len(distillation.texts),
+        "texts": distillation.count,
         **task.facts,
         "parameters": parameters,
         "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},

@@ -173,8 +173,14 @@ class DistilConfig:
         check_trainer(self.trainer)
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
-        if self.student is not None and (self.keep_layers or self.student_hidden):
-            raise BrimfulError("--student has its own shape: leave --keep-layers and --student-hidden out")
+        if self.student_hidden is not None:
+            require_positive(self, "student_hidden")
+        own = self.keep_layers or self.student_hidden or self.initialisation != "pretrained"
+        if self.student is not None and own:
+            raise BrimfulError(
+                "--student has a shape and weights: leave --keep-layers, --student-hidden and"
+                " --initialisation out"
+            )
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -185,6 +191,11 @@ class DistilConfig:
     def teachers(self) -> tuple[str, ...]:
         """The teachers that are not files of scores."""
         return (self.teacher,) if isinstance(self.teacher, str) else self.teacher or ()
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one teacher alone, which is not averaged."""
+        return len(self.teachers) + len(self.teacher_scores) == 1
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -30,8 +30,9 @@ from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
-from brimful.tasks.table import Table, read_texts
-from brimful.tasks.teachers import ARRAYS, read_array
+from brimful.tasks.registry import task_of
+from brimful.tasks.table import Table
+from brimful.tasks.teachers import ARRAYS, rows_of_array
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
@@ -103,6 +104,7 @@ class VectorTeacher:
 
 def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder:
     """The student before training."""
+    torch.manual_seed(seed)
     if config.student is not None:
         student, _ = load_pretrained(find_model(Path(config.student), "encoder"))
         if student.tokenizer is None:
@@ -122,7 +124,6 @@ def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder
         student.pooling = teacher.pooling
         return _without_dropout(student)
     width = config.student_hidden or shape.hidden_size
-    torch.manual_seed(seed)
     layers = len(kept) if kept else config.student_layers
     inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     shape = replace(shape, layers=layers, hidden_size=width, intermediate_size=inner)
@@ -138,15 +139,18 @@ def _without_dropout(encoder: Encoder) -> Encoder:
     return fresh
 
 
-def _tables(config: DistilConfig) -> tuple[list[Table], Table | None]:
-    """The texts to learn from, without empty ones, and those to measure on."""
+def _tables(config: DistilConfig) -> tuple[list[Table], list[int], Table | None]:
+    """The texts to learn from, without empty ones, the rows of each file with them, and the texts to measure
+    on."""
     layout = find_layout(config.layout, config.columns)
+    read = task_of(config.task, layout).read
     paths = [*([config.train] if config.train else []), *config.unlabelled]
     if not paths:
         raise UsageError("distilling an encoder needs texts: --unlabelled FILE ...")
-    tables = [read_texts(path, layout) for path in paths]
-    test = None if config.test is None else read_texts(config.test, layout)
-    return [table.take([row for row, text in enumerate(table.texts) if text]) for table in tables], test
+    tables = [read(path, labelled=False, layout=layout) for path in paths]
+    test = None if config.test is None else read(config.test, labelled=False, layout=layout)
+    full = [table.take([row for row, text in enumerate(table.texts) if text]) for table in tables]
+    return full, [len(table) for table in tables], test
 
 
 def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtime: Runtime) -> dict[str, Any]:
@@ -168,7 +172,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     own = min(128, longest) if teacher.encoder is None else text_length(teacher.folder, teacher.encoder)
     max_length = config.max_length or min(own, longest)
     check_length(max_length, longest)
-    tables, test = _tables(config)
+    tables, sizes, test = _tables(config)
     assert student.tokenizer is not None
     data = [encode(table, student.tokenizer, max_length) for table in tables]
     for part in data:
@@ -200,7 +204,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
         start_run(directory, config, inputs)
     ranks.barrier()
     if teacher.encoder is None:
-        vectors = read_array(teacher.folder, sum(map(len, data)))
+        vectors = np.concatenate(rows_of_array(teacher.folder, tables, sizes))
     else:
         vectors = np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
     texts = replace(Examples.chained([part.examples for part in data]), targets={TEACHER: vectors})

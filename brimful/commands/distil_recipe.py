@@ -65,6 +65,7 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         options = {name: values[name] for name in _OF_GENERAL if name in values}
         if origin is not None and config.columns == OWN and config.layout is None:
             options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
+        options["task"] = config.task or (origin.task if origin else None)
         options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
         _once(distil, directory / "general", **options)
         values["student"] = str(directory / "general")

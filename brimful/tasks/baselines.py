@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from brimful.console import say, warn
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation, shuffled_groups
@@ -311,9 +312,24 @@ def taught(task: Task, data: TaskData, features: Features, tables: Sequence[Tabl
     (rows, outputs).
 
     Those for train are out of fold: models fitted to the other four fifths give them, with equal texts in the
-    same fifth, since a model is too sure of what it was fitted to. The other tables get those of a model
-    fitted to all of train.
+    same fifth, since a model is too sure of what it was fitted to. Rows of the other tables that are in train
+    too get the same answer there; the others get that of a model fitted to all of train. Models are fitted to
+    at most `MOST` rows.
+
+    Raises:
+        BrimfulError: train has fewer than five different texts, or scikit-learn cannot fit a model to them.
     """
+    if len(set(data.train.table.groups())) < FOLDS:
+        raise BrimfulError(
+            f"{data.train.table.path} has fewer than {FOLDS} texts, too few for {features.name}"
+        )
+    try:
+        return _taught(task, data, features, tables)
+    except ValueError as error:
+        raise BrimfulError(f"no linear model on {features.name}: {error}") from error
+
+
+def _taught(task: Task, data: TaskData, features: Features, tables: Sequence[Table]) -> list[np.ndarray]:
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     strength = _strength(task, data, features)
     table, targets = data.train.table, data.train.targets
@@ -321,11 +337,21 @@ def taught(task: Task, data: TaskData, features: Features, tables: Sequence[Tabl
     own = np.zeros((len(table), len(task.labels)), dtype=np.float32)
     for one in np.unique(fold):
         inside, outside = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
+        outside = outside[np.sort(permutation(len(outside), derive_key("linear model"))[:MOST])]
         seen = {name: values[outside] for name, values in targets.items()}
         model = fit_model(features.fit(table.take(outside)), seen, strength)
         own[inside] = model(features.of(table.take(inside)))
-    model = fit_model(features.fit(table), targets, strength)
-    return [own, *(model(features.of(each)).astype(np.float32) for each in tables)]
+    rows = np.sort(permutation(len(table), derive_key("linear model"))[:MOST])
+    seen = {name: values[rows] for name, values in targets.items()}
+    model = fit_model(features.fit(table.take(rows)), seen, strength)
+    known = dict(zip(table.keys(), own, strict=True))
+    found = [own]
+    for each in tables:
+        answers = model(features.of(each)).astype(np.float32)
+        for row, key in enumerate(each.keys()):
+            answers[row] = known.get(key, answers[row])
+        found.append(answers)
+    return found
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

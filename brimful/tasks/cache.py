@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +71,15 @@ def _code() -> str:
     return digest.hexdigest()
 
 
+@cache
+def _model_code() -> str:
+    """A hash of the code that computes outputs."""
+    digest = hashlib.sha256()
+    for file in sorted((Path(__file__).parent.parent / "nn").glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 def known_facts(key: dict[str, Any], build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `build` makes (JSON), out of the cache if it is there.
 
@@ -99,7 +109,8 @@ def known_outputs(
     folder = cache_folder()
     if folder is None:
         return compute()
-    place = folder / config_hash({"outputs": decides, "texts": content_hash(data), "code": _code()})
+    code = [_code(), _model_code(), version("torch")]
+    place = folder / config_hash({"outputs": decides, "texts": content_hash(data), "code": code})
     entry = read_entry(place, verify=True) if ranks.is_main else None
     made: np.ndarray | Ragged | None = None
     if ranks.is_main and entry is None:

@@ -110,11 +110,11 @@ class ModelTeacher:
         return self.model.encoder, head
 
     def scores(self, table: Table, runtime: Runtime) -> np.ndarray:
-        """What it says of each row, with the tokenizer and the windows of its own: float32 (rows, C), in the
-        order of the task's labels."""
+        """What it says of each row, calibrated, as `brimful predict --scores`: with the tokenizer and the
+        windows of its own; float32 (rows, C), in the order of the task's labels."""
         data = self.model.encode(table)
         answers = self.model.task.answers(_writable(self._outputs(data, runtime)), data)
-        return self.model.task.scores(answers)[:, self.order]
+        return self.model.task.scores(self.model.calibrated(answers))[:, self.order]
 
     def answers(self, data: Encoded, runtime: Runtime) -> Any:
         """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
@@ -126,25 +126,35 @@ def _writable(outputs: Outputs) -> Outputs:
     return np.array(outputs) if isinstance(outputs, np.ndarray) else outputs
 
 
-def read_scores(path: Path | str, task: Task, tables: Sequence[Table]) -> list[np.ndarray]:
+def read_scores(
+    path: Path | str, task: Task, tables: Sequence[Table], sizes: Sequence[int]
+) -> list[np.ndarray]:
     """The scores in a file, for the rows of each table: float32 (rows, C); NaN where it has none.
 
     Args:
-        path: a table with text (text_b) and `scores` or a column for each label; or .npy, whose rows are
-            those of all tables but the last, in order, with columns in the order of the labels.
+        path: a table with text (text_b) and `scores` or a column for each label; the scores of a text that
+            stands there several times are averaged. Or .npy, whose rows are those of the files of all tables
+            but the last, in order, with columns in the order of the labels.
         tables: what is learned from, and last the test table.
+        sizes: the rows of those files, of which tables may have a part.
 
     Raises:
-        BrimfulError: the file cannot be read, has other labels, or its numbers are no scores.
+        BrimfulError: the file cannot be read, has other labels or none of these texts, or its numbers are no
+            scores.
     """
     path = Path(path)
     if path.suffix == ARRAYS:
-        return _array(path, task, tables)
+        return _array(path, task, tables, sizes)
     if path.suffix not in FORMATS:
         raise BrimfulError(f"{path}: scores are {', '.join((*FORMATS, ARRAYS))} files")
-    known = dict(_rows(path, task))
+    several: dict[tuple[str, str], list[np.ndarray]] = {}
+    for key, values in _rows(path, task):
+        several.setdefault(key, []).append(values)
+    known = {key: np.mean(values, axis=0) for key, values in several.items()}
     nothing = np.full(len(task.labels), np.nan, dtype=np.float32)
     keys = [table.keys() for table in tables]
+    if not any(key in known for each in keys for key in each):
+        raise BrimfulError(f"{path} has no scores of any text of {', '.join(str(t.path) for t in tables)}")
     return [np.stack([known.get(key, nothing) for key in each]) for each in keys]
 
 
@@ -217,16 +227,35 @@ def read_array(path: Path, rows: int) -> np.ndarray:
     return found
 
 
-def _array(path: Path, task: Task, tables: Sequence[Table]) -> list[np.ndarray]:
+def rows_of_array(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
+    """The rows of a .npy that belong to each table; `sizes` as in `read_scores`.
+
+    Raises:
+        BrimfulError: as `read_array`.
+    """
+    parts = np.split(read_array(path, sum(sizes)), np.cumsum(sizes)[:-1])
+    return [
+        part if table.rows is None else part[table.rows] for part, table in zip(parts, tables, strict=True)
+    ]
+
+
+def _array(path: Path, task: Task, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
     *learned, test = tables
-    found = read_array(path, sum(map(len, learned)))
+    found = read_array(path, sum(sizes))
     if found.shape[1] != len(task.labels):
         raise BrimfulError(f"{path} has {found.shape[1]} columns: expected {len(task.labels)}, one a label")
     for row in range(len(found)):
         _checked(found[row], task, f"{path}, row {row}")
     say(f"{path}: the columns are taken as {', '.join(task.labels[:8])}, in this order")
-    parts = np.split(found, np.cumsum([len(table) for table in learned])[:-1])
-    return [*parts, np.full((len(test), found.shape[1]), np.nan, dtype=np.float32)]
+    return [
+        *rows_of_array(path, learned, sizes),
+        np.full((len(test), found.shape[1]), np.nan, dtype=np.float32),
+    ]
+
+
+def know_all(given: Sequence[np.ndarray]) -> bool:
+    """Whether each row has scores in one of these, float32 (rows, C)."""
+    return bool(np.isfinite(np.stack(given)).all(2).any(0).all())
 
 
 def averaged(task: Task, given: Sequence[np.ndarray], table: Table) -> np.ndarray:
