@@ -19,6 +19,7 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.nn.layers import EncoderConfig
+from brimful.nn.products import products_of_teacher
 from brimful.objectives.padded import PaddedLayout, padded, padded_score_sum
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, no_evaluation
@@ -170,7 +171,7 @@ class LayerDistillation:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
-        with torch.no_grad():
+        with torch.no_grad(), products_of_teacher(self.teacher.device):
             self.teacher(batch, layout, theirs)
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
@@ -286,7 +287,7 @@ class LogitDistillation:
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
-        with torch.no_grad():
+        with torch.no_grad(), products_of_teacher(self.teacher.device):
             theirs = widen(self.teacher_head(self.teacher(batch, layout), batch)[real])
         ours = widen(self.head(encoder(batch, layout), batch)[real])
         return {"logits": self.imitation(ours, theirs)}
