@@ -17,6 +17,7 @@ from bench.common.turns import Answer, serve
 from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
+from brimful.data.examples import GRAIN
 from brimful.nn.flops import Shape, step_flops
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives import pairwise
@@ -63,7 +64,8 @@ def make(side: str, teacher: Encoder, student: Encoder, sequences: list[np.ndarr
     """A step: teacher forward, student forward and backward. It returns its losses."""
     if side == "brimful":
         objective = LayerDistillation(teacher.eval(), student)
-        batch = pack(sequences, max_length=width, pad=0)
+        slots = -(-sum(map(len, sequences)) // GRAIN) * GRAIN  # as `Examples.rounded_batch`
+        batch = pack(sequences, max_length=width, pad=0, slots=slots)
         return lambda: packed_step(objective, student, batch)
     dense = [peer.PaddedBert(model) for model in (student, teacher)]
     widths = student.config.hidden_size, teacher.config.hidden_size

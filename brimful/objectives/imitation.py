@@ -19,6 +19,7 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead, pool
 from brimful.nn.layers import EncoderConfig, Pooling
+from brimful.nn.products import products_of_teacher
 from brimful.objectives.padded import PaddedLayout, padded, padded_score_sum
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
@@ -172,7 +173,7 @@ class LayerDistillation:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
-        with torch.no_grad():
+        with torch.no_grad(), products_of_teacher(self.teacher.device):
             self.teacher(batch, layout, theirs)
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
@@ -299,7 +300,7 @@ class LogitDistillation:
             theirs = batch.targets[TEACHER]
         else:
             teacher, head = self.teacher
-            with torch.no_grad():
+            with torch.no_grad(), products_of_teacher(teacher.device):
                 theirs = head(teacher(batch, layout), batch)
         outputs = self.head(encoder(batch, layout), batch)
         found = {"logits": self.imitation(widen(outputs[real]), widen(theirs[real]))}

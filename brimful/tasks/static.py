@@ -96,8 +96,9 @@ class StaticModel:
             raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r}")
         try:
             with np.load(place / "weights.npz", allow_pickle=False) as arrays:
-                weights = [arrays[name] for name in ("vectors", "matrix", "bias")]
-                return cls(*weights, config["labels"], tokenizers.read(place), config["max_length"])
+                vectors, matrix, bias = (arrays[name] for name in ("vectors", "matrix", "bias"))
+                labels, length = config["labels"], config["max_length"]
+                return cls(vectors, matrix, bias, labels, tokenizers.read(place), length)
         except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
             raise BrimfulError(f"{place} holds no whole static model ({error})") from error
 

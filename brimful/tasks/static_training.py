@@ -115,14 +115,16 @@ def train_static(
     for epoch in range(config.epochs):
         order = used[permutation(len(used), derive_key("static", config.seed, epoch))]
         for rows in np.split(order, range(config.batch, len(order), config.batch)):
-            kept = [texts[row][random.random(len(texts[row])) >= config.dropout] for row in rows]
+            chosen: list[np.ndarray] = [texts[int(row)] for row in rows]
+            kept = [ids[random.random(len(ids)) >= config.dropout] for ids in chosen]
             offsets = np.cumsum([0, *map(len, kept[:-1])])
             x = bags(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(offsets).int())
             for optimizer in optimizers:
                 optimizer.zero_grad(set_to_none=True)
             F.cross_entropy(classifier(x), wanted[rows]).backward()
-            for one in (*optimizers, *schedules):
-                one.step()
+            for optimizer, schedule in zip(optimizers, schedules, strict=True):
+                optimizer.step()
+                schedule.step()
     found, matrix, bias = (p.detach().numpy() for p in (bags.weight, *classifier.parameters()))
     assert encoder.tokenizer is not None
     return StaticModel(found.astype(np.float16), matrix, bias, labels, encoder.tokenizer, max_length)

@@ -42,7 +42,9 @@ def line(teacher: Path, out: Path) -> tuple:
 
 
 def losses(out: Path, stage: str, term: str) -> list[float]:
-    return [row[term] for row in read_metrics(out / "stages" / "seed-0" / stage / "metrics.jsonl") if term in row]
+    return [
+        row[term] for row in read_metrics(out / "stages" / "seed-0" / stage / "metrics.jsonl") if term in row
+    ]
 
 
 def test_an_epoch_has_the_texts_and_their_copies(teacher, tmp_path, call: Call) -> None:

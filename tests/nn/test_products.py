@@ -82,3 +82,23 @@ def test_short_runs_and_other_devices_are_left_alone(monkeypatch):
     assert isinstance(products_of_run(torch.device("cpu"), products.FEWEST), OneDnn)
     assert not isinstance(products_of_run(torch.device("cpu"), products.FEWEST - 1), OneDnn)
     assert not isinstance(products_of_run(torch.device("cuda"), 1 << 20), OneDnn)
+
+
+@pytest.mark.usefixtures("any_rows")
+def test_a_teacher_s_weights_are_not_copied(seed, monkeypatch):
+    """Without a gradient, rows by 16: oneDNN's. With one, or other rows: torch's."""
+    monkeypatch.setattr(products, "_is_faster", lambda: True)
+    torch.manual_seed(seed)
+    linear, x = nn.Linear(96, 40), torch.randn(33, 96)
+    mode = products.products_of_teacher(torch.device("cpu"))
+    with mode:
+        with torch.no_grad():
+            for rows in (32, 33):
+                wanted = F.linear(x[:rows].double(), linear.weight.double(), linear.bias.double())
+                torch.testing.assert_close(linear(x[:rows]).double(), wanted, atol=1e-5, rtol=1e-5)
+            linear.weight.mul_(2)
+            torch.testing.assert_close(linear(x[:32]), F.linear(x[:32].clone(), linear.weight, linear.bias))
+        linear(x[:32]).sum().backward()
+    assert linear.weight.grad is not None
+    assert not mode.copies
+    assert not isinstance(products.products_of_teacher(torch.device("cuda")), OneDnn)
