@@ -100,7 +100,7 @@ def train_static(
     if not len(used):
         raise BrimfulError("no text has a token: there is nothing to train on")
     vectors = token_vectors(encoder) if vectors is None else vectors
-    start = starting_vectors(vectors, [texts[i] for i in used], config)
+    start = starting_vectors(vectors, [texts[i] for i in used.tolist()], config)
     random = np.random.default_rng(config.seed)
     bags = nn.EmbeddingBag.from_pretrained(torch.from_numpy(start), freeze=False, mode="mean", sparse=True)
     classifier = nn.Linear(start.shape[1], len(labels))
