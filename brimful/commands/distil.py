@@ -214,7 +214,7 @@ class Distillation:
         imitated: the teacher whose layers are imitated; None if it reads other tokens than the student.
         texts: what the student learns from, with the target `TEACHER` unless there are copies, and the labels
             that there are.
-        count: how many texts these are, without copies; a long one may be several examples.
+        count: how many texts these are; a long one may be several examples. With copies, the examples.
         taught: the teachers' answers for test; None where they have none.
     """
 
@@ -330,7 +330,7 @@ def _prepare(
     texts: Examples | AugmentedExamples = chained
     if computes and config.augment.copies:
         texts = _augmented(config, start, imitated, chained, [part.table for part in parts], ranks)
-    count = sum(map(len, parts))
+    count = len(texts) if isinstance(texts, AugmentedExamples) else sum(map(len, parts))
     return Distillation(config, start, teachers, imitated, texts, count, data, taught_test)
 
 

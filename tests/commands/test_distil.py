@@ -21,7 +21,10 @@ from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.storage import read_json
+from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
+from brimful.tasks.table import Table
+from brimful.tasks.teachers import read_scores
 from brimful.text.tokenizer import load
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
@@ -343,7 +346,7 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, cap
     more = {"layers": EPOCH, "logits": EPOCH, "precision": "fp32"}
     distil(teacher=str(teacher), student=str(tmp_path / "other"), out=str(tmp_path / "run"), **more)
     assert [path.name for path in (tmp_path / "run/stages/seed-0").iterdir()] == ["logits"]
-    assert "reads other tokens than the student: its outputs alone" in capsys.readouterr().err
+    assert "does not read the student's tokens: its outputs alone" in capsys.readouterr().err
 
 
 def test_seeds_and_baselines(teacher, tmp_path):
@@ -417,6 +420,7 @@ def test_the_recipe_runs_every_step_once(teacher, tmp_path, capsys):
     for title in ("teacher", "student", "alone"):
         assert title in printed
     assert {path.name for path in out.iterdir()} >= {"general", "student", "summary.json"}
+    assert {"student_layer_drop", "student_without_distillation"} <= read_json(out / "summary.json").keys()
     shutil.rmtree(out / "student")
     (out / "summary.json").unlink()
     before = (out / "general" / "summary.json").stat().st_mtime_ns
@@ -424,3 +428,46 @@ def test_the_recipe_runs_every_step_once(teacher, tmp_path, capsys):
     assert (out / "general" / "summary.json").stat().st_mtime_ns == before
     assert (out / "student" / "model" / "config.json").exists()
     assert main(["distil", "--recipe", "task", "--out", str(tmp_path / "b")]) == 2
+
+
+def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teacher, tmp_path):
+    encoder, head, _ = load_model(teacher / "model")
+    save_model(tmp_path / "many", encoder, head, ["no", "yes"], problem_type="multi_label_classification")
+    out = str(tmp_path / "run")
+    with pytest.raises(BrimfulError, match=r"many is a model of multi-label, not of classification"):
+        distil(teacher=(str(teacher), str(tmp_path / "many")), out=out)
+    with pytest.raises(BrimfulError, match=r"is a model of classification, not of regression"):
+        distil(teacher=str(teacher), task="regression", out=out)
+    (tmp_path / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
+    with pytest.raises(BrimfulError, match=r"pairs.tsv has pairs of texts, .*rows.tsv single ones"):
+        distil(teacher=str(teacher), unlabelled=[str(tmp_path / "pairs.tsv")], out=out)
+    with pytest.raises(UsageError, match="--encoder is for --recipe task"):
+        distil(teacher=str(teacher), encoder=str(teacher.parent / "encoder"), out=out)
+    with pytest.raises(BrimfulError, match="--student has a shape and weights"):
+        DistilConfig(student="s", initialisation="random")
+
+
+def test_an_array_has_rows_for_empty_texts_too(teacher, tmp_path):
+    """As `predict` writes it, whose rows are those of the file."""
+    train, test = tmp_path / "train.tsv", str(teacher.parent / "rows.tsv")
+    train.write_text("text\tlabel\n" + "\tno\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
+    chances = np.array([[0.5, 0.5], [0.1, 0.9], [0.9, 0.1], [0.2, 0.8], [0.8, 0.2]], dtype=np.float32)
+    np.save(tmp_path / "s.npy", chances)
+    long = CALM | {"logits": {"epochs": 80.0, "learning_rate": 3e-3}}
+    given = {"teacher_scores": [str(tmp_path / "s.npy")], "student": str(teacher.parent / "encoder")}
+    distil(**given, train=str(train), test=test, out=str(tmp_path / "run"), max_length=16, **long)
+    answers = load_task_model(tmp_path / "run").predict([text for text, _ in ROWS], scores=True)
+    np.testing.assert_allclose([row["scores"]["no"] for row in answers], chances[1:, 0], atol=0.1)
+
+
+def test_the_scores_of_a_repeated_text_are_averaged_and_a_file_of_other_texts_is_refused(tmp_path):
+    task = Classification(["a", "b"])
+    table = Table(tmp_path / "t.tsv", ["x", "y"], None, None)
+    rows = [("x", 0.2), ("y", 0.5), ("x", 0.6)]
+    lines = [json.dumps({"text": text, "scores": {"a": p, "b": 1 - p}}) for text, p in rows]
+    (tmp_path / "s.jsonl").write_text("\n".join(lines))
+    found, _ = read_scores(tmp_path / "s.jsonl", task, [table, table], [2])
+    np.testing.assert_allclose(found, [[0.4, 0.6], [0.5, 0.5]], atol=1e-6)
+    other = Table(tmp_path / "u.tsv", ["z"], None, None)
+    with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text of .*u.tsv"):
+        read_scores(tmp_path / "s.jsonl", task, [other, other], [1])

@@ -14,6 +14,7 @@ from brimful.data.batch import IGNORED
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE
+from brimful.errors import BrimfulError
 from brimful.objectives.losses import class_imitation
 from brimful.tasks.baselines import Tfidf, taught
 from brimful.tasks.cache import known_outputs
@@ -99,12 +100,13 @@ def test_tfidf_answers_for_its_own_texts_out_of_fold(monkeypatch):
         train = labelled(texts, labels)
         fit, dev = train.take(np.arange(40)), train.take(np.arange(40, 60))
         data = TaskData(TWO, fit, dev, train, train, 0)
-        return taught(TWO, data, Tfidf(), [table(["good w1", "bad w2"])])
+        return taught(TWO, data, Tfidf(), [table(["good w1", "bad w2", texts[3]])])
 
     own, others = answers(labels)
+    np.testing.assert_array_equal(others[2], own[3])  # a text of train is answered as in train
     assert own.shape == (60, 2)
     assert (own.argmax(1) == [TWO.labels.index(label) for label in labels]).mean() > 0.9
-    assert others.argmax(1).tolist() == [0, 1]
+    assert others.argmax(1).tolist()[:2] == [0, 1]
     changed, _ = answers([*labels[:3], "b" if labels[3] == "a" else "a", *labels[4:]])
     np.testing.assert_array_equal(changed[3], own[3])
     assert (changed != own).any(1).sum() >= 40
@@ -164,3 +166,14 @@ def test_targets_of_tokens_are_chained(parts):
         for length in lengths
     ]
     assert [tags.tolist() for tags in found] == expected
+
+
+def test_too_few_texts_for_tfidf_are_refused_in_one_line():
+    train = labelled(["x", "y", "x"], ["a", "b", "a"])
+    data = TaskData(TWO, train, None, train, train, 0)
+    with pytest.raises(BrimfulError, match=r"t.tsv has fewer than 5 texts, too few for TF-IDF"):
+        taught(TWO, data, Tfidf(), [])
+    pytest.importorskip("sklearn")
+    train = labelled(["?", "!", ".", ",", ";", ":"], ["a", "b"] * 3)
+    with pytest.raises(BrimfulError, match="no linear model on TF-IDF"):
+        taught(TWO, TaskData(TWO, train, None, train, train, 0), Tfidf(), [])
