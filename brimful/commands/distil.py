@@ -17,6 +17,7 @@ from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
 from brimful.commands.distil_stages import StageTrainer
+from brimful.commands.distil_static import STATIC, StaticDistillation, distil_static, require_static
 from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
@@ -124,13 +125,14 @@ class Start:
                 source = load_pretrained(self.origin.encoder_folder)
             else:
                 origin = self.teacher.model
-            options = replace(options, pooling=self._pooling(), layers=layers)
+            options = replace(options, pooling=self.pooling(), layers=layers)
             model = starting_model(options, seed, task, source)
         _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
 
-    def _pooling(self) -> Any:
+    def pooling(self) -> Any:
+        """How the teacher makes a vector of a text."""
         assert self.teacher is not None
         head = self.teacher.model.head
         return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.teacher.model.encoder)
@@ -151,7 +153,7 @@ class Start:
                 attention_dropout=0.0,
             )
         )
-        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self._pooling()
+        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
         return encoder, task.new_head(encoder)
 
 
@@ -440,9 +442,18 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         origin = finetuning_of(Path(config.models[0])) if config.models else None
         if _without_task(config, origin):
             return distil_encoder(config, directory, resuming, runtime)
-        distillation = _prepare(config, origin, runtime, computes=not dry_run)
+        static = config.student == STATIC
+        if static:  # of the teacher's tokens, and of no shape
+            alone = replace(config.layers, epochs=0.0)
+            distillation = _prepare(
+                replace(config, student=None, layers=alone), origin, runtime, computes=not dry_run
+            )
+        else:
+            distillation = _prepare(config, origin, runtime, computes=not dry_run)
         inputs = check_inputs(directory, _inputs(distillation))
         texts = distillation.count
+        if static:
+            return _static(_resolved(config), distillation, directory, inputs, ranks)
         new = distillation.start.student(distillation.data, config.seeds[0]).encoder.config
         if ranks.is_main and not resuming:
             taught = "the scores"
@@ -458,6 +469,27 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         ranks.barrier()
         stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
         return _run(replace(distillation, config=config), stages, runtime)
+
+
+def _static(
+    config: DistilConfig, given: Distillation, directory: Path, inputs: dict[str, int], ranks: World
+) -> dict[str, Any]:
+    """A static student instead of one with layers; on the main rank, since it takes seconds."""
+    require_static(given.data)
+    if config.dry_run:
+        return {"dry_run": True, "texts": given.count, "student_layers": 0}
+    if isinstance(given.texts, AugmentedExamples):
+        raise BrimfulError("a static student learns from the texts as they are: leave --augment out")
+    encoder = given.start.encoder
+    if given.start.origin is not None:
+        encoder, _ = load_pretrained(given.start.origin.encoder_folder)
+        encoder.pooling = given.start.pooling()
+    material = StaticDistillation(
+        encoder, given.texts, given.data, given.taught, given.count, config.temperature
+    )
+    summary = distil_static(material, config, directory, inputs, main=ranks.is_main)
+    ranks.barrier()
+    return summary
 
 
 def _without_task(config: DistilConfig, origin: FinetuneConfig | None) -> bool:
@@ -477,7 +509,7 @@ def _resolved(config: DistilConfig) -> DistilConfig:
         config,
         teacher=tuple(one if one == TFIDF else absolute(one) for one in config.teachers) or None,
         teacher_scores=tuple(map(absolute, config.teacher_scores)),
-        student=place(config.student),
+        student=STATIC if config.student == STATIC else place(config.student),
         encoder=place(config.encoder),
         train=place(config.train),
         dev=place(config.dev),

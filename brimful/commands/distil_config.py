@@ -100,7 +100,8 @@ class DistilConfig:
     .npy, a row for each text. Averaged with each other and the teachers."""
     student: str | None = incidental(None)
     """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
-    layers of the teacher."""
+    layers of the teacher. static: no layers at all, the token vectors of the teacher's encoder under a linear
+    classifier."""
     train: str | None = incidental(None)
     """Table of texts to learn from; by default the one of the teacher's run."""
     dev: str | None = incidental(None)

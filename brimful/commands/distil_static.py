@@ -1,0 +1,132 @@
+"""`brimful distil --student static`: a linear classifier of token vectors, which numpy alone serves."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from brimful.console import say
+from brimful.data.examples import Examples
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.objectives.imitation import TEACHER
+from brimful.runs.directory import start_run
+from brimful.runs.stages import finish_stages
+from brimful.tasks.baselines import median_ms
+from brimful.tasks.classification import Classification
+from brimful.tasks.data import TaskData
+from brimful.tasks.metrics import over_seeds
+from brimful.tasks.output import write_rows
+from brimful.tasks.static import StaticModel
+from brimful.tasks.static_training import StaticConfig, token_vectors, train_static
+from brimful.tasks.task import LEAST
+from brimful.text.tokenizer import special_ids
+
+STATIC = "static"
+"""What `--student` calls it."""
+TIMED = 30
+"""Texts that the latency is a median over."""
+
+
+@dataclass(frozen=True)
+class StaticDistillation:
+    """What a static student learns from.
+
+    Attributes:
+        encoder: whose token vectors it starts from, with its tokenizer.
+        texts: examples of the encoder's tokens with the target `TEACHER`.
+        taught: the teachers' answers for test; None where they have none.
+        count: of the texts.
+    """
+
+    encoder: Encoder
+    texts: Examples
+    data: TaskData
+    taught: Any
+    count: int
+    temperature: float
+
+
+def require_static(data: TaskData) -> Classification:
+    """The task, if a static student can have it.
+
+    Raises:
+        BrimfulError: it is not classification of single texts.
+    """
+    if not isinstance(data.task, Classification) or data.train.table.second is not None:
+        raise BrimfulError(f"--student {STATIC} is for classes of single texts; this is {data.task.name}")
+    return data.task
+
+
+def ids_of(examples: Examples, encoder: Encoder) -> list[np.ndarray]:
+    """The tokens of each example without special tokens, as `StaticModel` reads texts."""
+    assert encoder.tokenizer is not None
+    special = special_ids(encoder.tokenizer)
+    return [ids[~np.isin(ids, (special.cls, special.sep, special.pad))] for ids in examples.tokens]
+
+
+def distil_static(
+    given: StaticDistillation, config: Any, directory: Path, inputs: dict[str, int], *, main: bool
+) -> dict[str, Any]:
+    """Train static students, one for each seed; save the one that is best on dev, else the first.
+
+    Args:
+        config: a DistilConfig, resolved.
+        main: whether this rank writes.
+
+    Returns:
+        the content of summary.json.
+    """
+    data, encoder = given.data, given.encoder
+    task = require_static(data)
+    if main:
+        start_run(directory, config, inputs)
+        say(f"static students of {encoder.config.hidden_size} numbers a token on {given.count:,} texts")
+    started = time.perf_counter()
+    logits = torch.from_numpy(np.array(given.texts.targets[TEACHER]))
+    chances = torch.softmax(logits / given.temperature, -1).numpy()
+    texts, vectors, length = (
+        ids_of(given.texts, encoder),
+        token_vectors(encoder),
+        data.train.examples.max_length,
+    )
+
+    def answers(model: StaticModel, part: Any) -> np.ndarray:
+        return np.log(np.maximum(model.predict(part.table.texts), LEAST)).astype(np.float32)
+
+    models = [
+        train_static(
+            encoder, texts, chances, task.labels, StaticConfig(seed=seed), max_length=length, vectors=vectors
+        )
+        for seed in config.seeds
+    ]
+    seconds = time.perf_counter() - started
+    on_dev = [{} if data.dev is None else task.measure(answers(m, data.dev), data.dev) for m in models]
+    best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
+    tests = [answers(model, data.test) for model in models]
+    model = models[best]
+    singles = [[text] for text in list(data.test.table.texts)[:TIMED]]
+    size = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
+    summary: dict[str, Any] = {
+        "kind": "distil",
+        "task": task.name,
+        "primary_metric": task.metrics[0].name,
+        "student": over_seeds([task.measure(each, data.test) for each in tests])
+        | {"parameters": model.parameters},
+        **({} if given.taught is None else {"teacher": task.measure(given.taught, data.test)}),
+        "test": {"n": len(data.test)},
+        "texts": given.count,
+        **task.facts,
+        "parameters": {"student": model.parameters},
+        "megabytes": {"student": size / 1e6},
+        "latency_ms": {"student": median_ms(model.predict, singles, 3)},
+        "seconds": seconds,
+    }
+    if main:
+        model.save(directory / "model")
+        write_rows(directory / "predictions.jsonl", task.compared_rows(tests[best], data.test))
+        finish_stages(directory, summary)
+    return summary
