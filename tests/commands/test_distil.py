@@ -23,6 +23,7 @@ from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.storage import read_json
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
+from brimful.tasks.static import StaticModel
 from brimful.tasks.table import Table
 from brimful.tasks.teachers import read_scores
 from brimful.text.tokenizer import load
@@ -471,3 +472,20 @@ def test_the_scores_of_a_repeated_text_are_averaged_and_a_file_of_other_texts_is
     other = Table(tmp_path / "u.tsv", ["z"], None, None)
     with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text of .*u.tsv"):
         read_scores(tmp_path / "s.jsonl", task, [other, other], [1])
+
+
+def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
+    given = {"teacher": str(teacher), "student": "static", "unlabelled": [str(more)], "seed": (0, 1)}
+    assert distil(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
+    summary = distil(**given, out=str(tmp_path / "run"))
+    assert len(summary["student"]["accuracy_runs"]) == 2
+    model = StaticModel.load(tmp_path / "run" / "model")
+    chances = model.predict([text for text, _ in ROWS])
+    assert chances.shape == (4, 2)
+    assert model.parameters == summary["parameters"]["student"]
+    written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
+    with pytest.raises(BrimfulError, match="a static student learns from the texts as they are"):
+        distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
