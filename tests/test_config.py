@@ -175,7 +175,12 @@ SCHEMAS = {
         "out": "-",
         "seed": [1, 2],
     },
-    "brimful.commands.distil:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
+    "brimful.commands.distil:DistilConfig": {
+        "teacher": "0x1",
+        "out": "~",
+        "unlabelled": ["no"],
+        "augment": {"copies": 3},
+    },
     "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
     "brimful.commands.export:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
 }
