@@ -57,7 +57,7 @@ CHECKPOINT_EVERY = 100
 TIMED = 10
 """The demo's time is estimated from this many updates."""
 GENERAL_UPDATES = 5000
-"""The general encoder takes about as long as this many updates of pretraining: by its operations, not timed."""
+"""The general encoder takes about as long as so many updates of pretraining: by operations, not timed."""
 ALL_TEXTS, OTHER_UPDATES = 13_900, 1100
 """With this many texts, the other stages take as long as this many updates of pretraining (measured on two
 cores with AVX-512: pretraining took 412 of 807 seconds)."""
