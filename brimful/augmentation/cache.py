@@ -9,12 +9,10 @@ from typing import Any
 
 import brimful.corpus.words.segmenter
 import brimful.data.augmented
-from brimful.config import config_hash
-from brimful.console import warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.tasks.cache import MOST, VARIABLE, cache_folder
-from brimful.tasks.entries import Entry, read_entry, try_to_write
+from brimful.tasks.cache import kept_entry
+from brimful.tasks.entries import Entry
 
 
 @cache
@@ -59,23 +57,4 @@ def kept(key: Mapping[str, Any], build: Callable[[], Entry], ranks: World) -> En
     Args:
         key: what decides it, beside the code.
     """
-    folder, main = cache_folder(), ranks.is_main
-    if folder is None:
-        return build()
-    place = folder / config_hash({**key, "code": _code()})
-    entry: Entry | None = None
-    made: Entry | None = None
-    try:
-        if main:
-            entry = read_entry(place, verify=True)
-            if entry is None:
-                made = build()
-                error = try_to_write(place, made, MOST)
-                if error is not None:
-                    warn(f"candidates are not kept ({error}); {VARIABLE}=off does without")
-                entry = read_entry(place)
-    finally:
-        ready = ranks.least(int(entry is not None or not main))
-    if ready and not main:
-        entry = read_entry(place)
-    return entry or made or build()
+    return kept_entry({**key, "code": _code()}, build, ranks, "candidates")

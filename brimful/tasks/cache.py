@@ -106,25 +106,40 @@ def known_outputs(
         decides: what decides it, beside the examples and this package's code.
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
-    folder = cache_folder()
-    if folder is None:
-        return compute()
     code = [_code(), _model_code(), version("torch")]
-    place = folder / config_hash({"outputs": decides, "texts": content_hash(data), "code": code})
-    entry = read_entry(place, verify=True) if ranks.is_main else None
-    made: np.ndarray | Ragged | None = None
-    if ranks.is_main and entry is None:
-        made = compute()
-        error = try_to_write(place, entry_of_outputs(made), MOST)
-        if error is not None:
-            warn(f"a teacher's outputs are not kept ({error}); {VARIABLE}=off does without")
+    key = {"outputs": decides, "texts": content_hash(data), "code": code}
+    entry = kept_entry(key, lambda: entry_of_outputs(compute()), ranks, "a teacher's outputs")
+    return outputs_of_entry(entry)
+
+
+def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, what: str) -> Entry:
+    """What `build` makes, out of the cache if it is there. All ranks call this; the main one builds, and the
+    others build only what it could not keep.
+
+    Args:
+        key: all that decides it, code included.
+        what: it is, for the warning that it cannot be kept.
+    """
+    folder, main = cache_folder(), ranks.is_main
+    if folder is None:
+        return build()
+    place = folder / config_hash(key)
+    entry: Entry | None = None
+    made: Entry | None = None
+    try:
+        if main:
+            entry = read_entry(place, verify=True)
+            if entry is None:
+                made = build()
+                error = try_to_write(place, made, MOST)
+                if error is not None:
+                    warn(f"{what} are not kept ({error}); {VARIABLE}=off does without")
+                entry = read_entry(place)
+    finally:  # where the main rank fails, the others do not wait for it
+        ready = ranks.least(int(entry is not None or not main))
+    if ready and not main:
         entry = read_entry(place)
-    ready = ranks.least(int(entry is not None or not ranks.is_main))
-    if ready and entry is None:
-        entry = read_entry(place)
-    if entry is not None:
-        return outputs_of_entry(entry)
-    return compute() if made is None else made
+    return entry or made or build()
 
 
 def content_hash(data: Encoded) -> str:
