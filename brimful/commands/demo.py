@@ -40,7 +40,7 @@ from brimful.console import console, output_console, say
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
 from brimful.objectives.imitation import spread_layers
-from brimful.runs.directory import CONFIG, SUMMARY, finish_run, start_run
+from brimful.runs.directory import CONFIG, SUMMARY, finish_run, run_once, start_run
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.tasks.metrics import paired_bootstrap
@@ -157,14 +157,7 @@ class Demo:
 
     def train(self, verb: Verb[Any, dict[str, Any]], name: str, **values: Any) -> dict[str, Any]:
         """Train, or continue an interrupted training; a finished one only returns its summary."""
-        directory = self.out / name
-        if (directory / SUMMARY).exists():
-            say(f"{name}: already finished")
-            return read_json(directory / SUMMARY)
-        if (directory / CONFIG).exists():
-            return verb(resume=str(directory))
-        shutil.rmtree(directory, ignore_errors=True)
-        return verb(out=str(directory), **values)
+        return run_once(verb, self.out / name, **values)
 
     def run(self) -> dict[str, Any]:
         """Run all stages; returns the summary."""

@@ -1,6 +1,5 @@
 """`brimful distil --recipe task`: fine-tune a teacher, distil in general, then for the task, and compare."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 from brimful.commands.distil_config import DistilConfig, finetuning_of
 from brimful.commands.finetune import finetune
 from brimful.config import to_dict
-from brimful.console import say
 from brimful.errors import UsageError
-from brimful.runs.directory import CONFIG, SUMMARY
-from brimful.storage import read_json
+from brimful.runs.directory import run_once
 from brimful.tasks.layouts import OWN
 
 _OF_TEACHER = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
@@ -60,27 +57,16 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         options |= {"encoder": encoder, "seed": config.seeds[:1]}
         if config.dry_run:
             return finetune(out=str(directory), dry_run=True, **options)
-        _once(finetune, directory / "teacher", **options)
+        run_once(finetune, directory / "teacher", **options)
     if config.student is None:
         options = {name: values[name] for name in _OF_GENERAL if name in values}
         if origin is not None and config.columns == OWN and config.layout is None:
             options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
         options["task"] = config.task or (origin.task if origin else None)
         options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
-        _once(distil, directory / "general", **options)
+        run_once(distil, directory / "general", **options)
         values["student"] = str(directory / "general")
-    values |= {"keep_layers": None, "student_hidden": None, "baseline": True}
+    values |= {"keep_layers": None, "student_hidden": None, "initialisation": "pretrained", "baseline": True}
     if not config.models:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)
-    return _once(distil, directory / "student", **values)
-
-
-def _once(verb: Run, directory: Path, **values: Any) -> dict[str, Any]:
-    """Run a verb, or continue its interrupted run; a finished one only returns its summary."""
-    if (directory / SUMMARY).exists():
-        say(f"{directory.name}: already finished")
-        return read_json(directory / SUMMARY)
-    if (directory / CONFIG).exists():
-        return verb(resume=str(directory))
-    shutil.rmtree(directory, ignore_errors=True)
-    return verb(out=str(directory), **values)
+    return run_once(distil, directory / "student", **values)

@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -106,6 +107,22 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
             " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
+
+
+def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any) -> dict[str, Any]:
+    """The summary of a verb's run in a directory: a finished run is not repeated, an interrupted one goes on,
+    and what is left of neither is replaced.
+
+    Args:
+        values: the verb's options but `out`.
+    """
+    if (directory / SUMMARY).exists():
+        say(f"{directory.name}: already finished")
+        return read_json(directory / SUMMARY)
+    if (directory / CONFIG).exists():
+        return verb(resume=str(directory))
+    shutil.rmtree(directory, ignore_errors=True)
+    return verb(out=str(directory), **values)
 
 
 def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:

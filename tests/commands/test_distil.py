@@ -489,3 +489,10 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
     with pytest.raises(BrimfulError, match="a static student learns from the texts as they are"):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
+
+
+def test_the_recipe_takes_the_options_of_a_students_shape(teacher, tmp_path):
+    short = {"layers": EPOCH, "logits": EPOCH, "student_hidden": 16, "initialisation": "random"}
+    distil(recipe="task", teacher=str(teacher), out=str(tmp_path / "run"), **short)
+    encoder, *_ = load_model(tmp_path / "run" / "student" / "model")
+    assert encoder.config.hidden_size == 16
