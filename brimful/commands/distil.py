@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from brimful.augmentation.tokens import augmented
-from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
+from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of, kept_layers, random_shape
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
 from brimful.commands.distil_stages import StageTrainer
@@ -45,7 +45,7 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
-from brimful.tasks.baselines import Tfidf, available, median_ms, taught
+from brimful.tasks.baselines import TIMED, Tfidf, available, median_ms, taught
 from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, find_layout
@@ -58,8 +58,6 @@ from brimful.tasks.task import Outputs, Task
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
 
-TIMED = 30
-"""Texts that the latency is a median over."""
 CPU = torch.device("cpu")
 
 
@@ -139,20 +137,8 @@ class Start:
 
     def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
         assert self.teacher is not None
-        shape, config = self.teacher.model.encoder.config, self.config
-        width = config.student_hidden or shape.hidden_size
         torch.manual_seed(seed)
-        inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
-        encoder = Encoder(
-            replace(
-                shape,
-                layers=len(config.keep_layers) if config.keep_layers else config.student_layers,
-                hidden_size=width,
-                intermediate_size=inner,
-                dropout=0.0,
-                attention_dropout=0.0,
-            )
-        )
+        encoder = Encoder(random_shape(self.config, self.teacher.model.encoder.config))
         encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
         return encoder, task.new_head(encoder)
 
@@ -190,20 +176,10 @@ def _start(config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTe
         return Start(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
     if teacher is None:
         raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
-    shape, kept = teacher.model.encoder.config, config.keep_layers
-    if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
-        raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
-    same = config.student_hidden in (None, shape.hidden_size)
-    if config.initialisation == "teacher" and not same:
+    shape = teacher.model.encoder.config
+    kept = kept_layers(config, shape)
+    if config.initialisation == "teacher" and kept is None:
         raise BrimfulError(f"initialisation is teacher: leave student_hidden at its {shape.hidden_size}")
-    if config.initialisation == "random" or not same:
-        kept = None
-    elif kept is None:
-        if config.student_layers > shape.layers:
-            raise BrimfulError(
-                f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
-            )
-        kept = spread_layers(shape.layers, config.student_layers)
     length = config.max_length or teacher.model.max_length
     return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
 

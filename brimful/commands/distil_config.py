@@ -1,6 +1,6 @@
 """What `brimful distil` is told: its options, and what they decide together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +10,8 @@ from brimful.augmentation.config import AugmentConfig
 from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.errors import BrimfulError
-from brimful.objectives.imitation import LayerLosses
+from brimful.nn.layers import EncoderConfig
+from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.objectives.losses import Imitation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
@@ -202,6 +203,37 @@ class DistilConfig:
     def models(self) -> tuple[str, ...]:
         """The teachers that are models."""
         return tuple(teacher for teacher in self.teachers if teacher != TFIDF)
+
+
+def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] | None:
+    """The layers of the teacher that the student starts from; None where it starts from random weights.
+
+    Raises:
+        BrimfulError: the teacher has no such layers, or not as many.
+    """
+    kept = config.keep_layers
+    if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
+        raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
+    if config.initialisation == "random" or config.student_hidden not in (None, shape.hidden_size):
+        return None
+    if kept is None and config.student_layers > shape.layers:
+        raise BrimfulError(
+            f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
+        )
+    return kept or spread_layers(shape.layers, config.student_layers)
+
+
+def random_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
+    """The shape of a student with random weights: the teacher's, with its own depth and width."""
+    width = config.student_hidden or shape.hidden_size
+    return replace(
+        shape,
+        layers=len(config.keep_layers) if config.keep_layers else config.student_layers,
+        hidden_size=width,
+        intermediate_size=-(-shape.intermediate_size * width // shape.hidden_size // 64) * 64,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
 
 
 def finetuning_of(run: Path) -> FinetuneConfig | None:

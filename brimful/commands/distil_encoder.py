@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.commands.distil_config import DistilConfig
+from brimful.commands.distil_config import DistilConfig, kept_layers, random_shape
 from brimful.commands.distil_stages import StageTrainer
 from brimful.config import config_hash, identity
 from brimful.console import say
@@ -21,7 +21,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
 from brimful.nn.interop import load_pretrained, save_model, text_length
 from brimful.nn.layers import Pooling
-from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation, spread_layers
+from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation
 from brimful.runs.directory import absolute, check_inputs, find_model, model_files, start_run
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
@@ -113,21 +113,12 @@ def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder
         return _without_dropout(student)
     if teacher.encoder is None:
         raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
-    shape, kept = teacher.encoder.config, config.keep_layers
-    if config.initialisation != "random" and config.student_hidden in (None, shape.hidden_size):
-        if kept is None and config.student_layers > shape.layers:
-            raise BrimfulError(
-                f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
-            )
-        kept = kept or spread_layers(shape.layers, config.student_layers)
+    kept = kept_layers(config, teacher.encoder.config)
+    if kept is not None:
         student = teacher.encoder.to(torch.device("cpu")).keep_layers(kept)
         student.pooling = teacher.pooling
         return _without_dropout(student)
-    width = config.student_hidden or shape.hidden_size
-    layers = len(kept) if kept else config.student_layers
-    inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
-    shape = replace(shape, layers=layers, hidden_size=width, intermediate_size=inner)
-    student = Encoder(replace(shape, dropout=0.0, attention_dropout=0.0))
+    student = Encoder(random_shape(config, teacher.encoder.config))
     student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.pooling
     return student
 

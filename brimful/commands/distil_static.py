@@ -15,7 +15,7 @@ from brimful.nn.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import start_run
 from brimful.runs.stages import finish_stages
-from brimful.tasks.baselines import median_ms
+from brimful.tasks.baselines import TIMED, median_ms
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.metrics import over_seeds
@@ -27,8 +27,6 @@ from brimful.text.tokenizer import special_ids
 
 STATIC = "static"
 """What `--student` calls it."""
-TIMED = 30
-"""Texts that the latency is a median over."""
 
 
 @dataclass(frozen=True)

@@ -249,8 +249,8 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     assert threshold != 0
     model = TaskModel.load(out)
     assert model.task.settings == {"no_answer_threshold": threshold}
-    # Dev is test here, so the threshold of dev gives the best of test for each seed.
-    assert summary["test"]["f1_runs"] == summary["test"]["best_f1_runs"]
+    # Dev is test here, so the threshold of dev gives the best of test (summed in another order).
+    assert summary["test"]["f1_runs"] == pytest.approx(summary["test"]["best_f1_runs"], rel=1e-12)
     written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     table = read_questions(path, labelled=False)
     made = model.predict(table.texts, table.second)
