@@ -45,7 +45,8 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
-from brimful.tasks.baselines import TIMED, Tfidf, available, median_ms, taught
+from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms, taught
+from brimful.tasks.comparison import differences
 from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, find_layout
@@ -605,24 +606,23 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     config, data, ranks = distillation.config, distillation.data, runtime.world
     task, directory, primary = data.task, stages.run, data.task.metrics[0]
     students = _Students(distillation, StageTrainer(config, stages, runtime))
-    trained = [students.distilled(seed) for seed in config.seeds]
-    best = max(trained, key=lambda one: primary.score(one.dev))
-    measured: dict[str, Any] = {"student": over_seeds([one.test for one in trained])}
+    trained = {"student": [students.distilled(seed) for seed in config.seeds]}
+    best = max(trained["student"], key=lambda one: primary.score(one.dev))
     if config.baseline:
-        alone = [students.undistilled(seed).test for seed in config.seeds]
-        measured["student_without_distillation"] = over_seeds(alone)
+        trained["student_without_distillation"] = [students.undistilled(seed) for seed in config.seeds]
         if distillation.imitated is not None and distillation.start.dropped is not None:
-            dropped = [students.layer_drop(seed).test for seed in config.seeds]
-            measured["student_layer_drop"] = over_seeds(dropped)
-    models = {"student": best.model}
+            trained["student_layer_drop"] = [students.layer_drop(seed) for seed in config.seeds]
+    measured = {name: over_seeds([one.test for one in models]) for name, models in trained.items()}
+    answers = {name: [one.answers for one in models] for name, models in trained.items()}
     if distillation.taught is not None:
         measured["teacher"] = task.measure(distillation.taught, data.test)
+        answers["teacher"] = [distillation.taught]
+    models = {"student": best.model}
     if distillation.teachers and config.single:
         models["teacher"] = distillation.teachers[0].model
     parameters = {name: model.parameters for name, model in models.items()}
-    for name in models:
-        measured.setdefault(name, {})
-        measured[name] = {**measured[name], "parameters": parameters[name]}
+    for name, count in parameters.items():
+        measured[name] = {**measured.get(name, {}), "parameters": count}
     summary = {
         "kind": "distil",
         "task": task.name,
@@ -641,6 +641,10 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     if ranks.is_main:
         best.model.to(runtime.device).save(directory / "model", token_types=data.train.examples.typed)
         write_rows(directory / "predictions.jsonl", task.compared_rows(best.answers, data.test))
+        if config.baseline and available(task) is None and (rung := linear(task, data, Tfidf())):
+            summary["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
+            summary["latency_ms"]["tfidf"] = rung.latency_ms
+        summary["comparisons"] = differences(task, answers, data.test)
         finish_stages(directory, summary)
     ranks.barrier()
     return summary

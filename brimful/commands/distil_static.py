@@ -17,6 +17,7 @@ from brimful.runs.directory import start_run
 from brimful.runs.stages import finish_stages
 from brimful.tasks.baselines import TIMED, median_ms
 from brimful.tasks.classification import Classification
+from brimful.tasks.comparison import differences
 from brimful.tasks.data import TaskData
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.output import write_rows
@@ -125,6 +126,8 @@ def distil_static(
     }
     if main:
         model.save(directory / "model")
+        methods = {"student": tests} | ({} if given.taught is None else {"teacher": [given.taught]})
+        summary["comparisons"] = differences(task, methods, data.test)
         write_rows(directory / "predictions.jsonl", task.compared_rows(tests[best], data.test))
         finish_stages(directory, summary)
     return summary

@@ -1,6 +1,6 @@
 """Models side by side on the same test rows: how sure one can be that one is better."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,3 +54,23 @@ def measure_methods(task: Task, methods: Sequence[Sequence[Any]], test: Encoded)
         for models in methods
     ]
     return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
+
+
+def differences(
+    task: Task, methods: Mapping[str, Sequence[Any]], test: Encoded
+) -> dict[str, dict[str, float]]:
+    """The primary metric of the first method minus each other one's, with its standard error.
+
+    Args:
+        methods: as for `measure_methods`, by name.
+
+    Returns:
+        by `FIRST_minus_OTHER`: `difference` and `standard_error`.
+    """
+    first, *others = methods
+    measured = measure_methods(task, list(methods.values()), test)
+    found = {}
+    for index, name in enumerate(others, 1):
+        difference, error = measured.difference(0, index)
+        found[f"{first}_minus_{name}"] = {"difference": difference, "standard_error": error}
+    return found

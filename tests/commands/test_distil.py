@@ -356,8 +356,13 @@ def test_seeds_and_baselines(teacher, tmp_path):
     for name in ("student", "student_without_distillation", "student_layer_drop"):
         assert len(summary[name]["accuracy_runs"]) == 2, name
     for group in ("parameters", "megabytes", "latency_ms"):
-        assert summary[group].keys() == {"teacher", "student"}
+        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
         assert all(value > 0 for value in summary[group].values())
+    for name in ("teacher", "student_without_distillation", "student_layer_drop"):
+        found = summary["comparisons"][f"student_minus_{name}"]
+        apart = summary["student"]["accuracy"] - summary[name]["accuracy"]
+        assert found["difference"] == pytest.approx(apart, abs=1e-12), name
+        assert found["standard_error"] >= 0, name
 
 
 def test_the_teachers_own_layers_and_head(teacher, tmp_path):
