@@ -263,6 +263,7 @@ def _prepare(
         *tables,
         max_length=start.max_length,
         overlap=start.overlap,
+        windows=False,
         split=False,
         layout=layout,
         metric=origin.metric if origin else None,
@@ -285,7 +286,7 @@ def _prepare(
             start.overlap,
             labelled=False,
         )
-        warn_of_cut(more.examples.cut, len(more), path, start.max_length)
+        warn_of_cut(more.examples.cut, len(more), path, start.max_length, windows=False)
         parts.append(more)
     student = start.student(data, config.seeds[0])
     imitated = (

@@ -167,7 +167,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     assert student.tokenizer is not None
     data = [encode(table, student.tokenizer, max_length) for table in tables]
     for part in data:
-        warn_of_cut(part.examples.cut, len(part), part.table.path, max_length)
+        warn_of_cut(part.examples.cut, len(part), part.table.path, max_length, windows=False)
     same = teacher.encoder is not None and _reads_as(teacher.encoder, student, own >= max_length)
     if ranks.is_main and not resuming:
         said = f"distilling {teacher.folder} into {student.config.layers} layers of width"

@@ -25,10 +25,11 @@ from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict as run
 from brimful.tasks.layouts import OWN, Columns, Layout, find_layout, require_task
-from brimful.tasks.model import holds_task_model, load_task_model
+from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.parts import read_parts
 from brimful.tasks.review import abstain
+from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
 from brimful.tasks.submission import Submission, check_submission
 from brimful.tasks.table import Table, Take, read_texts
 from brimful.tasks.task import Row
@@ -39,7 +40,7 @@ class PredictConfig:
     """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
 
     model: str
-    """Folder of a task model or an encoder: a run, or a Hugging Face folder."""
+    """Folder of a task model, a static model or an encoder: a run, or a Hugging Face folder."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
@@ -82,7 +83,8 @@ class _Tasked:
     def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
         self.config = config
         self.layout = layout
-        loaded = load_task_model(folder)
+        loaded: TaskModel | StaticClassifier
+        loaded = StaticClassifier.load(folder) if holds_static_model(folder) else load_task_model(folder)
         require_task(layout, loaded.task.name)
         if config.pooling != "auto":
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
@@ -102,7 +104,10 @@ class _Tasked:
             raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
         if self.array or config.scores:
             self.model.task.scores(np.zeros((0, len(self.model.task.labels)), dtype=np.float32))
-        self.encoder, self.max_length = self.model.encoder, self.model.max_length
+        self.max_length = self.model.max_length
+        self.windows = isinstance(self.model, TaskModel)
+        if isinstance(self.model, TaskModel):
+            check_length(self.max_length, self.model.encoder.config.max_length)
         self.facts = self.model.task.facts
         self.submission = Submission(layout) if config.submission else None
         self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
@@ -143,6 +148,8 @@ class _Vectors:
     """An encoder, which writes a vector for each text: of a long text in windows, the mean of theirs."""
 
     submission = None
+    windows = True
+    """Whether it can read long texts in windows."""
 
     def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
         self.config = config
@@ -161,8 +168,9 @@ class _Vectors:
         if others := other_modules(folder, classifier=False):
             warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
         self.pooling = (self.encoder.pooling or "mean") if config.pooling == "auto" else config.pooling
-        longest = text_length(folder, self.encoder)
-        self.max_length = longest if config.max_length is None else config.max_length
+        length = text_length(folder, self.encoder)
+        self.max_length = length if config.max_length is None else config.max_length
+        check_length(self.max_length, self.encoder.config.max_length)
         self.facts = {"width": self.encoder.config.hidden_size}
 
     def to(self, device: torch.device) -> None:
@@ -207,8 +215,8 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     device = default_device()
     precision = resolve(config.precision, device)
     folder = find_model(Path(config.model), "model")
-    model = (_Tasked if holds_task_model(folder) else _Vectors)(folder, config, layout)
-    check_length(model.max_length, model.encoder.config.max_length)
+    with_task = holds_static_model(folder) or holds_task_model(folder)
+    model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
     for table in read_parts(model.read):
         if not texts and len(table):
@@ -232,7 +240,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             advance(len(table))
     if model.submission is not None:
         model.submission.write(output)
-    warn_of_cut(cut, texts, config.input, model.max_length)
+    warn_of_cut(cut, texts, config.input, model.max_length, windows=model.windows)
     seconds = time.perf_counter() - started
     return {
         "texts": texts,

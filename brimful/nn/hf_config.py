@@ -89,6 +89,8 @@ def read_config(values: Any, where: str) -> EncoderConfig:
     """
     kind = values.get("model_type") if isinstance(values, dict) else None
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None and kind is None and isinstance(values, dict) and "kind" in values:
+        raise BrimfulError(f"{where} describes a {values['kind']}, not an encoder")
     if family is None:
         raise BrimfulError(f"{where}: model_type {kind!r} is not supported; known: {', '.join(FAMILIES)}")
     for key, wanted in _REQUIRED[family.architecture].items():

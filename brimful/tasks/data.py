@@ -51,6 +51,7 @@ def load_task_data(
     *,
     max_length: int,
     overlap: int | None = None,
+    windows: bool = True,
     split: bool,
     more_tests: Sequence[str] = (),
     layout: Layout = OWN_LAYOUT,
@@ -62,6 +63,7 @@ def load_task_data(
     Args:
         kind: the task. The layout or the training table gives its labels.
         overlap: the tokens that windows of a long text share; None cuts it.
+        windows: whether the verb has --overlap, which a warning of cut texts then names.
         split: hold out a fifth of train as dev if no dev table is given.
         more_tests: other tables to measure on.
         metric: the primary metric; None: that of the layout or the task.
@@ -86,7 +88,7 @@ def load_task_data(
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_cut(data.examples.cut, len(data), path, max_length)
+            warn_of_cut(data.examples.cut, len(data), path, max_length, windows=windows)
         return data
 
     everything = encoded(train_path)
@@ -135,9 +137,13 @@ def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
     return train.take(np.sort(rows[~held])), train.take(rows[held])
 
 
-def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int) -> None:
-    """Say how many texts lost their ends, and what would keep them."""
-    remedy = "raise --max-length, or read them in windows with --overlap 32"
+def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int, *, windows: bool = True) -> None:
+    """Say how many texts lost their ends, and what would keep them.
+
+    Args:
+        windows: whether the verb has --overlap.
+    """
+    remedy = "raise --max-length" + (", or read them in windows with --overlap 32" if windows else "")
     examples.warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")
 
 

@@ -149,13 +149,7 @@ class TaskModel:
 
     def rows(self, data: Encoded, precision: Precision, *, scores: bool = False) -> list[Row]:
         """A prediction for each row of a table, on the encoder's device; `scores` as in `predict`."""
-        answers = self.answers(data, precision)
-        rows = self.task.rows(answers, data)
-        if not scores:
-            return rows
-        each = zip(rows, self.task.scores(answers).tolist(), strict=True)
-        names = self.task.labels
-        return [row | {"scores": dict(zip(names, values, strict=True))} for row, values in each]
+        return predicted_rows(self.task, self.answers(data, precision), data, scores=scores)
 
     def answers(self, data: Encoded, precision: Precision) -> Any:
         """The task's answer for each row of a table, calibrated, on the encoder's device."""
@@ -190,6 +184,15 @@ class TaskModel:
             token_types=token_types,
             extra={key: value for key, value in extra.items() if value is not None},
         )
+
+
+def predicted_rows(task: Task, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+    """The task's rows of answers, with the column `scores` if that is wanted."""
+    rows = task.rows(answers, data)
+    if not scores:
+        return rows
+    each = zip(rows, task.scores(answers).tolist(), strict=True)
+    return [row | {"scores": dict(zip(task.labels, values, strict=True))} for row, values in each]
 
 
 def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from brimful import Encoder
+from brimful.commands.export import export
+from brimful.commands.predict import predict
 from brimful.errors import BrimfulError
 from brimful.nn.layers import EncoderConfig
 from brimful.tasks.static import StaticModel, token_ids
@@ -109,6 +111,54 @@ assert not {"torch", "scipy", "numba", "sklearn"} & set(sys.modules)
     probabilities, labels, parameters = json.loads(said)
     np.testing.assert_array_equal(np.array(probabilities, np.float32), model.predict(TEXTS))
     assert (labels, parameters) == (LABELS, model.parameters)
+
+
+def test_predict_takes_it_as_any_task_model(encoder, tmp_path):
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=2), max_length=3)
+    model.save(tmp_path / "run" / "model")
+    texts = [*TEXTS, "good", "bad day and a very bad room"]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    chances = model.predict(texts)
+
+    def predicted(name: str, **more: object) -> list[dict]:
+        given = {"model": str(tmp_path / "run"), "input": str(tmp_path / "in.txt")}
+        predict(**given, output=str(tmp_path / name), **more)
+        return [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+
+    rows = predicted("out.jsonl")
+    assert [row["label"] for row in rows] == [LABELS[best] for best in chances.argmax(1)]
+    np.testing.assert_allclose([row["probability"] for row in rows], chances.max(1), atol=1e-4)
+    rows = predicted("scores.jsonl", scores=True)
+    assert [row["text"] for row in rows] == texts
+    np.testing.assert_allclose([row["scores"]["pos"] for row in rows], chances[:, 1], atol=1e-6)
+    rows = predicted("sure.jsonl", abstain_below=0.999)
+    assert all((row["label"] == "") == row["abstained"] for row in rows)
+    predict(
+        model=str(tmp_path / "run"),
+        input=str(tmp_path / "in.txt"),
+        output=str(tmp_path / "a.npy"),
+        max_length=1,
+    )
+    first = [ids[:1] for ids in ids_of(encoder, texts)]
+    expected = np.exp(model.logits(first))
+    np.testing.assert_allclose(
+        np.load(tmp_path / "a.npy"), expected / expected.sum(1, keepdims=True), atol=1e-6
+    )
+
+
+def test_what_static_models_cannot_do_is_refused(encoder, tmp_path):
+    train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=1)).save(tmp_path / "model")
+    (tmp_path / "in.tsv").write_text("text\ttext_b\na\tb\n")
+    given = {"model": str(tmp_path / "model"), "output": str(tmp_path / "out.jsonl")}
+    with pytest.raises(BrimfulError, match="has pairs of texts"):
+        predict(**given, input=str(tmp_path / "in.tsv"))
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(BrimfulError, match="reads no windows; leave --overlap out"):
+        predict(**given, input=str(tmp_path / "in.txt"), overlap=4)
+    with pytest.raises(BrimfulError, match=r"config.json describes a brimful static model, not an encoder"):
+        export(run=str(tmp_path / "model"), out=str(tmp_path / "export"))
+    assert not (tmp_path / "out.jsonl").exists()
+    assert not (tmp_path / "export").exists()
 
 
 def test_what_is_no_static_model_is_refused(encoder, tmp_path):
