@@ -5,7 +5,7 @@ teacher's layers. Then it imitates the teachers' outputs. Both stages need texts
 text of the same kind is as good as the training table.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,24 @@ import numpy as np
 import torch
 
 from brimful.augmentation.tokens import augmented
-from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of, kept_layers, random_shape
+from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
 from brimful.commands.distil_stages import StageTrainer
+from brimful.commands.distil_start import Start, start_of
 from brimful.commands.distil_static import STATIC, StaticDistillation, distil_static, require_static
+from brimful.commands.distil_students import Distillation, Students
 from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
-from brimful.commands.finetune_trainings import starting_model
 from brimful.config import config_hash, identity, verb
 from brimful.console import recorded_warnings, say, warn
 from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
+from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_pretrained
-from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation, spread_layers
-from brimful.objectives.supervised import Supervised
+from brimful.objectives.imitation import TEACHER, LayerDistillation
 from brimful.runs.directory import (
     CONFIG,
     absolute,
@@ -51,160 +50,15 @@ from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, find_layout
 from brimful.tasks.metrics import over_seeds
-from brimful.tasks.model import TaskModel, evaluation, holds_task_model, load_task_model
+from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table
-from brimful.tasks.task import Outputs, Task
+from brimful.tasks.task import Outputs
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Start:
-    """What students start from.
-
-    Attributes:
-        encoder: whose tokenizer and length the student has.
-        max_length, overlap: as in `TaskModel`.
-        layers: of the teacher that are kept; None: the student has its own shape or random weights.
-    """
-
-    config: DistilConfig
-    origin: FinetuneConfig | None
-    teacher: ModelTeacher | None
-    encoder: Encoder
-    max_length: int
-    overlap: int | None
-    layers: tuple[int, ...] | None
-
-    @property
-    def of_origin(self) -> bool:
-        """Whether students start from the encoder that the teacher was fine-tuned from."""
-        return (
-            self.layers is not None and self.origin is not None and self.config.initialisation == "pretrained"
-        )
-
-    @property
-    def dropped(self) -> tuple[int, ...] | None:
-        """The layers of the teacher that make a student of the same shape; None if there are none."""
-        if self.layers is not None or self.teacher is None:
-            return self.layers
-        shape, ours = self.teacher.model.encoder.config, self.encoder.config
-        fits = self.config.student is not None and ours.hidden_size == shape.hidden_size
-        return spread_layers(shape.layers, ours.layers) if fits and ours.layers <= shape.layers else None
-
-    def student(self, data: TaskData, seed: int, *, of_teacher: bool = False) -> TaskModel:
-        """The student before training.
-
-        Args:
-            of_teacher: from the teacher's own layers, whatever `initialisation` says.
-        """
-        task, config = data.task, self.config
-        options = FinetuneConfig(dropout=0.0, attention_dropout=0.0)
-        origin: TaskModel | None = None  # whose head the student takes over
-        if config.student is not None and not of_teacher:
-            folder = find_model(Path(config.student), "model")
-            origin = load_task_model(folder) if holds_task_model(folder) else None
-            model = starting_model(options, seed, task, load_pretrained(folder))
-        elif self.layers is None and not of_teacher:
-            model = self._random(task, seed)
-        else:
-            assert self.teacher is not None
-            own = self.teacher.model.encoder.to(CPU)
-            layers = self.dropped if of_teacher else self.layers
-            assert layers is not None
-            source: tuple[Encoder, MaskedLMHead | None] = (own, None)
-            if self.of_origin and not of_teacher:
-                assert self.origin is not None
-                among = self.origin.layers or range(own.config.layers)
-                layers = tuple(among[layer] for layer in layers)
-                source = load_pretrained(self.origin.encoder_folder)
-            else:
-                origin = self.teacher.model
-            options = replace(options, pooling=self.pooling(), layers=layers)
-            model = starting_model(options, seed, task, source)
-        _take_head(model[1], origin, task)
-        pairs = data.train.table.second is not None
-        return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
-
-    def pooling(self) -> Any:
-        """How the teacher makes a vector of a text."""
-        assert self.teacher is not None
-        head = self.teacher.model.head
-        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.teacher.model.encoder)
-
-    def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
-        assert self.teacher is not None
-        torch.manual_seed(seed)
-        encoder = Encoder(random_shape(self.config, self.teacher.model.encoder.config))
-        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
-        return encoder, task.new_head(encoder)
-
-
-def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
-    """Copy the head of a model of the same task, where it has the same shape."""
-    if (
-        model is None
-        or type(model.task) is not type(task)
-        or sorted(model.task.labels) != sorted(task.labels)
-    ):
-        return
-    order = torch.tensor([model.task.labels.index(label) for label in task.labels])
-    found = dict(model.head.state_dict())
-    for name in ("classifier.weight", "classifier.bias"):
-        found[name] = found[name][order.to(found[name].device)]
-    if {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in head.state_dict().items()}:
-        head.load_state_dict(found)
-
-
-def _start(config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher | None) -> Start:
-    """What students start from.
-
-    Raises:
-        BrimfulError: the shape does not fit the teacher, or there is none.
-    """
-    if config.student is not None:
-        encoder, _ = load_pretrained(find_model(Path(config.student), "model"))
-        if encoder.tokenizer is None:
-            raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
-        longest, overlap = encoder.config.max_length, None
-        wanted = config.max_length
-        if teacher is not None:
-            wanted, overlap = wanted or min(teacher.model.max_length, longest), teacher.model.overlap
-        return Start(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
-    if teacher is None:
-        raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
-    shape = teacher.model.encoder.config
-    kept = kept_layers(config, shape)
-    if config.initialisation == "teacher" and kept is None:
-        raise BrimfulError(f"initialisation is teacher: leave student_hidden at its {shape.hidden_size}")
-    length = config.max_length or teacher.model.max_length
-    return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
-
-
-@dataclass(frozen=True)
-class Distillation:
-    """Teachers, students and their data.
-
-    Attributes:
-        imitated: the teacher whose layers are imitated; None if it reads other tokens than the student.
-        texts: what the student learns from, with the target `TEACHER` unless there are copies, and the labels
-            that there are.
-        count: how many texts these are; a long one may be several examples. With copies, the examples.
-        taught: the teachers' answers for test; None where they have none.
-    """
-
-    config: DistilConfig
-    start: Start
-    teachers: list[ModelTeacher]
-    imitated: ModelTeacher | None
-    texts: Examples | AugmentedExamples
-    count: int
-    data: TaskData
-    taught: Any
 
 
 def _with_text(table: Table) -> np.ndarray:
@@ -249,7 +103,7 @@ def _prepare(
     tables = _tables(config, origin)
     columns = origin.columns if origin and config.columns == OWN else config.columns
     layout = find_layout(config.layout or (origin.layout if origin else None), columns)
-    start = _start(config, origin, first)
+    start = start_of(config, origin, first)
     kind = type(first.model.task) if first else task_of(config.task, layout)
     for each in teachers:
         if type(each.model.task) is not kind or config.task not in (None, kind.name):
@@ -420,6 +274,8 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         origin = finetuning_of(Path(config.models[0])) if config.models else None
         if _without_task(config, origin):
             return distil_encoder(config, directory, resuming, runtime)
+        if config.vectors != DistilConfig().vectors:
+            raise BrimfulError("the student of a task learns no vectors: --logits sets its second stage")
         static = config.student == STATIC
         if static:  # of the teacher's tokens, and of no shape
             alone = replace(config.layers, epochs=0.0)
@@ -519,94 +375,11 @@ def _inputs(distillation: Distillation) -> dict[str, Path]:
     return files
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """A student of a seed, with its answers for test and its metrics there and on dev."""
-
-    model: TaskModel
-    answers: Any
-    test: dict[str, float]
-    dev: dict[str, float]
-
-
-class _Students:
-    """Trains the students of a run."""
-
-    def __init__(self, distillation: Distillation, trainer: StageTrainer) -> None:
-        self.distillation = distillation
-        self.trainer = trainer
-
-    def distilled(self, seed: int) -> _Trained:
-        """By both stages."""
-        given, config = self.distillation, self.distillation.config
-        student = given.start.student(given.data, seed)
-        if given.imitated is not None:
-            layers = LayerDistillation(given.imitated.model.encoder, student.encoder, config.layers.losses)
-            self._train("layers", seed, student, layers)
-        self._train("logits", seed, student, self._logits(student))
-        return self._judged(student)
-
-    def layer_drop(self, seed: int) -> _Trained:
-        """The teacher's layers with its head, by the second stage alone."""
-        given = self.distillation
-        student = given.start.student(given.data, seed, of_teacher=True)
-        self._train("logits", seed, student, self._logits(student), "layer-drop")
-        return self._judged(student)
-
-    def undistilled(self, seed: int) -> _Trained:
-        """The same start and the same passes over the training table, by its labels alone."""
-        given, config = self.distillation, self.distillation.config
-        student, task = given.start.student(given.data, seed), given.data.task
-        epochs = config.logits.epochs + (config.layers.epochs if given.imitated else 0.0)
-        stage = replace(config.logits, epochs=epochs)
-        objective = Supervised(task, student.head, evaluation(task, student.head, given.data.dev))
-        self.trainer.train(
-            "undistilled",
-            seed,
-            stage,
-            given.data.train.examples,
-            student.encoder,
-            objective,
-            _modules(student),
-        )
-        return self._judged(student)
-
-    def _train(self, stage: str, seed: int, student: TaskModel, objective: Any, name: str = "") -> None:
-        settings = getattr(self.distillation.config, stage)
-        texts = self.distillation.texts
-        self.trainer.train(
-            name or stage, seed, settings, texts, student.encoder, objective, _modules(student)
-        )
-
-    def _logits(self, student: TaskModel) -> LogitDistillation:
-        data, config = self.distillation.data, self.distillation.config
-        live = self.distillation.imitated if config.augment.copies else None
-        return LogitDistillation(
-            None if live is None else live.in_order(),
-            student.head,
-            data.task.imitation(config.logits.loss, config.temperature),
-            data.task.primary_metric,
-            evaluation(data.task, student.head, data.dev),
-            labels=(data.task, config.logits.labels) if config.logits.labels else None,
-        )
-
-    def _judged(self, student: TaskModel) -> _Trained:
-        data, runtime = self.distillation.data, self.trainer.runtime
-        student.to(runtime.device)
-        answers, metrics = student.judge(data.test, runtime)
-        dev = {} if data.dev is None else student.judge(data.dev, runtime)[1]
-        return _Trained(student, answers, metrics, dev)
-
-
-def _modules(student: TaskModel) -> dict[str, Any]:
-    return {"encoder": student.encoder, "head": student.head}
-
-
 def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[str, Any]:
     """Train all students, save the one that is best on dev, else the first, and return the summary."""
     config, data, ranks = distillation.config, distillation.data, runtime.world
     task, directory, primary = data.task, stages.run, data.task.metrics[0]
-    students = _Students(distillation, StageTrainer(config, stages, runtime))
+    students = Students(distillation, StageTrainer(config, stages, runtime))
     trained = {"student": [students.distilled(seed) for seed in config.seeds]}
     best = max(trained["student"], key=lambda one: primary.score(one.dev))
     if config.baseline:

@@ -125,8 +125,8 @@ class DistilConfig:
     """Run directory to create; the student ends up in RUN/model, one without a task in RUN/encoder."""
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
-    student_layers: int = 2
-    """Layers of the student. Those that it starts from are spread evenly over the teacher's."""
+    student_layers: int | None = None
+    """Layers of the student, by default 2. Those that it starts from are spread evenly over the teacher's."""
     keep_layers: tuple[int, ...] | None = None
     """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
@@ -171,23 +171,35 @@ class DistilConfig:
         require_seeds(*self.seeds)
         if len(set(self.seeds)) < max(1, len(self.seeds)):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
-        require_positive(self, "batch", "micro_batch_tokens", "student_layers")
+        require_positive(self, "batch", "micro_batch_tokens")
+        if self.student_layers is not None:
+            require_positive(self, "student_layers")
         check_trainer(self.trainer)
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
         if self.student_hidden is not None:
             require_positive(self, "student_hidden")
-        own = self.keep_layers or self.student_hidden or self.initialisation != "pretrained"
-        if self.student is not None and own:
+        shape = self.student_layers or self.keep_layers or self.student_hidden
+        if self.student is not None and (shape or self.initialisation != "pretrained"):
             raise BrimfulError(
-                "--student has a shape and weights: leave --keep-layers, --student-hidden and"
-                " --initialisation out"
+                "--student has a shape and weights: leave --student-layers, --keep-layers, --student-hidden"
+                " and --initialisation out"
+            )
+        if self.student_layers and self.keep_layers and self.student_layers != len(self.keep_layers):
+            raise BrimfulError(
+                f"--keep-layers names {len(self.keep_layers)} layers and --student-layers is"
+                f" {self.student_layers}: leave one of them out"
             )
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seed of each student."""
         return self.seed if isinstance(self.seed, tuple) else (self.seed,)
+
+    @property
+    def depth(self) -> int:
+        """The layers of a student without a folder."""
+        return len(self.keep_layers) if self.keep_layers else self.student_layers or 2
 
     @property
     def teachers(self) -> tuple[str, ...]:
@@ -216,11 +228,9 @@ def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] |
         raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
     if config.initialisation == "random" or config.student_hidden not in (None, shape.hidden_size):
         return None
-    if kept is None and config.student_layers > shape.layers:
-        raise BrimfulError(
-            f"student_layers is {config.student_layers}: the teacher has {shape.layers} layers"
-        )
-    return kept or spread_layers(shape.layers, config.student_layers)
+    if config.depth > shape.layers:
+        raise BrimfulError(f"student_layers is {config.depth}: the teacher has {shape.layers} layers")
+    return kept or spread_layers(shape.layers, config.depth)
 
 
 def random_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
@@ -228,7 +238,7 @@ def random_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
     width = config.student_hidden or shape.hidden_size
     return replace(
         shape,
-        layers=len(config.keep_layers) if config.keep_layers else config.student_layers,
+        layers=config.depth,
         hidden_size=width,
         intermediate_size=-(-shape.intermediate_size * width // shape.hidden_size // 64) * 64,
         dropout=0.0,

@@ -156,6 +156,8 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     ranks = runtime.world
     if len(config.seeds) > 1 or config.baseline:
         raise BrimfulError("several seeds and --baseline are for students of a task: leave them out")
+    if config.logits != DistilConfig().logits:
+        raise BrimfulError("this student learns vectors and no logits: --vectors sets its second stage")
     seed = config.seeds[0]
     teacher = VectorTeacher.load(config)
     student = _student(config, teacher, seed)

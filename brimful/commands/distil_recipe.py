@@ -66,7 +66,8 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
         run_once(distil, directory / "general", **options)
         values["student"] = str(directory / "general")
-    values |= {"keep_layers": None, "student_hidden": None, "initialisation": "pretrained", "baseline": True}
+    shape = dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))  # the folder's own
+    values |= shape | {"initialisation": "pretrained", "baseline": True}
     if not config.models:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)
     return run_once(distil, directory / "student", **values)

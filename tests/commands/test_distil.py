@@ -90,6 +90,20 @@ def test_a_student_has_at_most_the_teachers_layers(teacher, tmp_path, layers, sa
     assert not (tmp_path / "run").exists()
 
 
+def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
+    given = {"teacher": str(teacher), "out": str(tmp_path / "run")}
+    with pytest.raises(BrimfulError, match="--student has a shape and weights"):
+        distil(**given, student=str(teacher.parent / "encoder"), student_layers=2)
+    with pytest.raises(BrimfulError, match="names 3 layers and --student-layers is 2"):
+        distil(**given, keep_layers=[0, 1, 2], student_layers=2)
+    with pytest.raises(BrimfulError, match="learns no vectors"):
+        distil(**given, vectors={"loss": "mse"})
+    given |= {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
+    with pytest.raises(BrimfulError, match="learns vectors and no logits"):
+        distil(**given, logits={"labels": 1.0})
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, tmp_path):
     """A learning rate of zero leaves the student where it starts."""
     still = {"epochs": 1.0, "learning_rate": 0.0}
