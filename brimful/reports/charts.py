@@ -80,6 +80,16 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Point:
+    """One model among others: where it stands, and the error of y."""
+
+    label: str
+    x: float
+    y: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
 class Chart:
     """A finished drawing."""
 
@@ -208,6 +218,68 @@ def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=f"{SPACE}%"))
         axes.grid(axis="x")
         return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
+
+
+def scatter_chart(
+    title: str,
+    points: Sequence[Point],
+    x_label: str,
+    *,
+    higher_is_better: bool = True,
+    percent: bool = False,
+    note: str = "",
+) -> Chart:
+    """Labelled points over a logarithmic x, smaller better, and the line of those that none surpasses."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+    sign = 1.0 if higher_is_better else -1.0
+    front: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.x, -sign * one.y)):
+        if not front or sign * point.y > sign * front[-1].y:
+            front.append(point)
+    with _drawing_style():
+        drawing, axes = _new_drawing(LARGE[0], 1.2 * LARGE[1])
+        axes.set_xscale("log")
+        axes.plot([p.x for p in front], [p.y for p in front], color=_STAND_IN["muted"], linewidth=1.0)
+        for point in points:
+            colour = _STAND_IN["c1" if point in front else "c2"]
+            bar = point.error or None
+            axes.errorbar(point.x, point.y, yerr=bar, color=colour, fmt="o", markersize=5, linewidth=1.2)
+        low, high = min(p.x for p in points), max(p.x for p in points)
+        axes.set_xlim(low / 1.6, high * 1.6 * (high / low) ** 0.35)  # room for the last label
+        for point, height in zip(points, _label_heights(points), strict=True):
+            axes.annotate(
+                point.label,
+                (point.x, height),
+                xytext=(7, 0),
+                textcoords="offset points",
+                va="center",
+            )
+        axes.xaxis.set_major_locator(LogLocator(numticks=6))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+        if percent:
+            ys = [point.y for point in points]
+            decimals = 0 if max(ys) - min(ys) > 0.03 else 1
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals, symbol=f"{SPACE}%"))
+        axes.grid(axis="y")
+        axes.set_xlabel(x_label)
+        ordered = sorted(points, key=lambda one: one.x)
+        spoken = "; ".join(f"{p.label} {tick(p.y)} at {tick(p.x)} {x_label}" for p in ordered)
+        return Chart(title, _to_svg(drawing, f"{title}: {spoken}"), note=note)
+
+
+def _label_heights(points: Sequence[Point]) -> list[float]:
+    """Where the labels stand: at the height of their points, moved apart where two would touch."""
+    low, high = min(p.y for p in points), max(p.y for p in points)
+    apart = 0.065 * ((high - low) or 1.0)
+    heights = {}
+    last = -np.inf
+    for index in sorted(range(len(points)), key=lambda i: points[i].y):
+        last = max(points[index].y, last + apart)
+        heights[index] = last
+    return [float(heights[index]) for index in range(len(points))]
 
 
 def heat_chart(title: str, labels: Sequence[str], counts: Sequence[Sequence[float]], note: str = "") -> Chart:

@@ -8,9 +8,11 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from brimful.reports.charts import Chart
+from brimful.reports.choice import choice_charts
 from brimful.reports.content import Fact, Headline, Table, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
+from brimful.reports.distil import distilled_tables
 from brimful.reports.finetune import (
     SHOWN_KEYS,
     curve_charts,
@@ -51,6 +53,8 @@ def make_section(run: Run) -> Section:
     curves = main_charts(run)
     tables = _TABLES.get(run.kind, _tables_of_records)(run.summary)
     overview = _OVERVIEWS[run.kind](run.summary) if run.kind in _OVERVIEWS else []
+    if run.children or run.kind == "distil":
+        overview = [*overview, *choice_charts([run])]
     shown = {
         key: value
         for key, value in run.summary.items()
@@ -97,7 +101,12 @@ def _tables_of_finetuning(summary: dict[str, Any]) -> list[Table]:
     return [*ladder_tables(summary), *_tables_of_records(rest), *finetuned_tables(summary)]
 
 
-_TABLES = {"demo": demo_tables, "prepare": prepared_tables, "finetune": _tables_of_finetuning}
+_TABLES = {
+    "demo": demo_tables,
+    "prepare": prepared_tables,
+    "finetune": _tables_of_finetuning,
+    "distil": distilled_tables,
+}
 _OVERVIEWS = {
     "demo": demo_charts,
     "prepare": prepared_charts,
@@ -131,5 +140,6 @@ def render(runs: Sequence[Run]) -> str:
         title=", ".join(run.name for run in runs),
         sections=sections,
         table_of_runs=_side_by_side(sections) if len(sections) > 1 else None,
+        choice=choice_charts(runs) if len(runs) > 1 else [],
         version=metadata.version("brimful"),
     )

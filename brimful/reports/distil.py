@@ -1,0 +1,51 @@
+"""Students beside what a user would pick instead: their teacher, their baselines, TF-IDF."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from brimful.reports.content import SPACE, Table, branch, metric
+
+ROWS = (
+    ("teacher", "teacher", "teacher"),
+    ("student", "student", "student"),
+    ("its start, from labels alone", "student_without_distillation", "student"),
+    ("teacher's layers, by logits alone", "student_layer_drop", "student"),
+    ("TF-IDF and a linear model", "tfidf", "tfidf"),
+)
+"""Titles; keys of the summary for metrics; and for the model's size and time."""
+
+
+def distilled_tables(summary: Mapping[str, Any]) -> list[Table]:
+    """The metric of each model, the student's lead, size and time; none for an encoder without a task."""
+    primary = summary.get("primary_metric")
+    if not isinstance(primary, str):
+        return []
+    rows = []
+    for title, name, shape in ROWS:
+        value = metric(summary, f"{name}.{primary}")
+        if value is None:
+            continue
+        spread = metric(summary, f"{name}.{primary}_std")
+        lead = branch(branch(summary, "comparisons"), f"student_minus_{name}")
+        gap, error = metric(lead, "difference"), metric(lead, "standard_error")
+        parameters, megabytes, milliseconds = (
+            metric(summary, f"{key}.{shape}") for key in ("parameters", "megabytes", "latency_ms")
+        )
+        rows.append(
+            [
+                title,
+                f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else ""),
+                "" if gap is None or error is None else f"{gap:+.4f} ± {error:.4f}",
+                "" if parameters is None else f"{parameters / 1e6:.2f}{SPACE}M",
+                "" if megabytes is None else f"{megabytes:.1f}{SPACE}MB",
+                "" if milliseconds is None else f"{milliseconds:.2f}{SPACE}ms",
+            ]
+        )
+    n = metric(summary, "test.n")
+    of = f"{n:,.0f} test texts" if n is not None else "the test texts"
+    columns = ["model", primary, "student is better by", "parameters", "size", "one text"]
+    note = (
+        "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
+        " seeds, paired. One text: median on the CPU of that machine, from text to answer."
+    )
+    return [Table(of, columns, rows, note)] if rows else []
