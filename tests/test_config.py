@@ -179,6 +179,7 @@ SCHEMAS = {
         "teacher": "0x1",
         "out": "~",
         "unlabelled": ["no"],
+        "data": ["no"],
         "augment": {"copies": 3},
     },
     "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},

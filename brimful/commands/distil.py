@@ -16,6 +16,7 @@ from brimful.augmentation.tokens import augmented
 from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
+from brimful.commands.distil_shards import absolute_sources
 from brimful.commands.distil_stages import StageTrainer
 from brimful.commands.distil_start import Start, start_of
 from brimful.commands.distil_static import STATIC, StaticDistillation, distil_static, require_static
@@ -274,6 +275,11 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         origin = finetuning_of(Path(config.models[0])) if config.models else None
         if _without_task(config, origin):
             return distil_encoder(config, directory, resuming, runtime)
+        if config.data:
+            raise BrimfulError(
+                "--data is for the student of an encoder, and for --recipe task; a task's student learns from"
+                " --train and --unlabelled"
+            )
         if config.vectors != DistilConfig().vectors:
             raise BrimfulError("the student of a task learns no vectors: --logits sets its second stage")
         static = config.student == STATIC
@@ -349,6 +355,7 @@ def _resolved(config: DistilConfig) -> DistilConfig:
         dev=place(config.dev),
         test=place(config.test),
         unlabelled=tuple(map(absolute, config.unlabelled)),
+        data=absolute_sources(config.data),
     )
 
 

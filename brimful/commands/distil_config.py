@@ -111,6 +111,9 @@ class DistilConfig:
     """Table to measure teacher and student on; by default the one of the teacher's run."""
     unlabelled: tuple[str, ...] = incidental(())
     """More texts to learn from: .txt (one a line), or tables with a text column."""
+    data: tuple[str, ...] = incidental(())
+    """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT, from which the
+    student of an encoder learns the layers, in place of the texts."""
     task: Annotated[str | None, TASK_HELP] = None
     columns: Columns = OWN
     """Other names of the columns, where tables are given."""

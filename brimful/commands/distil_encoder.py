@@ -4,6 +4,7 @@ The student imitates the teacher's layers, as in TinyBERT's general distillation
 of texts. Vectors of any other model can teach too, from a file.
 """
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from brimful.commands.distil_config import DistilConfig, kept_layers, random_shape
+from brimful.commands.distil_shards import ShardTexts, absolute_sources
 from brimful.commands.distil_stages import StageTrainer
 from brimful.config import config_hash, identity
 from brimful.console import say
@@ -136,8 +138,8 @@ def _tables(config: DistilConfig) -> tuple[list[Table], list[int], Table | None]
     layout = find_layout(config.layout, config.columns)
     read = task_of(config.task, layout).read
     paths = [*([config.train] if config.train else []), *config.unlabelled]
-    if not paths:
-        raise UsageError("distilling an encoder needs texts: --unlabelled FILE ...")
+    if not (paths or config.data):
+        raise UsageError("distilling an encoder needs texts: --unlabelled FILE ..., or --data FOLDER ...")
     tables = [read(path, labelled=False, layout=layout) for path in paths]
     test = None if config.test is None else read(config.test, labelled=False, layout=layout)
     full = [table.take([row for row, text in enumerate(table.texts) if text]) for table in tables]
@@ -181,6 +183,9 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     if config.layers.epochs and same:
         assert teacher.encoder is not None
         layers = LayerDistillation(teacher.encoder, student, config.layers.losses)
+    if config.data and layers is None:
+        raise BrimfulError("--data is for the stage of the layers, which this run does not have")
+    shards = _shards(config, teacher, max_length, directory, runtime, resuming=resuming)
     if config.dry_run:
         return {"dry_run": True, "texts": sum(map(len, data)), "student_layers": student.config.layers}
     inputs = check_inputs(directory, _inputs(config, teacher))
@@ -192,21 +197,25 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
         train=config.train and absolute(config.train),
         test=config.test and absolute(config.test),
         unlabelled=tuple(map(absolute, config.unlabelled)),
+        data=absolute_sources(config.data),
     )
     if ranks.is_main:
         start_run(directory, config, inputs)
     ranks.barrier()
-    if teacher.encoder is None:
-        vectors = np.concatenate(rows_of_array(teacher.folder, tables, sizes))
-    else:
-        vectors = np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
-    texts = replace(Examples.chained([part.examples for part in data]), targets={TEACHER: vectors})
-    objective = VectorDistillation(student, student.pooling or "mean", vectors.shape[1], config.vectors.loss)
-    trainer = StageTrainer(config, Stages(directory, config_hash([identity(config), inputs]), ranks), runtime)
+    decides = [identity(config), inputs, *([] if shards is None else [shards.fingerprints])]
+    trainer = StageTrainer(config, Stages(directory, config_hash(decides), ranks), runtime)
+    texts = Examples.chained([part.examples for part in data]) if data else None
+    width = student.config.hidden_size if teacher.encoder is None else teacher.encoder.config.hidden_size
+    if texts is not None and (config.vectors.epochs or teacher.encoder is None):
+        vectors = _vectors(teacher, data, tables, sizes, own, same, runtime)
+        texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
+    objective = VectorDistillation(student, student.pooling or "mean", width, config.vectors.loss)
     trained = {"encoder": student, "projections": objective.projections}
-    if layers is not None:
-        trainer.train("layers", seed, config.layers, texts, student, layers, trained)
-    trainer.train("vectors", seed, config.vectors, texts, student, objective, trained)
+    learned = shards if shards is not None else texts
+    if layers is not None and learned is not None:
+        trainer.train("layers", seed, config.layers, learned, student, layers, trained)
+    if texts is not None:
+        trainer.train("vectors", seed, config.vectors, texts, student, objective, trained)
     measured: dict[str, Any] = {}
     if test is not None and teacher.encoder is not None:
         measured = {"test": _agreement(teacher, objective, student, test, own, max_length, same, runtime)}
@@ -215,7 +224,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     summary = {
         "kind": "distil",
         **measured,
-        "texts": len(texts),
+        "texts": sum(map(len, data)),
         "parameters": parameters,
         "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
         "precision": runtime.precision,
@@ -224,9 +233,55 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
         save_model(directory / "encoder", student, max_length=max_length)
+        shutil.rmtree(directory / "blocks", ignore_errors=True)
         finish_stages(directory, summary)
     ranks.barrier()
     return summary
+
+
+def _shards(
+    config: DistilConfig,
+    teacher: VectorTeacher,
+    max_length: int,
+    directory: Path,
+    runtime: Runtime,
+    *,
+    resuming: bool,
+) -> ShardTexts | None:
+    """What the layers are learned from instead of the texts, if it is given."""
+    if not config.data:
+        return None
+    assert teacher.encoder is not None
+    main = runtime.world.is_main
+    shards = ShardTexts(
+        config.data,
+        teacher.encoder,
+        max_length=max_length,
+        sequences=config.batch,
+        tokens=config.micro_batch_tokens,
+        seed=config.seeds[0],
+        directory=directory / "blocks",
+        verify=main and not resuming,
+        ahead=main,
+    )
+    if main and not resuming:
+        say(f"the layers are learned from about {len(shards):,} sequences an epoch of prepared data")
+    return shards
+
+
+def _vectors(
+    teacher: VectorTeacher,
+    data: list[Encoded],
+    tables: list[Table],
+    sizes: list[int],
+    own: int,
+    same: bool,
+    runtime: Runtime,
+) -> np.ndarray:
+    """float32 (texts, width): what the teacher says of all texts."""
+    if teacher.encoder is None:
+        return np.concatenate(rows_of_array(teacher.folder, tables, sizes))
+    return np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
 
 
 def _reads_as(teacher: Encoder, student: Encoder, whole: bool) -> bool:

@@ -27,8 +27,8 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     """Run the stages, each a run of its own in `directory`; those that are finished are not repeated.
 
     - `teacher`: the encoder fine-tuned on the tables, unless a teacher is given.
-    - `general`: the encoder that the teacher comes from, its layers distilled into the student's shape on all
-      texts, unless a student is given.
+    - `general`: the encoder that the teacher comes from, its layers distilled into the student's shape on the
+      prepared data, or else on all texts, unless a student is given.
     - `student`: both stages of the task from that student, with the baselines.
 
     Args:
@@ -43,6 +43,9 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     values = to_dict(config)
     own = {"recipe", "encoder", "out", "resume"}
     values = {name: value for name, value in values.items() if name not in own and value is not None}
+    data = values.pop("data")
+    if data and config.student is not None:
+        raise UsageError("--data is for the general step, and --student takes its place: leave one out")
     origin = finetuning_of(Path(config.models[0])) if config.models else None
     encoder = config.encoder or (origin.encoder if origin else None)
     train = config.train or (origin.train if origin else None)
@@ -63,7 +66,8 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         if origin is not None and config.columns == OWN and config.layout is None:
             options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
         options["task"] = config.task or (origin.task if origin else None)
-        options |= {"teacher": encoder, "train": train, "vectors": {"epochs": 0.0}, "seed": config.seeds[0]}
+        options |= {"teacher": encoder, "vectors": {"epochs": 0.0}, "seed": config.seeds[0], "data": data}
+        options["train"] = None if data else train
         run_once(distil, directory / "general", **options)
         values["student"] = str(directory / "general")
     shape = dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))  # the folder's own

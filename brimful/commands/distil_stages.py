@@ -1,13 +1,17 @@
 """The trainings of a distillation."""
 
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import nn
 
 from brimful.commands.distil_config import DistilConfig, StageConfig
+from brimful.commands.distil_shards import ShardTexts
 from brimful.data.examples import Drawn
+from brimful.data.loader import Stream
+from brimful.data.rows import RowStream
 from brimful.nn.encoder import Encoder
 from brimful.runs.stages import Result, Stages
 from brimful.tasks.data import example_stream
@@ -38,7 +42,7 @@ class StageTrainer:
         name: str,
         seed: int,
         stage: StageConfig,
-        texts: Drawn,
+        texts: Drawn | ShardTexts,
         encoder: Encoder,
         objective: Objective,
         trained: Mapping[str, nn.Module],
@@ -54,12 +58,16 @@ class StageTrainer:
         config, runtime = self.config, self.runtime
         folder = self.folder(seed, name)
         steps = max(1, round(stage.epochs * len(texts) / config.batch))
+        if isinstance(texts, ShardTexts):
+            stream: Stream = texts.stream(runtime)
+        else:
+            stream = example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime)
 
         def trainer() -> Trainer:
             return Trainer(
                 encoder,
                 objective,
-                example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime),
+                stream,
                 runtime,
                 folder,
                 config=replace(config.trainer, steps=steps),
@@ -69,7 +77,8 @@ class StageTrainer:
                 identity=self.stages.identity,
             )
 
-        result = self.stages.train(folder, f"distil {name}, seed {seed}", trainer, trained)
+        with closing(stream) if isinstance(stream, RowStream) else nullcontext():
+            result = self.stages.train(folder, f"distil {name}, seed {seed}", trainer, trained)
         result.load(trained)
         self.results.append(result)
 

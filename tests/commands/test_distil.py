@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_config import DistilConfig, StageConfig
+from brimful.commands.distil_shards import ShardTexts
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.predict import predict
-from brimful.config import write_yaml
+from brimful.config import read_yaml, write_yaml
+from brimful.corpus.shards import Corpus
+from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_model, save_model
@@ -26,7 +30,9 @@ from brimful.tasks.model import load_task_model
 from brimful.tasks.static import StaticModel
 from brimful.tasks.table import Table
 from brimful.tasks.teachers import read_scores
-from brimful.text.tokenizer import load
+from brimful.text.tokenizer import load, special_ids
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Runtime
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
 EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}
@@ -420,7 +426,56 @@ def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
         distil(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
 
 
-def test_the_recipe_runs_every_step_once(teacher, tmp_path, capsys):
+def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
+    """General distillation on shards: no masks, every token once an epoch, no texts needed."""
+    given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
+    given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
+    summary = distil(**given, out=str(tmp_path / "run"))
+    assert summary["texts"] == 0
+    assert "sequences an epoch of prepared data" in capsys.readouterr().err
+    losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
+    assert losses[-1] < 0.9 * losses[0]
+    assert Encoder.load(tmp_path / "run" / "encoder").config.layers == 1
+    assert not (tmp_path / "run" / "blocks").exists()
+    assert not (tmp_path / "run" / "stages" / "seed-0" / "vectors").exists()
+
+    encoder, corpus = Encoder.load(teacher.parent / "encoder"), Corpus.open(corpus_dir).part("train")
+    options = {"max_length": 16, "sequences": 8, "tokens": 64, "seed": 0, "verify": True, "ahead": False}
+    texts = ShardTexts([str(corpus_dir)], encoder, directory=tmp_path / "plans", **options)
+    ids = special_ids(encoder.tokenizer)
+    with closing(texts.stream(Runtime(ALONE, "fp32"))) as stream:
+        cursor, counts = stream.start(), np.zeros(encoder.config.vocabulary_size, dtype=np.int64)
+        while cursor["sources"][corpus_dir.name]["epoch"] == 0:
+            batches, following = stream.take(cursor)
+            for batch in batches:
+                counts += np.bincount(batch.tokens.numpy(), minlength=len(counts))
+            cursor = following
+    read = np.concatenate([np.asarray(shard.tokens) for shard in corpus.shards])
+    expected = np.bincount(read, minlength=len(counts))
+    counts[[ids.cls, ids.sep, ids.pad]] = expected[[ids.cls, ids.sep, ids.pad]] = 0
+    excess = counts - expected  # the last update reaches into the next epoch
+    assert (excess >= 0).all()
+    assert excess.sum() < 8 * 16
+
+
+def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_path):
+    data = {"data": [str(corpus_dir)], "out": str(tmp_path / "run")}
+    with pytest.raises(BrimfulError, match="--data is for the student of an encoder"):
+        distil(**data, teacher=str(teacher))
+    with pytest.raises(BrimfulError, match="which this run does not have"):
+        distil(**data, teacher=str(teacher.parent / "encoder"), layers={"epochs": 0.0})
+    encoder = Encoder.load(teacher.parent / "encoder")
+    state = json.loads(encoder.tokenizer.to_str())
+    state["pre_tokenizer"] = None
+    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
+    encoder.save(tmp_path / "other")
+    with pytest.raises(BrimfulError, match="made with another tokenizer than the teacher's"):
+        distil(**data, teacher=str(tmp_path / "other"))
+    with pytest.raises(BrimfulError, match="--data is for the general step"):
+        distil(**data, teacher=str(teacher), recipe="task", student=str(tmp_path / "other"))
+
+
+def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
     rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
     line = [
         "distil",
@@ -435,7 +490,10 @@ def test_the_recipe_runs_every_step_once(teacher, tmp_path, capsys):
     ]
     stages = [f"--{stage}.{name}" for stage in ("layers", "logits") for name in ("epochs", "learning-rate")]
     line += [part for stage in stages for part in (stage, "1" if "epochs" in stage else "1e-3")]
-    assert main([*line, "--unlabelled", rows, "--seed", "0", "1"]) == 0
+    line += ["--unlabelled", rows, "--data", str(corpus_dir), "--batch", "64"]
+    assert main([*line, "--seed", "0", "1"]) == 0
+    assert read_yaml(out / "general" / "config.yaml")["data"] == [f"{corpus_dir}:1.0"]
+    assert read_yaml(out / "student" / "config.yaml")["data"] == []
     printed = capsys.readouterr().out
     for title in ("teacher", "student", "alone"):
         assert title in printed

@@ -23,7 +23,7 @@ INCIDENTAL = {
         *("seeds", "ladder", "label_curve"),
     },
     DistilConfig: {
-        *("teacher", "teacher_scores", "student", "encoder", "train", "dev", "test", "unlabelled"),
+        *("teacher", "teacher_scores", "student", "encoder", "train", "dev", "test", "unlabelled", "data"),
         *("out", "resume", "dry_run"),
     },
 }
