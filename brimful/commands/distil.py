@@ -46,6 +46,7 @@ from brimful.runs.directory import (
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms, taught
+from brimful.tasks.cache import TaskFiles
 from brimful.tasks.comparison import differences
 from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
 from brimful.tasks.encoded import Encoded
@@ -54,17 +55,12 @@ from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import task_of
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, with_text
 from brimful.tasks.task import Outputs
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")
-
-
-def _with_text(table: Table) -> np.ndarray:
-    """int64: the rows whose text is not empty."""
-    return np.array([row for row, text in enumerate(table.texts) if text], dtype=np.int64)
 
 
 def _load_teachers(config: DistilConfig) -> list[ModelTeacher]:
@@ -127,22 +123,17 @@ def _prepare(
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
     task.imitation(config.logits.loss, config.temperature)  # so that a wrong setting is refused now
-    parts = [data.train.take(_with_text(data.train.table))]
+    parts = [data.train.take(with_text(data.train.table))]
     sizes = [len(data.train)]
+    unlabelled = TaskFiles(kind, find_layout(None, columns), ranks, labelled=False)
+    assert start.encoder.tokenizer is not None
     for path in config.unlabelled:
-        table = task.read(path, labelled=False, layout=find_layout(None, columns))
-        require_pairs(table, data.train.table.second is not None, data.train.table.path)
-        sizes.append(len(table))
-        assert start.encoder.tokenizer is not None
-        more = task.encode(
-            table.take(_with_text(table)),
-            start.encoder.tokenizer,
-            start.max_length,
-            start.overlap,
-            labelled=False,
-        )
-        warn_of_cut(more.examples.cut, len(more), path, start.max_length, windows=False)
-        parts.append(more)
+        more = unlabelled.encode(task, path, start.encoder.tokenizer, start.max_length, start.overlap)
+        require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
+        if ranks.is_main:
+            warn_of_cut(more.examples.cut, len(more), path, start.max_length, windows=False)
+        sizes.append(len(more))
+        parts.append(more.take(with_text(more.table)))
     student = start.student(data, config.seeds[0])
     imitated = (
         teachers[0] if teachers and all(teachers[0].reads_as(student, each) for each in parts) else None

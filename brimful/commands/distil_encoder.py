@@ -18,6 +18,7 @@ from brimful.commands.distil_stages import StageTrainer
 from brimful.config import config_hash, identity
 from brimful.console import say
 from brimful.data.examples import Examples
+from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
@@ -27,13 +28,14 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDisti
 from brimful.runs.directory import absolute, check_inputs, find_model, model_files, start_run
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
-from brimful.tasks.cache import known_outputs
+from brimful.tasks.cache import TaskFiles, known_outputs
+from brimful.tasks.classification import Classification
 from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.registry import task_of
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, with_text
 from brimful.tasks.teachers import ARRAYS, rows_of_array
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
@@ -132,18 +134,26 @@ def _without_dropout(encoder: Encoder) -> Encoder:
     return fresh
 
 
-def _tables(config: DistilConfig) -> tuple[list[Table], list[int], Table | None]:
+def _read(
+    config: DistilConfig, student: Encoder, max_length: int, ranks: World
+) -> tuple[list[Encoded], list[int], Table | None]:
     """The texts to learn from, without empty ones, the rows of each file with them, and the texts to measure
     on."""
     layout = find_layout(config.layout, config.columns)
-    read = task_of(config.task, layout).read
+    files = TaskFiles(task_of(config.task, layout), layout, ranks, labelled=False)
     paths = [*([config.train] if config.train else []), *config.unlabelled]
     if not (paths or config.data):
         raise UsageError("distilling an encoder needs texts: --unlabelled FILE ..., or --data FOLDER ...")
-    tables = [read(path, labelled=False, layout=layout) for path in paths]
-    test = None if config.test is None else read(config.test, labelled=False, layout=layout)
-    full = [table.take([row for row, text in enumerate(table.texts) if text]) for table in tables]
-    return full, [len(table) for table in tables], test
+    assert student.tokenizer is not None
+    found, sizes = [], []
+    for path in paths:
+        every = files.encode(Classification([]), path, student.tokenizer, max_length, None)
+        if ranks.is_main:
+            warn_of_cut(every.examples.cut, len(every), path, max_length, windows=False)
+        sizes.append(len(every))
+        found.append(every.take(with_text(every.table)))
+    test = None if config.test is None else files.kind.read(config.test, labelled=False, layout=layout)
+    return found, sizes, test
 
 
 def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtime: Runtime) -> dict[str, Any]:
@@ -167,11 +177,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     own = min(128, longest) if teacher.encoder is None else text_length(teacher.folder, teacher.encoder)
     max_length = config.max_length or min(own, longest)
     check_length(max_length, longest)
-    tables, sizes, test = _tables(config)
-    assert student.tokenizer is not None
-    data = [encode(table, student.tokenizer, max_length) for table in tables]
-    for part in data:
-        warn_of_cut(part.examples.cut, len(part), part.table.path, max_length, windows=False)
+    data, sizes, test = _read(config, student, max_length, ranks)
     same = teacher.encoder is not None and _reads_as(teacher.encoder, student, own >= max_length)
     if ranks.is_main and not resuming:
         said = f"distilling {teacher.folder} into {student.config.layers} layers of width"
@@ -207,7 +213,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     texts = Examples.chained([part.examples for part in data]) if data else None
     width = student.config.hidden_size if teacher.encoder is None else teacher.encoder.config.hidden_size
     if texts is not None and (config.vectors.epochs or teacher.encoder is None):
-        vectors = _vectors(teacher, data, tables, sizes, own, same, runtime)
+        vectors = _vectors(teacher, data, sizes, own, same, runtime)
         texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
     objective = VectorDistillation(student, student.pooling or "mean", width, config.vectors.loss)
     trained = {"encoder": student, "projections": objective.projections}
@@ -272,7 +278,6 @@ def _shards(
 def _vectors(
     teacher: VectorTeacher,
     data: list[Encoded],
-    tables: list[Table],
     sizes: list[int],
     own: int,
     same: bool,
@@ -280,7 +285,7 @@ def _vectors(
 ) -> np.ndarray:
     """float32 (texts, width): what the teacher says of all texts."""
     if teacher.encoder is None:
-        return np.concatenate(rows_of_array(teacher.folder, tables, sizes))
+        return np.concatenate(rows_of_array(teacher.folder, [part.table for part in data], sizes))
     return np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
 
 

@@ -153,15 +153,20 @@ def content_hash(data: Encoded) -> str:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task, read with one layout. The main rank prints what there is to warn of."""
+    """The files of a task, read with one layout. The main rank prints what there is to warn of.
+
+    Attributes:
+        labelled: whether rows have labels.
+    """
 
     kind: type[Task]
     layout: Layout = OWN_LAYOUT
     ranks: World = ALONE
+    labelled: bool = True
     _tables: dict[Path, tuple[Table, dict[str, Any] | None]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
-        """A labelled table.
+        """A table.
 
         Raises:
             BrimfulError: as `Task.read`.
@@ -172,7 +177,7 @@ class TaskFiles:
             table = self._once(
                 key,
                 path,
-                lambda: self.kind.read(path, labelled=True, layout=self.layout),
+                lambda: self.kind.read(path, labelled=self.labelled, layout=self.layout),
                 entry_of_table,
                 lambda entry: table_of_entry(entry, path),
             )
@@ -182,7 +187,7 @@ class TaskFiles:
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
-        """The labelled examples of a table.
+        """The examples of a table.
 
         Raises:
             BrimfulError: as `Task.read` and `Task.encode`.
@@ -196,7 +201,7 @@ class TaskFiles:
         examples = self._once(
             key,
             Path(path),
-            lambda: task.encode(table, tokenizer, max_length, overlap, labelled=True).examples,
+            lambda: task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled).examples,
             entry_of_examples,
             examples_of_entry,
         )
@@ -216,6 +221,7 @@ class TaskFiles:
             "task": self.kind.name,
             "layout": self.layout.name,
             "columns": columns,
+            "labelled": self.labelled,
             "code": _code(),
         }
 

@@ -130,6 +130,11 @@ class Table:
         return np.array(values, dtype=np.float32)
 
 
+def with_text(table: Table) -> np.ndarray:
+    """int64: the rows whose text is not empty."""
+    return np.array([row for row, text in enumerate(table.texts) if text], dtype=np.int64)
+
+
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the object of each line that is not empty.
 
