@@ -3,7 +3,9 @@
 The loop is what people write: AutoModelForSequenceClassification, a DataLoader, and texts padded to the
 longest of their batch ("longest") or to the limit ("limit"), in training and at the test. Encoder, tokenizer,
 texts, examples in an update, number of updates, AdamW's constants, schedule, clipping, dropout and number
-format are the same. New heads and the order of examples are each side's own.
+format are the same. Both sides start with a new head, dense layer included: the one in this checkpoint has
+small weights that no task trained, and the loop learns slowly from it. Its values and the order of examples
+are each side's own.
 
     python -m bench.finetune.side SETTINGS_JSON
 """
@@ -60,6 +62,7 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
     labels = sorted({row["label"] for row in train})
     load = transformers.AutoModelForSequenceClassification.from_pretrained
     model = load(settings["encoder"], num_labels=len(labels), attn_implementation="sdpa")
+    torch.nn.init.normal_(model.bert.pooler.dense.weight, std=model.config.initializer_range)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=f"{settings['encoder']}/tokenizer.json", pad_token="[PAD]"
     )

@@ -23,11 +23,12 @@ from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, mo
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json, require_folder_place
 from brimful.tasks import baselines
-from brimful.tasks.comparison import measure_methods
+from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.data import TaskData, check_length
 from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
+from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
 PREPARED = "text"
@@ -246,7 +247,7 @@ def _inputs(config: EvaluateConfig, folders: dict[str, Path]) -> dict[str, Path]
 class _Model:
     """A way to solve the task: its answers and metrics of each seed, and the seconds of training."""
 
-    answers: list[Any]
+    judged: list[Judged]
     metrics: list[dict[str, float]]
     seconds: float
 
@@ -268,13 +269,13 @@ def _evaluate_task(
         probed = baselines.available(data.task)
         if probed is None:
             if number == 1:
-                models["majority"] = _linear(baselines.majority(data.task, data))
+                models["majority"] = _linear(data.task, baselines.majority(data.task, data))
                 if rung := baselines.linear(data.task, data, baselines.Tfidf(), timed=False):
-                    models["TF-IDF + linear"] = _linear(rung)
+                    models["TF-IDF + linear"] = _linear(data.task, rung)
             say(f"{name}: frozen, under a linear model")
             features = baselines.frozen(encoder, data.task, data, overlap, runtime)
             if rung := baselines.linear(data.task, data, features, timed=False):
-                models[f"{name}, frozen"] = _linear(rung)
+                models[f"{name}, frozen"] = _linear(data.task, rung)
         elif number == 1:
             say(f"no probe: {probed}")
         if config.seeds:
@@ -284,28 +285,29 @@ def _evaluate_task(
     return _compared(models, data)
 
 
-def _linear(rung: baselines.Rung) -> _Model:
-    return _Model([rung.answers], [rung.metrics], rung.seconds)
+def _linear(task: Task, rung: baselines.Rung) -> _Model:
+    return _Model([Judged(task, rung.answers)], [rung.metrics], rung.seconds)
 
 
 def _fine_tuned(run: Finetuning) -> _Model:
-    """A training for each seed, with its own choice of the learning rate."""
-    answers, metrics, seconds = [], [], 0.0
+    """A training for each seed, with its own choice of the learning rate and of its task's settings."""
+    found, metrics, seconds = [], [], 0.0
     for seed in run.config.seed:
         trial, trials = run.train_seed(seed)
         results = {one.result.directory: one.result for one in (*trials, trial)}
         seconds += sum(result.seconds for result in results.values())
-        judged = run.model(trial).judge(run.data.test, run.runtime)
-        answers.append(judged[0])
-        metrics.append(judged[1])
-    return _Model(answers, metrics, seconds)
+        model = run.fitted_model(trial, trials)
+        answers, measured = model.judge(run.data.test, run.runtime)
+        found.append(Judged(model.task, answers))
+        metrics.append(measured)
+    return _Model(found, metrics, seconds)
 
 
 def _compared(models: dict[str, _Model], data: TaskData) -> dict[str, Any]:
     """`models`, each with its metrics and how far it is behind the best, and `differences` of all pairs."""
     task = data.task
     primary = task.metrics[0]
-    measured = measure_methods(task, [model.answers for model in models.values()], data.test)
+    measured = measure_methods([model.judged for model in models.values()], data.test)
     sign = 1 if primary.best == "highest" else -1
     best = int((sign * measured.values).argmax())
     records = []

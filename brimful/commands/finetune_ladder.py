@@ -11,7 +11,7 @@ from brimful.console import console, say
 from brimful.nn.interop import load_pretrained
 from brimful.reports.finetune import RUNGS
 from brimful.tasks import baselines
-from brimful.tasks.comparison import measure_methods
+from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
@@ -71,7 +71,7 @@ class Ladder:
         rungs |= {"majority": baselines.majority(task, data)}
         there = {name: rung for name in RUNGS if (rung := rungs.get(name))}
         answers = [self.answers, *(rung.answers for rung in there.values())]
-        measured = measure_methods(task, [[one] for one in answers], data.test)
+        measured = measure_methods([[Judged(task, one)] for one in answers], data.test)
         found: dict[str, dict[str, float]] = {}
         for number, (name, rung) in enumerate(there.items(), 1):
             difference, error = measured.difference(0, number)

@@ -1,7 +1,7 @@
 """Models side by side on the same test rows: how sure one can be that one is better."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,14 @@ MOST = 20_000
 """Test rows that the bootstrap resamples; of more, the jackknife leaves out groups."""
 
 
-def measure_methods(task: Task, methods: Sequence[Sequence[Any]], test: Encoded) -> Uncertain:
+class Judged(NamedTuple):
+    """A model's answers to the test rows, and its task, which may have settings that were fitted on dev."""
+
+    task: Task
+    answers: Any
+
+
+def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncertain:
     """The primary metric of methods, each the mean over the models of its seeds.
 
     The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
@@ -23,17 +30,17 @@ def measure_methods(task: Task, methods: Sequence[Sequence[Any]], test: Encoded)
     over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
 
     Args:
-        methods: of each the answers of its models, in the same order of seeds. A method without seeds, such
-            as a linear model, has one.
+        methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
+            model, has one.
     """
 
     def means(answers_of: Any, drawn: Encoded) -> list[float]:
         return [
-            float(np.mean([task.measure_primary(answers_of(answers), drawn) for answers in models]))
+            float(np.mean([task.measure_primary(answers_of(answers), drawn) for task, answers in models]))
             for models in methods
         ]
 
-    if isinstance(methods[0][0], np.ndarray):
+    if isinstance(methods[0][0].answers, np.ndarray):
 
         def measure_rows(rows: np.ndarray) -> list[float]:
             targets: dict[str, Any] = {key: values[rows] for key, values in test.targets.items()}
@@ -50,7 +57,7 @@ def measure_methods(task: Task, methods: Sequence[Sequence[Any]], test: Encoded)
     if seeds == 1:
         return found
     runs = [
-        np.broadcast_to([task.measure_primary(answers, test) for answers in models], seeds)
+        np.broadcast_to([task.measure_primary(answers, test) for task, answers in models], seeds)
         for models in methods
     ]
     return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
@@ -62,13 +69,14 @@ def differences(
     """The primary metric of the first method minus each other one's, with its standard error.
 
     Args:
-        methods: as for `measure_methods`, by name.
+        methods: by name, the answers of each one's models, as for `measure_methods`.
 
     Returns:
         by `FIRST_minus_OTHER`: `difference` and `standard_error`.
     """
     first, *others = methods
-    measured = measure_methods(task, list(methods.values()), test)
+    judged = [[Judged(task, answers) for answers in models] for models in methods.values()]
+    measured = measure_methods(judged, test)
     found = {}
     for index, name in enumerate(others, 1):
         difference, error = measured.difference(0, index)

@@ -224,6 +224,21 @@ def test_a_layout_brings_its_task(inputs, tmp_path):
         evaluate(**options, layout="squad", task="classification", out=str(tmp_path / "other"))
 
 
+def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inputs, tmp_path):
+    rows = [
+        {"id": str(i), "question": f"which {i % 7}", "context": "one two three", "answers": answers}
+        for i in range(24)
+        for answers in [{"text": ["two"], "answer_start": [4]} if i % 3 else {"text": [], "answer_start": []}]
+    ]
+    table = write_table(tmp_path / "a.jsonl", rows)
+    settings = QUICK | dict.fromkeys(("train", "dev", "test"), table) | {"task": "question-answering"}
+    summary = evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
+    (row,) = summary["models"]
+    run = finetune(encoder=inputs["one"], out=str(tmp_path / "run"), **settings)
+    assert row["f1_runs"] == pytest.approx(run["test"]["f1_runs"])
+    assert row["f1_runs"] == pytest.approx(run["test"]["best_f1_runs"])  # since dev is test here
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

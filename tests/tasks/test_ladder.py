@@ -22,7 +22,7 @@ from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks import comparison
 from brimful.tasks.classification import WEIGHT, Classification
-from brimful.tasks.comparison import measure_methods
+from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import encode
 from brimful.tasks.metrics import bootstrapped, jackknifed, paired_bootstrap
@@ -234,11 +234,12 @@ def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(
         monkeypatch.setattr(
             type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
         )
-    found = measure_methods(task, models, data)
+    judged = [[Judged(task, answers)] for [answers] in models]
+    found = measure_methods(judged, data)
     assert found.values == pytest.approx(measured)
     assert count == {"measure_primary": 2 * 1001}
     monkeypatch.setattr(comparison, "MOST", 299)
-    fewer = measure_methods(task, models, data)
+    fewer = measure_methods(judged, data)
     assert count == {"measure_primary": 2 * (1001 + 41)}
     assert fewer.values == pytest.approx(measured)
     assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.5)
