@@ -1,5 +1,6 @@
 """Tables of texts: TSV, CSV, JSONL or Parquet files with columns of texts, second texts and labels."""
 
+import codecs
 import csv
 import json
 import math
@@ -207,6 +208,9 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout, quo
                     )
                 yield first, dict(zip(header, fields, strict=False))
         except csv.Error as error:
+            if not header:  # quoted names with another delimiter between them
+                with open(path, encoding="utf-8-sig") as again:
+                    _check_delimiter(path, form, [again.readline().strip()], wanted)
             hint = "; is a quote not closed? One within a quoted text is doubled" if quoted else ""
             raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
 
@@ -333,7 +337,8 @@ def read_table(
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
-    form = path.suffix if path.suffix in FORMATS else layout.form or path.suffix
+    suffix = path.suffix.lower()
+    form = suffix if suffix in FORMATS else layout.form or suffix
     if form not in FORMATS:
         raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
     columns = layout.columns
@@ -415,6 +420,9 @@ def readable(path: Path) -> Iterator[None]:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         with open(path, "rb") as file:
+            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise BrimfulError(f"{path} is UTF-16: convert it with iconv -f UTF-16 -t UTF-8") from error
+            file.seek(0)
             wrong = [number for number, line in enumerate(file, 1) if not _is_utf8(line)]
         raise BrimfulError(
             f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({_first(wrong)}): convert it from the"
@@ -462,7 +470,7 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
         BrimfulError: as `read_table`.
     """
     path = Path(path)
-    if layout.form or path.suffix != ".txt":
+    if layout.form or path.suffix.lower() != ".txt":
         return read_table(path, labelled=False, layout=layout, take=take)
     with readable(path):
         texts = list(take(_lines(path)))
