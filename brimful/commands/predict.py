@@ -212,6 +212,8 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     output, layout = Path(config.output), find_layout(config.layout, config.columns)
     if output.suffix not in (*FORMATS, ARRAYS) and not config.submission:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
+    if output.resolve() == Path(config.input).resolve():
+        raise BrimfulError(f"--output {output} is the input; name another file")
     device = default_device()
     precision = resolve(config.precision, device)
     folder = find_model(Path(config.model), "model")

@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -202,10 +202,7 @@ def overlap(train: Table, other: Table) -> Overlap:
     """The rows of `other` that are in `train`, exactly or nearly (`corpus.dedup.near_pairs`)."""
     from brimful.corpus.dedup.near_pairs import near_pairs  # imports numba
 
-    known, asked = _keys(train, normalised), _keys(other, normalised)
-    first: dict[str, int] = {}
-    for row, key in enumerate(known):
-        first.setdefault(key, row)
+    asked, first = _keys(other, normalised), _first_rows(train)
     same = {row: first[key] for row, key in enumerate(asked) if key in first}
     rest = [row for row in range(len(asked)) if row not in same]
     distinct = list(first)
@@ -216,6 +213,29 @@ def overlap(train: Table, other: Table) -> Overlap:
         if index >= 0
     }
     return Overlap(same, near)
+
+
+def _first_rows(table: Table) -> dict[str, int]:
+    """The first row of each text."""
+    first: dict[str, int] = {}
+    for row, key in enumerate(_keys(table, normalised)):
+        first.setdefault(key, row)
+    return first
+
+
+def check_shared(first: Table, second: Table) -> list[Finding]:
+    """Rows of two tables that measure, such as dev and test: what is chosen on one favours the other's."""
+    there = _first_rows(first)
+    same = {row: there[key] for row, key in enumerate(_keys(second, normalised)) if key in there}
+    if not same:
+        return []
+    row, other = next(iter(same.items()))
+    message = (
+        f"{len(same):,} of {counted(len(second), 'row')} are in {first.path} too (row {second.number(row)} is"
+        f" row {first.number(other)} there: {_quoted(second.texts[row])}); what is chosen on one of them"
+        " cannot be judged on the other"
+    )
+    return [_finding("shared rows", second, list(same), message)]
 
 
 def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
@@ -403,6 +423,8 @@ def check_tables(
         found += [*check_rows(other), *check_overlap(train, other, both)]
         if named:
             found += [*check_labels(other, "measure"), *compare_labels(train, other)]
+    for first, second in combinations(others, 2):
+        found += check_shared(first, second)
     return found, shared
 
 

@@ -42,7 +42,8 @@ def read_tagged(
 
     CoNLL columns hold one word a line, the word first and its tag (BIO, IOB1, BIOES or BILOU) last, with tabs
     or spaces between them and an empty line between texts. The words of a text are joined by spaces, except
-    between characters of scripts that write none. Without labels, a .txt file holds one text a line.
+    between characters of scripts that write none, and in texts of which every word is a character. Without
+    labels, a .txt file holds one text a line.
 
     The files of a layout (CLUENER) are JSON lines whatever their names are. Of spans that overlap there, the
     first and longest stays, and a warning counts the others.
@@ -169,8 +170,10 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
 
 def _text_of_words(words: list[str], tags: list[str]) -> _Text:
     text, places = "", []
+    # Files of Chinese have one character a line, also of "2019" and "iPhone".
+    characters = max(map(len, words)) == 1 and any(map(_unspaced, words))
     for word in words:
-        if text and not (_unspaced(text[-1]) and _unspaced(word[0])):
+        if text and not characters and not (_unspaced(text[-1]) and _unspaced(word[0])):
             text += " "
         places.append((len(text), len(text) + len(word)))
         text += word

@@ -244,7 +244,9 @@ class Task(Protocol):
         Raises:
             BrimfulError: the task has no such numbers.
         """
-        raise BrimfulError(f"a model of {self.name} has no scores of whole texts; leave --scores out")
+        raise BrimfulError(
+            f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
+        )
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.

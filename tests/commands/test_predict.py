@@ -222,6 +222,7 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (tagger, {"output": "x.npy"}, "no scores of whole texts"),
         (plain, {"scores": True}, "an encoder"),
         (classifier, {"output": "x.txt"}, "must end in"),
+        (classifier, {"input": "a/../own.jsonl", "output": "own.jsonl"}, "is the input; name another file"),
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
         (classifier, {"pooling": "mean"}, "--pooling is for encoders"),

@@ -52,6 +52,15 @@ def test_nothing_is_found_in_clean_tables() -> None:
     assert (shared[0].same, shared[0].near) == ({}, {})
 
 
+def test_rows_that_dev_and_test_share_are_found() -> None:
+    rows = distinct(150, 3)
+    train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")
+    found = by_kind(check_tables(train, [dev, test], None)[0])
+    assert found.keys() == {"shared rows"}
+    assert (found["shared rows"].file, found["shared rows"].count) == ("test.tsv", 3)
+    assert "3 of 53 rows are in dev.tsv too (row 1 is row 98 there" in found["shared rows"].message
+
+
 def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     rows = [*distinct(30), ("Ｇood  stuff", "a"), ("good stuff", "a"), ("good stuff", "a"), (" ", "b")]
     found = by_kind(check_rows(table(rows)))

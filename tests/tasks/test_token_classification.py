@@ -209,6 +209,10 @@ def test_files(tmp_path: Path):
     taken = table.take([1])
     assert (taken.texts, taken.words) == (["腾讯涨。 OK"], [[(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)]])
     assert read_tagged(conll, labelled=False).labels is None
+    conll.write_text("2 B-T\n0 I-T\n年 I-T\nJ B-P\no I-P\n\n年 O\nJo O\n\nI O\na O\n", encoding="utf-8")
+    table = read_tagged(conll, labelled=True)
+    assert table.texts == ["20年Jo", "年 Jo", "I a"]
+    assert table.labels[0] == [Span(0, 3, "T"), Span(3, 5, "P")]
     texts = tmp_path / "a.txt"
     texts.write_text("  two spaces\n\nlast", encoding="utf-8")
     assert read_tagged(texts, labelled=False).texts == ["  two spaces", "", "last"]
@@ -290,9 +294,9 @@ def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
     path = tmp_path / "a.bio"
     path.write_text("腾 B-ORG\r\n讯\tI-ORG\n\u3000 O\n\u00a0\tO\n \n涨 \t NN O \n", encoding="utf-8")
     table = read_tagged(path, labelled=True)
-    assert table.texts == ["腾讯\u3000 \u00a0", "涨"]
+    assert table.texts == ["腾讯\u3000\u00a0", "涨"]
     assert table.labels == [[Span(0, 2, "ORG")], []]
-    assert table.words == [[(0, 1), (1, 2), (2, 3), (4, 5)], [(0, 1)]]
+    assert table.words == [[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1)]]
 
 
 @pytest.mark.parametrize(
