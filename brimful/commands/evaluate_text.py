@@ -124,6 +124,8 @@ def evaluate_text(
                     with runtime.autocast():
                         measured = objective.measure(encoder(batch), batch)
                     rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
+            if not sum(row[2] for row in rows):
+                raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
             scores[text, name] = Scores(np.array(rows), rate, made_by)
     for text in texts:
         found = {name: scores[text, name] for name in encoders if (text, name) in scores}

@@ -34,6 +34,7 @@ from brimful.runs.directory import (
 )
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
+from brimful.tasks.baselines import available
 from brimful.tasks.checks import Finding, described
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
@@ -101,6 +102,8 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             _, head = starting_model(config, config.seed[0], data.task, source)
         if not resuming:
             asked.refuse_unread(pools=isinstance(head, SequenceHead))
+            if config.label_curve and (why := available(data.task)) is not None:
+                raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
         inputs = check_inputs(directory, _inputs(config))
         if ranks.is_main and not resuming:
             say(

@@ -129,7 +129,7 @@ class FinetuneConfig:
             require_positive(self, "seeds")
             if len(self.seed) > 1:
                 raise BrimfulError(f"seed is {list(self.seed)} and seeds {self.seeds}: give one of them")
-        for name in ("epochs", "trial_epochs"):
+        for name in ("epochs", "trial_epochs", "learning_rates"):
             for value in _several(getattr(self, name)):
                 if value is not None and not value > 0:
                     raise BrimfulError(f"{name} is {value}: it must be above 0")

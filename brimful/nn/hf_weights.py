@@ -8,6 +8,7 @@ map would stay beside it: loading takes the size of the weights once. A .bin is 
 
 import json
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ PIECE = 1 << 22
 """The most bytes that are read at once."""
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _REFUSED = re.compile(r"GLOBAL (\S+)")
+_REASON = re.compile(r"\A.*WeightsUnpickler error:", re.DOTALL)
 _POINTER = b"version https://git-lfs"
 
 
@@ -169,7 +171,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin. Old ones are no archives, and cannot be mapped."""
     _check_pointer(path)
     try:
-        values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle's newer protocols
+            values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
     except Exception as error:  # pickle's, zip's and torch's own, and whatever a damaged pickle leads to
@@ -178,7 +182,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
                 f"{path} needs more than tensors ({needed[1]}) and is refused: its code would run. Save it"
                 " as safetensors where it is trusted"
             ) from error
-        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        # Before the reason, torch advises to read the file without restrictions.
+        said = _REASON.sub("", str(error)).strip()
+        reason = next(iter(said.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or not weights of PyTorch ({reason})") from error
     tensors = {
         str(name): value.detach()

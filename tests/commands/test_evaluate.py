@@ -256,6 +256,13 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     assert not (tmp_path / "out").exists()
 
 
+def test_text_without_a_masked_word_is_refused(inputs, tmp_path):
+    (tmp_path / "short.txt").write_text("internationalisation\n")
+    settings = {"precision": "fp32", "max_length": 32, "text": [str(tmp_path / "short.txt")]}
+    with pytest.raises(BrimfulError, match=r"short\.txt is too short: none of its words is masked"):
+        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
+
+
 def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, tmp_path):
     with pytest.raises(BrimfulError, match="no encoder has a masked-LM head"):
         evaluate(encoders=[inputs["bare"]], text=[inputs["text"]], out=str(tmp_path / "out"), max_length=32)

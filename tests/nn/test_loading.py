@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import stat
 from pathlib import Path
 
@@ -187,6 +188,19 @@ def test_a_pickle_that_needs_more_than_tensors_is_refused(tmp_path, new):
     torch.save(values, path, _use_new_zipfile_serialization=new)
     with pytest.raises(
         BrimfulError, match=r"needs more than tensors \(posix\.mkdir\) and is refused"
+    ) as caught:
+        Encoder.load(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_of_another_protocol_is_refused_without_advice_to_trust_it(tmp_path):
+    small("bert").save(tmp_path / "model")
+    in_form(tmp_path / "model", "bin")
+    content = pickle.dumps({"x": Malicious(tmp_path / "ran")}, protocol=4)
+    (tmp_path / "model" / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(
+        BrimfulError, match=r"is damaged, or not weights of PyTorch \(Unsupported operand"
     ) as caught:
         Encoder.load(tmp_path / "model")
     assert "\n" not in str(caught.value)
