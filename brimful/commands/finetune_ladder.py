@@ -134,7 +134,9 @@ class Ladder:
             else:
                 record["finetuned"] = task.measure(self.answers, data.test)[primary]
             if runtime.world.is_main:
-                given = part if finetuning.config.dev else replace(part, dev=None)
+                # The trainings above choose on dev where its rows are not those of train.
+                apart = finetuning.config.dev or finetuning.config.trainer.keeps_best
+                given = part if apart else replace(part, dev=None)
                 for name, each in features.items():
                     if rung := baselines.linear(task, given, each, timed=False):
                         record[name] = rung.metrics[primary]

@@ -185,7 +185,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         # Before the reason, torch advises to read the file without restrictions.
         said = _REASON.sub("", str(error)).strip()
         reason = next(iter(said.splitlines()), "") or type(error).__name__
-        raise BrimfulError(f"{path} is damaged, or not weights of PyTorch ({reason})") from error
+        raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
     tensors = {
         str(name): value.detach()
         for name, value in (values.items() if isinstance(values, dict) else ())

@@ -47,7 +47,7 @@ Fitted = Callable[[Any], np.ndarray]
 def available(task: Task) -> str | None:
     """Why there is no ladder; None if there is one."""
     if task.problem_type not in _MODELS:
-        return f"the baselines are for whole texts, and not for {task.name}"
+        return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
     return None if find_spec("sklearn") else "the baselines need scikit-learn: pip install 'brimful[tasks]'"
 
 
@@ -101,6 +101,7 @@ class Tfidf:
     strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
+        self._reads_second = bool(table.second) and any(table.second)
         self._columns = [tfidf_vectorizer(texts).fit(texts) for texts in self._texts(table)]
         return self.of(table)
 
@@ -114,7 +115,7 @@ class Tfidf:
         return self.of(table)
 
     def _texts(self, table: Table) -> list[Sequence[str]]:
-        return [table.texts] if table.second is None else [table.texts, table.second]
+        return [table.texts, table.second] if self._reads_second and table.second else [table.texts]
 
 
 class Frozen:
@@ -173,11 +174,14 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     """Logistic regression; without a strength, the shares of the classes whatever the text is."""
     from sklearn.linear_model import LogisticRegression
 
-    labels = targets["label"]
-    shares = np.bincount(labels, weights=targets.get("weight"), minlength=outputs) / len(labels)
+    labels, weights = targets["label"], None
+    if "weight" in targets:  # those of the training may be of windows
+        counts = np.bincount(labels, minlength=outputs)
+        weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
+    shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
     if strength is None or len(np.unique(labels)) == 1:
         return _constant(np.log(np.maximum(shares, np.exp(-LARGE))))
-    model = LogisticRegression(C=strength, max_iter=1000).fit(features, labels, targets.get("weight"))
+    model = LogisticRegression(C=strength, max_iter=1000).fit(features, labels, weights)
 
     def answers(x: Any) -> np.ndarray:
         found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)

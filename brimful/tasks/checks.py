@@ -151,6 +151,14 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
     if named is None:
         return []
     found, counts = [], Counter(name for names in named for name in names)
+    alike: dict[str, list[str]] = {}
+    for name in counts:
+        alike.setdefault(normalised(name), []).append(name)
+    if several := [names for names in alike.values() if len(names) > 1]:
+        shown = ", ".join(" and ".join(ascii(name) for name in names) for names in several[:SHOWN_ROWS])
+        message = f"labels that differ in case, width, spaces or Unicode form alone are others: {shown}"
+        rows = [row for row, names in enumerate(named) if any(len(alike[normalised(n)]) > 1 for n in names)]
+        found.append(_finding("labels alike", table, rows, message))
     rare = sorted((n, name) for name, n in counts.items() if n < FEW)
     if rare:
         examples = ", ".join(f"{_quoted(name)} {n}" for n, name in rare[:SHOWN_ROWS])

@@ -95,12 +95,12 @@ class Classification(Task):
         return super().weight(batch) if weights is None else float(weights.double().nansum())
 
     def balanced(self, data: Encoded) -> Encoded:
-        """With the weight n / (classes * rows of the class) of each row, as scikit-learn's "balanced": the
-        weights of all n rows have a mean of 1 if every class has rows."""
+        """With the weight n / (classes * examples of the class) of each of n examples (rows, or windows):
+        scikit-learn's "balanced". The weights have a mean of 1 if every class has rows."""
         labels = data.examples.targets["label"]
         assert isinstance(labels, np.ndarray)
-        rows = np.bincount(data.targets["label"], minlength=len(self.labels))
-        weights = (len(data) / (len(self.labels) * np.maximum(rows, 1))).astype(np.float32)
+        counts = np.bincount(labels, minlength=len(self.labels))
+        weights = (len(labels) / (len(self.labels) * np.maximum(counts, 1))).astype(np.float32)
         targets = data.examples.targets | {WEIGHT: weights[labels]}
         return replace(data, examples=replace(data.examples, targets=targets))
 

@@ -1,10 +1,12 @@
 """Files of predictions as the leaderboards of GLUE, CLUE, SQuAD and CMRC 2018 take them."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from brimful.console import counted
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 from brimful.tasks.layouts import LAYOUTS, Layout
@@ -54,7 +56,17 @@ class Submission:
         self._answers += zip(names, map(_answer, rows), strict=True)
 
     def write(self, path: Path) -> None:
-        """Write all rows as the layout's leaderboard takes them, atomically."""
+        """Write all rows as the layout's leaderboard takes them, atomically.
+
+        Raises:
+            BrimfulError: two rows have the same id, or the file cannot be written.
+        """
+        ids = Counter(name for name, _ in self._answers)
+        if twice := [name for name, count in ids.items() if count > 1]:
+            raise BrimfulError(
+                f"{counted(len(twice), 'id')} of {len(ids):,} stand for several rows, such as {twice[0]!r}:"
+                " a submission has one answer for each"
+            )
         with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             if self.layout.submission == "answers":
                 json.dump(dict(self._answers), file, ensure_ascii=False)

@@ -385,7 +385,8 @@ def read_table(
             if layout.id and cells.get(layout.id) is not None:
                 ids.append(cells[layout.id])
     if not texts:
-        raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
+        expected = "a header and one row" if form in _DELIMITERS else "a row"
+        raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
     for name, values in ((columns.text_b, second), (columns.label, labels)):
         if values and len(values) != len(texts):
             raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
@@ -480,6 +481,12 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
 
 
 def _lines(path: Path) -> Iterator[str]:
+    empty = []
     with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for line in file:
-            yield line.strip()
+        for number, line in enumerate(file, 1):
+            text = line.strip()
+            if not text:
+                empty.append(number)
+            yield text
+    if empty:
+        warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

@@ -171,7 +171,7 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
 def _text_of_words(words: list[str], tags: list[str]) -> _Text:
     text, places = "", []
     # Files of Chinese have one character a line, also of "2019" and "iPhone".
-    characters = max(map(len, words)) == 1 and any(map(_unspaced, words))
+    characters = all(map(_is_character, words)) and any(_unspaced(word[0]) for word in words)
     for word in words:
         if text and not characters and not (_unspaced(text[-1]) and _unspaced(word[0])):
             text += " "
@@ -183,3 +183,8 @@ def _text_of_words(words: list[str], tags: list[str]) -> _Text:
 def _unspaced(character: str) -> bool:
     """Whether a character belongs to a script without spaces between words, or to its punctuation."""
     return unicodedata.east_asian_width(character) in "WF" and not "\uac00" <= character <= "\ud7a3"
+
+
+def _is_character(word: str) -> bool:
+    """Whether a word is one character, also with marks that belong to it."""
+    return all(unicodedata.category(mark) in ("Mn", "Mc", "Me", "Cf") for mark in word[1:])

@@ -6,6 +6,7 @@ gradients. In float64 they agree to 1e-10.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,9 +32,11 @@ from brimful.tasks.metrics import paired_bootstrap
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
+from builders.encoders import word_tokenizer
 from builders.tables import labelled
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
@@ -273,6 +276,18 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
 
     objective = Supervised(task, randomise(task.new_head(encoder)))
     check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+
+
+def test_balanced_classes_have_the_same_part_of_the_loss_in_windows_too(seed):
+    """Texts of one class are short, those of the other have many windows."""
+    counts = np.random.default_rng(seed).integers(1, 9, 20)
+    texts = ["w1", *("w2 " * (4 * count) for count in counts[1:])]
+    table = Table(Path("a.tsv"), texts, None, [TASK.labels[min(row, 1)] for row in range(20)])
+    data = TASK.balanced(TASK.encode(table, word_tokenizer(), 6, 0, labelled=True))
+    assert len(data.examples) > 20
+    weights, labels = data.examples.targets["weight"], data.examples.targets["label"]
+    of_class = [weights[labels == label].sum() for label in range(2)]
+    assert of_class[0] == pytest.approx(of_class[1], rel=1e-5)
 
 
 def test_balanced_classes_are_torchs_weighted_mean(seed):

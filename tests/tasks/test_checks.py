@@ -52,6 +52,17 @@ def test_nothing_is_found_in_clean_tables() -> None:
     assert (shared[0].same, shared[0].near) == ({}, {})
 
 
+def test_labels_that_look_alike_are_found() -> None:
+    rows = [
+        (text, {"a": "ne\u0301g", "b": "Pos", "c": "x"}[label]) for text, label in distinct(60, labels="abc")
+    ]
+    rows += [("again", "n\u00e9g"), ("and again", "pos")]
+    found = by_kind(check_labels(table(rows), "learn"))["labels alike"]
+    assert found.count == sum(label != "x" for _, label in rows)
+    assert "'ne\\u0301g' and 'n\\xe9g'" in found.message
+    assert "'Pos' and 'pos'" in found.message
+
+
 def test_rows_that_dev_and_test_share_are_found() -> None:
     rows = distinct(150, 3)
     train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")

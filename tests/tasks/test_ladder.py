@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks import comparison
+from brimful.tasks.baselines import Tfidf
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.data import TaskData
@@ -278,6 +280,26 @@ def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys
     assert "no linear model on TF-IDF: empty vocabulary" in capsys.readouterr().err
     assert [record.keys() for record in summary["label_curve"]] == [{"labels", "finetuned", "frozen"}] * 2
     assert (run / "model" / "model.safetensors").exists()
+
+
+def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
+    pytest.importorskip("sklearn")
+    texts = [f"word{number % 5} other" for number in range(20)]
+    table = Table(Path("a.tsv"), texts, [""] * 20, None)
+    features = Tfidf()
+    alone = Tfidf().fit(replace(table, second=None))
+    assert (features.fit(table) != alone).nnz == 0
+    assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held_out_rows(inputs, tmp_path):
+    pytest.importorskip("sklearn")
+    settings = SMALL | {"trainer": {"keep": "best"}, "epochs": 2.0}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), label_curve=[20])
+    last = summary["label_curve"][-1]
+    assert last["labels"] == 80
+    for name in ("tfidf", "frozen"):
+        assert last[name] == summary["baselines"][name]["accuracy"]
 
 
 def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):

@@ -245,7 +245,7 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
         precision="fp32",
         **settings,
     )
-    with pytest.raises(BrimfulError, match="the baselines are for whole texts, and not for question-ans"):
+    with pytest.raises(BrimfulError, match="the baselines are for classes, several labels or a value"):
         finetune(
             encoder=str(tmp_path / "encoder"),
             task="question-answering",

@@ -270,9 +270,10 @@ def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, 
             assert b >= a - 1
 
 
-def test_texts(tmp_path: Path) -> None:
+def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table = read_texts(write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\n"))
     assert table.texts == ["one", "", "中\u2028 two"]
+    assert "a.txt: 1 row (line 2) have an empty text" in capfd.readouterr().err
     table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
     assert (table.texts, table.labels) == (["a", "b"], None)
     for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):

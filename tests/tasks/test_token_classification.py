@@ -209,9 +209,11 @@ def test_files(tmp_path: Path):
     taken = table.take([1])
     assert (taken.texts, taken.words) == (["腾讯涨。 OK"], [[(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)]])
     assert read_tagged(conll, labelled=False).labels is None
-    conll.write_text("2 B-T\n0 I-T\n年 I-T\nJ B-P\no I-P\n\n年 O\nJo O\n\nI O\na O\n", encoding="utf-8")
+    conll.write_text(
+        "2 B-T\n0 I-T\n年 I-T\nJ B-P\no I-P\n❤\ufe0f O\n\n年 O\nJo O\n\nI O\na O\n", encoding="utf-8"
+    )
     table = read_tagged(conll, labelled=True)
-    assert table.texts == ["20年Jo", "年 Jo", "I a"]
+    assert table.texts == ["20年Jo❤\ufe0f", "年 Jo", "I a"]
     assert table.labels[0] == [Span(0, 3, "T"), Span(3, 5, "P")]
     texts = tmp_path / "a.txt"
     texts.write_text("  two spaces\n\nlast", encoding="utf-8")
