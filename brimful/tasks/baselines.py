@@ -101,7 +101,7 @@ class Tfidf:
     strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
-        self._reads_second = bool(table.second) and any(table.second)
+        self._reads_second = any(table.second or ())
         self._columns = [tfidf_vectorizer(texts).fit(texts) for texts in self._texts(table)]
         return self.of(table)
 
