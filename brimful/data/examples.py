@@ -2,8 +2,8 @@
 
 An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
 An update holds exactly B examples, so a mean over it is the same as without packing. Where the examples of a
-text belong together, it holds exactly B texts, each of them whole in one micro-batch. Order and cursor work as
-in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
+text belong together, it holds exactly B texts, each whole in one micro-batch. Order and cursor work as in
+`rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
 the rest from the next.
 """
 
@@ -315,7 +315,7 @@ def encode_texts(
     except TypeError as error:
         for index, found in enumerate(inputs):
             for text in (found,) if second is None else found:
-                if not _is_text(text):
+                if not is_text(text):
                     raise BrimfulError(f"{where(index)} is not a Unicode string: {text!a:.60}") from error
         raise
     finally:
@@ -381,7 +381,7 @@ def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:
     return Ragged.of(places, np.int32, (2,))
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
     """Whether a value is a string that can be written as UTF-8."""
     try:
         return isinstance(value, str) and value.encode() is not None
@@ -415,8 +415,8 @@ class Drawn(Protocol):
 
 
 class ExampleStream:
-    """Updates of exactly `sequences` units (`Examples.units`), in micro-batches of at most `tokens` tokens, or
-    as many as the longest unit has.
+    """Updates of exactly `sequences` units (`Examples.units`), in micro-batches of at most `tokens` tokens,
+    or as many as a unit may have.
 
     Args:
         fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA

@@ -282,7 +282,7 @@ def test_token_types_are_those_of_the_examples_taken() -> None:
 def test_examples_that_belong_together_stay_together(
     texts: list[list[int]], B: int, tokens: int, fixed_shapes: bool, seed: int
 ) -> None:
-    """An update has exactly B texts, each whole in one micro-batch, also the longest; epochs have each once."""
+    """An update has exactly B texts, each whole in one micro-batch; epochs have each once."""
     plain = make_examples([length for lengths in texts for length in lengths], 12)
     owners = np.repeat(np.arange(len(texts)), list(map(len, texts)))
     examples = replace(plain, texts=owners, together=True)
