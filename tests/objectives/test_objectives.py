@@ -29,6 +29,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.tasks.metrics import paired_bootstrap
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.multiple_choice import MultipleChoice
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
 from brimful.tasks.task import Task
@@ -273,6 +274,34 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
 
     objective = Supervised(task, randomise(task.new_head(encoder)))
     check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+
+
+@contract
+@given(counts=st.lists(st.integers(2, 5), min_size=1, max_size=6), **CASES)
+def test_multiple_choice_is_the_same_packed_split_and_alone(
+    counts, architecture, lengths, rows, filler, seed
+):
+    """Rows are what is dealt to micro-batches: their choices belong together."""
+    torch.manual_seed(seed)
+    encoder, random = encoder_of(architecture), np.random.default_rng(seed)
+    lengths = random.choice(lengths, sum(counts)).tolist()
+    right = [random.integers(0, count) for count in counts]
+    targets = {
+        "choice": np.concatenate([np.arange(count) for count in counts]),
+        "label": np.repeat(right, counts),
+    }
+    examples = replace(examples_of(lengths, random), targets=targets)
+    first = np.cumsum(counts) - counts
+
+    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+        index = np.concatenate([first[row] + np.arange(counts[row]) for row in chosen])
+        return examples.batch(index, slots, None if slots is None else slots + 1)
+
+    sizes = np.add.reduceat(lengths, first).tolist()
+    task = MultipleChoice()
+    objective = Supervised(task, randomise(task.new_head(encoder)))
+    assert objective.normalizers(batch_of(np.arange(len(counts)), None))[task.name] == len(counts)
+    check_contract(objective, encoder, batch_of, sizes, rows, filler, seed)
 
 
 def test_balanced_classes_are_torchs_weighted_mean(seed):
