@@ -181,13 +181,17 @@ class PairHead(SequenceHead):
 
 
 class ChoiceHead(SequenceHead):
-    """One score for each sequence, a context with one of its choices: (S, 1)."""
+    """One score for each sequence, a context with one of its choices: (S, 1).
+
+    As in `transformers`, RoBERTa and Electra have no dropout before the dense layer here.
+    """
 
     def __init__(
         self, encoder: Encoder, *, pooling: Pooling | None = None, dropout: float | None = None
     ) -> None:
         """pooling, dropout: as of a SequenceHead."""
         super().__init__(encoder, 1, pooling=pooling, dropout=dropout)
+        self.drops_input = False
 
 
 class PretrainingHead(MaskedLMHead):

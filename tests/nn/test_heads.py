@@ -175,6 +175,8 @@ def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
     owner = "drop" if model_name == "modern" else "dropout"
     if kind is SequenceHead and model_name in ("roberta", "electra"):
         owner = "classifier.dropout"
+    if kind is ChoiceHead and model_name == "electra":
+        owner = "sequence_summary.last_dropout"
     if kind is SpanHead and model_name != "modern":
         assert not hasattr(model, owner)
         assert isinstance(head.dropout, nn.Identity)
