@@ -135,6 +135,28 @@ def span_cross_entropy_sum(logits: Tensor, spans: Tensor, batch: PackedBatch) ->
     return torch.where(used, normalizer - logits.gather(0, place), 0.0).sum() / 2
 
 
+CHOICE = "choice"
+"""The target that numbers the examples that belong together, from 0: the choices of a row. int64 (S,)."""
+_ABSENT = -1e30
+"""The score of a choice that a row does not have: finite, and its probability is 0."""
+
+
+def rows_of_choices(choices: Tensor) -> float:
+    """The number of rows whose choices these are."""
+    return float((choices == 0).sum())
+
+
+def by_row(scores: Tensor, choices: Tensor) -> Tensor:
+    """Scores (S,) of the choices of rows -> (rows, most choices), the lowest where a row has fewer.
+
+    Args:
+        choices: int64 (S,), the number of each among those of its row.
+    """
+    row = (choices == 0).cumsum(0) - 1
+    rows, most = int(row[-1]) + 1, int(choices.max()) + 1
+    return scores.new_full((rows, most), _ABSENT).index_put((row, choices), scores)
+
+
 def choice_cross_entropy_sum(scores: Tensor, choices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over rows of the cross-entropy of the right choice, () in float32 at least, and how many rows have
     no choice with a higher score than the right one, ().

@@ -22,15 +22,21 @@ from brimful.data.examples import AT_ONCE, is_text
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import ChoiceHead
-from brimful.objectives.losses import Imitation, choice_cross_entropy_sum
+from brimful.objectives.losses import (
+    CHOICE,
+    Imitation,
+    choice_cross_entropy_sum,
+    class_imitation,
+    rows_of_choices,
+)
 from brimful.tasks.classification import DIGITS
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, all_rows, everything, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
-CHOICE, LABEL = "choice", "label"
-"""Targets of each example: its number among the choices of its row, and the number of the right one."""
+LABEL = "label"
+"""The target of each example that is the number of its row's right choice; `CHOICE` is its own number."""
 _BLANK = re.compile(r"#idiom\d+#")
 _ASKED, _OTHER = "____", "……"
 """What stands for the blank that is asked for, and for others: any tokenizer has some tokens for them."""
@@ -327,12 +333,25 @@ class MultipleChoice(Task):
 
     def count(self, batch: PackedBatch) -> float:
         """The number of rows."""
-        return float((batch.targets[CHOICE] == 0).sum())
+        return rows_of_choices(batch.targets[CHOICE])
 
     def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The loss over the choices of a row."""
+        if loss == "mse":
+            raise BrimfulError(
+                "mse compares single scores, and a choice has a score beside others: use soft or kl"
+            )
+        return class_imitation(loss, temperature)
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """None: choices have no names.
+
+        Raises:
+            BrimfulError: always.
+        """
         raise BrimfulError(
-            f"a student cannot imitate a teacher of {self.name} yet, whose softmax is over the choices of a"
-            " row: fine-tune the smaller encoder itself"
+            f"a model of {self.name} has no scores of whole texts: leave --scores out; in distil, give one"
+            " model as --teacher, and a student with its tokenizer and max_length"
         )
 
     def answers(self, outputs: Outputs, data: Encoded) -> np.ndarray:

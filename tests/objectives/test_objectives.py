@@ -277,11 +277,15 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
 
 
 @contract
-@given(counts=st.lists(st.integers(2, 5), min_size=1, max_size=6), **CASES)
+@given(
+    counts=st.lists(st.integers(2, 5), min_size=1, max_size=6),
+    imitates=st.sampled_from([None, "soft", "kl"]),
+    **CASES,
+)
 def test_multiple_choice_is_the_same_packed_split_and_alone(
-    counts, architecture, lengths, rows, filler, seed
+    counts, imitates, architecture, lengths, rows, filler, seed
 ):
-    """Rows are what is dealt to micro-batches: their choices belong together."""
+    """Rows are what is dealt to micro-batches: their choices belong together. Also from a teacher."""
     torch.manual_seed(seed)
     encoder, random = encoder_of(architecture), np.random.default_rng(seed)
     lengths = random.choice(lengths, sum(counts)).tolist()
@@ -299,8 +303,14 @@ def test_multiple_choice_is_the_same_packed_split_and_alone(
 
     sizes = np.add.reduceat(lengths, first).tolist()
     task = MultipleChoice()
-    objective = Supervised(task, randomise(task.new_head(encoder)))
-    assert objective.normalizers(batch_of(np.arange(len(counts)), None))[task.name] == len(counts)
+    head = randomise(task.new_head(encoder))
+    objective: Objective = Supervised(task, head)
+    if imitates:
+        teacher = encoder_of(architecture, 12)
+        whole = (teacher, randomise(task.new_head(teacher)))
+        objective = LogitDistillation(whole, head, task.imitation(imitates, 2.0), labels=(task, 0.5))
+    normalizers = objective.normalizers(batch_of(np.arange(len(counts)), None))
+    assert set(normalizers.values()) == {len(counts)}
     check_contract(objective, encoder, batch_of, sizes, rows, filler, seed)
 
 

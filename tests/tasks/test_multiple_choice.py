@@ -24,7 +24,7 @@ from brimful.console import recorded_warnings
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.heads import ChoiceHead
-from brimful.objectives.losses import choice_cross_entropy_sum
+from brimful.objectives.losses import Imitation, by_row, choice_cross_entropy_sum
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import hold_out
 from brimful.tasks.layouts import find_layout
@@ -283,6 +283,26 @@ def test_the_loss_is_the_cross_entropy_over_the_choices(seed: int):
     assert hits == sum(int(part.argmax()) == label for part, label in zip(parts, right, strict=True))
 
 
+@pytest.mark.parametrize("loss", ["soft", "kl"])
+def test_a_student_imitates_the_probabilities_of_the_choices(loss: Imitation, seed: int):
+    torch.manual_seed(seed)
+    counts, temperature = [2, 5, 3], 1.5
+    choices = torch.tensor([k for n in counts for k in range(n)])
+    ours, theirs = (torch.randn(10, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    compare = TASK.imitation(loss, temperature)
+    total = compare(by_row(ours, choices), by_row(theirs.detach(), choices))
+    (gradient,) = torch.autograd.grad(total, ours)
+    expected = torch.zeros((), dtype=torch.float64)
+    for mine, its in zip(ours.split(counts), theirs.detach().split(counts), strict=True):
+        target = torch.softmax(its / temperature, -1)
+        cross = -(target * torch.log_softmax(mine / temperature, -1)).sum()
+        entropy = -(target * target.log()).sum()
+        expected = expected + (cross if loss == "soft" else temperature**2 * (cross - entropy))
+    (wanted,) = torch.autograd.grad(expected, ours)
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_answers_metrics_and_rows_by_hand(tmp_path: Path, tokenizer: Tokenizer):
     data = TASK.encode(
         read_choices(write(tmp_path / "a.jsonl", ROWS), labelled=True), tokenizer, 32, None, labelled=True
@@ -300,8 +320,8 @@ def test_answers_metrics_and_rows_by_hand(tmp_path: Path, tokenizer: Tokenizer):
     assert [(row["label"], row["prediction"]) for row in compared] == [("w6 w7", "w6 w7"), ("w1", "w5")]
     with pytest.raises(BrimfulError, match="has no scores"):
         TASK.scores(answers)
-    with pytest.raises(BrimfulError, match="cannot imitate a teacher"):
-        TASK.imitation("soft", 1.0)
+    with pytest.raises(BrimfulError, match="use soft or kl"):
+        TASK.imitation("mse", 1.0)
 
 
 def test_rows_on_one_context_are_on_the_same_side(tmp_path: Path, tokenizer: Tokenizer):
@@ -383,10 +403,8 @@ def test_a_run_from_files_to_predictions(tmp_path: Path, folder: Path, capsys: p
     ]:
         with pytest.raises(BrimfulError, match=message):
             model.predict(wrong[0], wrong[1], choices=wrong[2])
-    with pytest.raises(BrimfulError, match="has no scores of whole texts; leave --scores out"):
+    with pytest.raises(BrimfulError, match="has no scores of whole texts: leave --scores out"):
         predict(model=str(out), input=test, output=str(predictions), scores=True)
-    with pytest.raises(BrimfulError, match="cannot imitate a teacher of multiple-choice"):
-        distil(teacher=(str(out),), out=str(tmp_path / "student"))
     with recorded_warnings() as said:
         model = replace(model, max_length=8)
         model.predict(contexts[:2], questions[:2], choices=choices[:2])
@@ -457,6 +475,38 @@ def test_an_export_is_theirs_for_multiple_choice(tmp_path: Path, folder: Path):
             assert result["max_abs_logit_difference"] < 1e-4
     with pytest.raises(BrimfulError, match="transformers has no class for a classifier of the mean"):
         export(run=str(tmp_path / "mean"), out=str(tmp_path / "no"))
+
+
+@pytest.mark.parametrize("labels", [0.0, 0.5])
+def test_a_student_is_distilled(tmp_path: Path, folder: Path, labels: float):
+    train, test, more = (
+        str(write(tmp_path / f"{name}.jsonl", learnable(30, 100 * number)))
+        for number, name in enumerate(("train", "test", "more"))
+    )
+    settings = {"encoder": str(folder), "task": "multiple-choice", "train": train, "test": test}
+    teacher = tmp_path / "teacher"
+    finetune(**settings, out=str(teacher), epochs=1.0, batch=8, max_length=24, precision="fp32")
+    stages = {"layers": {"epochs": 1.0}, "logits": {"epochs": 2.0, "labels": labels}}
+    out = tmp_path / "student"
+    summary = distil(
+        teacher=(str(teacher),),
+        out=str(out),
+        unlabelled=(more,),
+        student_layers=2,
+        batch=8,
+        precision="fp32",
+        **stages,
+    )
+    assert summary["texts"] == 60
+    assert 0 <= summary["student"]["accuracy"] <= 1
+    logged = (out / "stages" / "seed-0" / "logits" / "metrics.jsonl").read_text().splitlines()
+    assert max(json.loads(line).get("step", 0) for line in logged) == 2 * 60 // 8
+    assert TaskModel.load(out).task == TASK
+    other = {"teacher": (str(teacher),), "out": str(tmp_path / "other")}
+    with pytest.raises(BrimfulError, match="use soft or kl"):
+        distil(**other, logits={"loss": "mse"})
+    with pytest.raises(BrimfulError, match="give one model"):
+        distil(**other, max_length=20)
 
 
 def _with_head(folder: Path, pooling: str):
