@@ -119,13 +119,14 @@ def read_choices(
 
 
 def _own_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
-    if path.suffix not in (".jsonl", ".parquet"):
+    form = path.suffix.lower()
+    if form not in (".jsonl", ".parquet"):
         raise BrimfulError(
             f"{path}: questions with choices are .jsonl or .parquet files with the keys context, question,"
             " choices and answer"
         )
-    by_row = path.suffix == ".parquet"
-    for number, row in all_rows(path, path.suffix, OWN_LAYOUT):
+    by_row = form == ".parquet"
+    for number, row in all_rows(path, form, OWN_LAYOUT):
         where = f"{path}, {'row' if by_row else 'line'} {number}"
         parts = (row.get("context"), row.get("question") or "", row.get("choices"), row.get("answer"))
         yield _Read(where, 0 if by_row else number, *parts)
