@@ -351,8 +351,8 @@ class MultipleChoice(Task):
             BrimfulError: always.
         """
         raise BrimfulError(
-            f"a model of {self.name} has no scores of whole texts: leave --scores out; in distil, give one"
-            " model as --teacher, and a student with its tokenizer and max_length"
+            f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold; in"
+            " distil, give one model as --teacher, and a student with its tokenizer and max_length"
         )
 
     def answers(self, outputs: Outputs, data: Encoded) -> np.ndarray:

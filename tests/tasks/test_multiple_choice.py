@@ -403,7 +403,7 @@ def test_a_run_from_files_to_predictions(tmp_path: Path, folder: Path, capsys: p
     ]:
         with pytest.raises(BrimfulError, match=message):
             model.predict(wrong[0], wrong[1], choices=wrong[2])
-    with pytest.raises(BrimfulError, match="has no scores of whole texts: leave --scores out"):
+    with pytest.raises(BrimfulError, match="has no scores of whole texts, which --scores"):
         predict(model=str(out), input=test, output=str(predictions), scores=True)
     with recorded_warnings() as said:
         model = replace(model, max_length=8)
