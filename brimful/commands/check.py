@@ -92,7 +92,9 @@ def check(config: CheckConfig) -> dict[str, Any]:
     files: dict[str, Any] = {}
     for table in (train, *others):
         lengths = measure_lengths(table, tokenizer)
-        found += check_lengths(table, lengths, max_length, longest, overlap) + check_unknown(table, lengths)
+        found += check_lengths(
+            table, lengths, max_length, longest, overlap, divisible=kind.windows
+        ) + check_unknown(table, lengths)
         files[str(table.path)] = {"rows": len(table)}
         if labels is not None:
             files[str(table.path)]["labels"] = label_counts(labels, table)

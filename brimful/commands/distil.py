@@ -24,7 +24,7 @@ from brimful.commands.distil_students import Distillation, Students
 from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.config import config_hash, identity, verb
-from brimful.console import recorded_warnings, say, warn
+from brimful.console import say, warn
 from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
 from brimful.distributed import World, world
@@ -32,6 +32,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
 from brimful.nn.interop import load_pretrained
 from brimful.objectives.imitation import TEACHER, LayerDistillation
+from brimful.objectives.losses import CHOICE
 from brimful.runs.directory import (
     CONFIG,
     absolute,
@@ -152,7 +153,8 @@ def _prepare(
     ]
     chained = Examples.chained(examples)
     if not config.logits.labels:
-        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k == TEACHER})
+        kept = (TEACHER, CHOICE)
+        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k in kept})
     texts: Examples | AugmentedExamples = chained
     if computes and config.augment.copies:
         texts = _augmented(config, start, imitated, chained, [part.table for part in parts], ranks)
@@ -356,7 +358,11 @@ def _inputs(distillation: Distillation) -> dict[str, Path]:
     files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
     files |= {f"teacher_scores[{i}]": Path(path) for i, path in enumerate(config.teacher_scores)}
     tables = zip(("train", "dev", "test"), _tables(config, start.origin), strict=True)
-    files |= {name: Path(path) for name, path in tables if path}
+    layout = find_layout(config.layout or (start.origin.layout if start.origin else None))
+    for name, path in tables:
+        if path:
+            files[name], *others = layout.files(Path(path))
+            files |= {f"{name}/{other.name}": other for other in others}
     for index, path in enumerate(config.models):
         name = f"teacher[{index}]" if index else "teacher"
         if index == 0 and start.origin is not None:
@@ -425,8 +431,5 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
 def _latency(model: TaskModel, table: Table) -> float:
     """Median milliseconds of one text on this machine's CPU, from text to prediction, in float32."""
     model.to(CPU)
-    rows = range(min(TIMED, len(table)))
-    second = table.second
-    calls = [([table.texts[row]], None if second is None else [second[row]]) for row in rows]
-    with recorded_warnings():  # of cut texts, each anew
-        return median_ms(lambda pair: model.predict(*pair), calls, 3)
+    rows = [table.take([row]) for row in range(min(TIMED, len(table)))]
+    return median_ms(lambda one: model.rows(model.encode(one), "fp32"), rows, 3)

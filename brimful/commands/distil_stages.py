@@ -57,7 +57,8 @@ class StageTrainer:
             return
         config, runtime = self.config, self.runtime
         folder = self.folder(seed, name)
-        steps = max(1, round(stage.epochs * len(texts) / config.batch))
+        count = len(texts) if isinstance(texts, ShardTexts) else texts.units
+        steps = max(1, round(stage.epochs * count / config.batch))
         if isinstance(texts, ShardTexts):
             stream: Stream = texts.stream(runtime)
         else:

@@ -181,10 +181,10 @@ class Finetuning:
         rate, epochs = setting
         encoder, head = starting_model(config, seed, task)
         examples = training.examples
-        steps = max(1, round(epochs * len(examples) / config.batch))
+        steps = max(1, round(epochs * examples.units / config.batch))
         loop = replace(config.trainer, steps=steps)
         if loop.keeps_best and not loop.evaluate_every:
-            loop = replace(loop, evaluate_every=max(1, round(len(examples) / config.batch)))
+            loop = replace(loop, evaluate_every=max(1, round(examples.units / config.batch)))
 
         def trainer() -> Trainer:
             return Trainer(

@@ -105,7 +105,7 @@ class _Tasked:
         if self.array or config.scores:
             self.model.task.scores(np.zeros((0, len(self.model.task.labels)), dtype=np.float32))
         self.max_length = self.model.max_length
-        self.windows = isinstance(self.model, TaskModel)
+        self.windows = isinstance(self.model, TaskModel) and self.model.task.windows
         if isinstance(self.model, TaskModel):
             check_length(self.max_length, self.model.encoder.config.max_length)
         self.facts = self.model.task.facts

@@ -106,8 +106,10 @@ class AugmentedExamples:
             rate: the probability that a word is replaced.
 
         Raises:
-            BrimfulError: the examples have targets of tokens.
+            BrimfulError: the examples have targets of tokens, or belong together.
         """
+        if examples.together:
+            raise BrimfulError("texts whose examples belong together have no augmented copies")
         if any(isinstance(values, Ragged) for values in examples.targets.values()):
             raise BrimfulError("labels of tokens do not fit augmented texts: leave out either")
         self.examples = examples
@@ -122,9 +124,16 @@ class AugmentedExamples:
         return len(self.examples) + self.copies * len(self._variants)
 
     @property
+    def units(self) -> int:
+        """Examples of an epoch, which updates count."""
+        return len(self)
+
+    @property
     def max_length(self) -> int:
         """The longest that an example may be."""
         return self.examples.max_length
+
+    longest_unit = max_length
 
     def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
         """What the examples `index` of their epochs are, int64 (m,): m examples, and their numbers in it."""

@@ -1,8 +1,9 @@
 """Labelled or plain texts, encoded and packed: the stream of updates for fine-tuning and distillation.
 
 An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
-An update holds exactly B examples, so a mean over it is the same as without packing. Order and cursor work as
-in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
+An update holds exactly B examples, so a mean over it is the same as without packing. Where the examples of a
+text belong together, it holds exactly B texts, each whole in one micro-batch. Order and cursor work as in
+`rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
 the rest from the next.
 """
 
@@ -54,6 +55,8 @@ class Examples:
             second of a pair), and -1 for all other tokens. None where they are not needed.
         overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
         cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
+        together: whether the examples of a text belong together, such as choices, of which one is right: an
+            update and a micro-batch have all of them or none.
     """
 
     tokens: Sequence[np.ndarray] | Ragged
@@ -65,6 +68,7 @@ class Examples:
     characters: Ragged | None = None
     overlap: int | None = None
     cut: int = 0
+    together: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -93,12 +97,27 @@ class Examples:
         """int64 (texts,): the first example of each text."""
         return np.unique(self.text_of_example, return_index=True)[1]
 
+    @cached_property
+    def count_of_text(self) -> np.ndarray:
+        """int64 (texts,): how many examples each text has."""
+        return np.diff(np.append(self.first_of_text, len(self)))
+
+    @property
+    def units(self) -> int:
+        """What an update counts: examples, or texts whose examples belong together."""
+        return len(self.first_of_text) if self.together else len(self)
+
+    @cached_property
+    def longest_unit(self) -> int:
+        """The most tokens of a unit: `max_length` of an example, or what the longest text has."""
+        if not (self.together and len(self)):
+            return self.max_length
+        return max(self.max_length, int(np.add.reduceat(self.lengths, self.first_of_text).max()))
+
     def take_texts(self, index: np.ndarray) -> "Examples":
         """All examples of the texts `index` (int64), in their order; text i of the result is `index[i]`."""
-        ends = np.append(self.first_of_text[1:], len(self))
-        counts = (ends - self.first_of_text)[index]
-        chosen = np.repeat(self.first_of_text[index] - (np.cumsum(counts) - counts), counts)
-        chosen += np.arange(len(chosen))
+        counts = self.count_of_text[index]
+        chosen = _runs(self.first_of_text[index], counts)
 
         def pick(values: Any) -> Any:
             return values.take(chosen) if isinstance(values, Ragged) else [values[i] for i in chosen]
@@ -134,11 +153,14 @@ class Examples:
             pad=first.pad,
             texts=np.concatenate(texts) if windows else None,
             overlap=first.overlap,
+            together=first.together,
         )
 
     def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple["Examples", np.ndarray]:
-        """What the examples `index` of their epochs are: examples, and their numbers in them. The same under
+        """What the units `index` of their epochs are: examples, and their numbers in them. The same under
         every seed in every epoch."""
+        if self.together:
+            index = _runs(self.first_of_text[index], self.count_of_text[index])
         return self, index
 
     def origins(self, index: np.ndarray) -> np.ndarray:
@@ -183,11 +205,23 @@ class Examples:
                 yield self.rounded_batch(index)
 
     def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
-        """Spread the examples `index` over few micro-batches of at most `tokens` tokens, by best-fit."""
-        lengths = self.lengths[index]
+        """Spread the examples `index` over few micro-batches of at most `tokens` tokens (or one longer unit),
+        by best-fit. Examples that belong together stand next to each other, in the order of `index`."""
+        starts = np.arange(len(index))
+        if self.together:
+            starts = np.flatnonzero(self.first_of_text[self.text_of_example[index]] == index)
+        counts = np.diff(np.append(starts, len(index)))
+        lengths = np.add.reduceat(self.lengths[index], starts)
         plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
         row_offsets, order = assign(plan, lengths, key)
-        return [index[order[a:b]] for a, b in pairwise(row_offsets)]
+        units = [order[a:b] for a, b in pairwise(row_offsets)]
+        return [index[_runs(starts[chosen], counts[chosen])] for chosen in units]
+
+
+def _runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each run, so many as `counts` says (int64)."""
+    numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return numbers + np.arange(len(numbers))
 
 
 def _ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
@@ -281,7 +315,7 @@ def encode_texts(
     except TypeError as error:
         for index, found in enumerate(inputs):
             for text in (found,) if second is None else found:
-                if not _is_text(text):
+                if not is_text(text):
                     raise BrimfulError(f"{where(index)} is not a Unicode string: {text!a:.60}") from error
         raise
     finally:
@@ -347,7 +381,7 @@ def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:
     return Ragged.of(places, np.int32, (2,))
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
     """Whether a value is a string that can be written as UTF-8."""
     try:
         return isinstance(value, str) and value.encode() is not None
@@ -362,18 +396,27 @@ class Drawn(Protocol):
     def max_length(self) -> int:
         """The longest that an example may be."""
 
+    @property
+    def units(self) -> int:
+        """What updates count in an epoch: examples, or texts whose examples belong together."""
+
+    @property
+    def longest_unit(self) -> int:
+        """The most tokens that a unit may have."""
+
     def __len__(self) -> int:
         """Examples of an epoch."""
 
     def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
-        """What the examples `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
+        """What the units `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
 
     def origins(self, index: np.ndarray) -> np.ndarray:
         """The number in the data of the examples `index`: what a batch calls `sequence_index`."""
 
 
 class ExampleStream:
-    """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens.
+    """Updates of exactly `sequences` units (`Examples.units`), in micro-batches of at most `tokens` tokens,
+    or as many as a unit may have.
 
     Args:
         fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA
@@ -393,14 +436,14 @@ class ExampleStream:
     ) -> None:
         self.examples = examples
         self.sequences = sequences
-        self.tokens = max(tokens, examples.max_length)
+        self.tokens = max(tokens, examples.longest_unit)
         self.seed = seed
         self.fixed_shapes = fixed_shapes
         self.rank = rank
         self.world = world
         self._slots = SequenceSlots(shown=rank == 0)
         self._order = lru_cache(maxsize=2)(
-            lambda epoch: permutation(len(examples), derive_key(seed, "examples", epoch))
+            lambda epoch: permutation(examples.units, derive_key(seed, "examples", epoch))
         )
 
     def start(self) -> Cursor:

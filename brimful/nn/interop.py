@@ -15,6 +15,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
+    ChoiceHead,
     ClassifierHead,
     MaskedLMHead,
     PairHead,
@@ -58,6 +59,7 @@ HEADS: dict[type[Head], str] = {
     PretrainingHead: "ForPreTraining",
     PairHead: "ForNextSentencePrediction",
     SequenceHead: "ForSequenceClassification",
+    ChoiceHead: "ForMultipleChoice",
     TokenHead: "ForTokenClassification",
     SpanHead: "ForQuestionAnswering",
 }
@@ -77,7 +79,7 @@ _FILES = (
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
-    """Whether the classes of a head have names; in a PairHead and a SpanHead they do not."""
+    """Whether the classes of a head have names; in other heads they do not."""
     return type(head) in (SequenceHead, TokenHead)
 
 
@@ -232,6 +234,8 @@ def _new_head(
         return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
     pooling: Pooling = "mean" if mean else "first"
+    if kind is ChoiceHead:
+        return ChoiceHead(encoder, pooling=pooling, dropout=rate)
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
@@ -244,7 +248,8 @@ def _check_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> Non
 def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
     """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
 
-    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
+    A Dense of another origin is left out: without a `problem_type` it is part of an embedding. A ChoiceHead
+    comes back as a SequenceHead, which gives the same scores.
     """
     if encoder.config.modern or "problem_type" not in values or not has_classifier(directory):
         return None
@@ -301,7 +306,7 @@ def save_model(
         labels: names of the classes of a SequenceHead or TokenHead, in their order.
         max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
-            "single_label_classification".
+            "single_label_classification". A ChoiceHead has its own.
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
             `reads_token_types` says so.
         extra: more keys of config.json.
@@ -323,7 +328,8 @@ def save_model(
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
         suffix = HEADS[type(head)]
-    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
+    pools = type(head) in (SequenceHead, ChoiceHead)
+    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head) or pools):
         values["classifier_dropout"] = head.dropout_rate
     if _is_labelled(head):
         labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
@@ -335,7 +341,9 @@ def save_model(
         values["problem_type"] = problem_type or (
             "regression" if head.classes == 1 else "single_label_classification"
         )
-    pooling = head.pooling if type(head) is SequenceHead else encoder.pooling
+    elif dense is not None:  # modules of sentence-transformers do not say what their outputs are
+        values["problem_type"] = "multiple_choice"
+    pooling = head.pooling if isinstance(head, SequenceHead) and pools else encoder.pooling
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]

@@ -133,3 +133,49 @@ def span_cross_entropy_sum(logits: Tensor, spans: Tensor, batch: PackedBatch) ->
     normalizer = torch.where(used, total, 1.0).log() + highest
     place = (batch.offsets[:-1, None] + spans.clamp(min=0)).clamp(max=len(logits) - 1)
     return torch.where(used, normalizer - logits.gather(0, place), 0.0).sum() / 2
+
+
+CHOICE = "choice"
+"""The target that numbers the examples that belong together, from 0: the choices of a row. int64 (S,)."""
+_ABSENT = -1e30
+"""The score of a choice that a row does not have: finite, and its probability is 0."""
+
+
+def rows_of_choices(choices: Tensor) -> float:
+    """The number of rows whose choices these are."""
+    return float((choices == 0).sum())
+
+
+def by_row(scores: Tensor, choices: Tensor) -> Tensor:
+    """Scores (S,) of the choices of rows -> (rows, most choices), the lowest where a row has fewer.
+
+    Args:
+        choices: int64 (S,), the number of each among those of its row.
+    """
+    row = (choices == 0).cumsum(0) - 1
+    rows, most = int(row[-1]) + 1, int(choices.max()) + 1
+    return scores.new_full((rows, most), _ABSENT).index_put((row, choices), scores)
+
+
+def choice_cross_entropy_sum(scores: Tensor, choices: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over rows of the cross-entropy of the right choice, () in float32 at least, and how many rows have
+    no choice with a higher score than the right one, ().
+
+    The softmax is over the choices of each row, which stand next to each other in the batch.
+
+    Args:
+        scores: (S,), of each sequence.
+        choices: int64 (S,), the number of each sequence among the choices of its row; -100 = none.
+        labels: int64 (S,), the number of the right one in its row; -100 = none.
+    """
+    scores, used = widen(scores), choices >= 0
+    row = ((choices == 0).cumsum(0) - 1).clamp(min=0)
+    known = torch.where(used, scores.detach(), -torch.inf)
+    highest = torch.full_like(known, -torch.inf).scatter_reduce(0, row, known, "amax")
+    highest = torch.where(highest.isinf(), 0.0, highest)
+    exponents = torch.where(used, scores - highest[row], 0.0).exp()
+    total = torch.zeros_like(scores).index_add(0, row, torch.where(used, exponents, 0.0))
+    normalizer = torch.where(total > 0, total, 1.0).log() + highest
+    right = used & (choices == labels)
+    losses = torch.where(right, normalizer[row] - scores, 0.0)
+    return losses.sum(), (right & (known >= highest[row])).sum()

@@ -371,7 +371,13 @@ def lengths_of_encoded(data: Encoded, tokenizer: Tokenizer) -> Lengths:
 
 
 def check_lengths(
-    table: Table, lengths: Lengths, max_length: int, longest: int, windows: int | None
+    table: Table,
+    lengths: Lengths,
+    max_length: int,
+    longest: int,
+    windows: int | None,
+    *,
+    divisible: bool = True,
 ) -> list[Finding]:
     """Texts that are cut or read in windows.
 
@@ -379,6 +385,7 @@ def check_lengths(
         max_length: the most tokens of an example.
         longest: what the encoder takes.
         windows: the tokens that windows of a long text share; None: it is cut.
+        divisible: whether the task could read it in windows.
     """
     found, n = [], len(table)
     over = np.flatnonzero(lengths.tokens > max_length)
@@ -394,7 +401,7 @@ def check_lengths(
         )
         if windows is None and max_length < longest:
             message += f"; --max-length {min(longest, int(facts['p99']))} would cut fewer"
-        elif windows is None:
+        elif windows is None and divisible:
             message += "; --overlap 32 would read them in windows"
         found.append(_finding("long texts", table, over.tolist(), message))
     return found

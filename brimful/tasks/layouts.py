@@ -6,6 +6,7 @@ those of the files, in the order of Hugging Face's `datasets`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from brimful.errors import BrimfulError, nearest
@@ -42,6 +43,8 @@ class Layout:
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
+        answers: where the answers are in a file of their own, what its name has before the suffix: with
+            `_answer`, those of train.json are in train_answer.json.
         submission: what the leaderboard takes: `index` and `prediction` in columns, lines of `id` and
             `label` (`spans`: of spans by label and text), or one object of answers by id.
     """
@@ -56,12 +59,17 @@ class Layout:
     unsure: tuple[str, ...] = ()
     primary: str = ""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    answers: str = ""
     submission: Literal["", "columns", "lines", "spans", "answers"] = ""
 
     @property
     def pairs(self) -> bool:
         """Whether every row must have a second text: its column was named."""
         return self.columns.text_b != OWN.text_b
+
+    def files(self, path: Path) -> list[Path]:
+        """The files that a labelled table is in: the table's, and that of its answers if it is another."""
+        return [path, path.with_stem(path.stem + self.answers)] if self.answers else [path]
 
     def require_own_columns(self, task: str) -> None:
         """Refuse named columns, for a task whose files have none.
@@ -171,6 +179,8 @@ _ALL = (
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
     Layout(name="clue/cluener", task="token-classification", rewrite=_spans, submission="spans", id="id"),
     Layout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
+    Layout(name="clue/c3", task="multiple-choice", submission="lines"),
+    Layout(name="clue/chid", task="multiple-choice", answers="_answer", submission="answers"),
     Layout(name="squad", task="question-answering", submission="answers"),
 )
 LAYOUTS = {layout.name: layout for layout in _ALL}

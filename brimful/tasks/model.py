@@ -1,6 +1,6 @@
 """A task model: an encoder with the head of a task."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
+from brimful.nn.heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
@@ -38,6 +38,7 @@ PAIRS = "text_pairs"
 
 _PROBLEM_OF_HEAD: dict[type, str] = {
     SequenceHead: "single_label_classification",
+    ChoiceHead: "multiple_choice",
     TokenHead: "token_classification",
     SpanHead: "question_answering",
 }
@@ -101,6 +102,7 @@ class TaskModel:
         texts: Iterable[str],
         second: Iterable[str] | None = None,
         *,
+        choices: Iterable[Sequence[str]] | None = None,
         scores: bool = False,
         precision: Precision = "fp32",
     ) -> list[Row]:
@@ -110,8 +112,11 @@ class TaskModel:
         cut, and a warning counts them.
 
         Args:
-            texts: of any number and length; questions, if the task is question answering.
-            second: the second text of each pair; the context of each question.
+            texts: of any number and length; questions, if the task is question answering; contexts, if it is
+                multiple choice.
+            second: the second text of each pair; the context of each question; in multiple choice the
+                question on each context, if there is one.
+            choices: of each context, two or more.
             scores: whether rows have `scores` too: the probability of each label.
             precision: number format of the computation.
 
@@ -120,7 +125,11 @@ class TaskModel:
         """
         if isinstance(texts, str) or isinstance(second, str):
             raise BrimfulError("texts must be a list of strings, not a string")
-        table = self.task.from_texts(list(texts), None if second is None else list(second))
+        given = None if second is None else list(second)
+        if choices is None:
+            table = self.task.from_texts(list(texts), given)
+        else:
+            table = self.task.from_choices(list(texts), given, [list(each) for each in choices])
         if table.second is not None and len(table.second) != len(table):
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
@@ -133,7 +142,10 @@ class TaskModel:
             data = self.encode(part)
             cut += data.examples.cut
             found += self.rows(data, resolved, scores=scores)
-        warn_of_cut(cut, len(table), self.max_length, "replace(model, overlap=32) reads them in windows")
+        remedy = "replace(model, overlap=32) reads them in windows"
+        if not self.task.windows:
+            remedy = "a model that is trained with a higher max_length reads more of them"
+        warn_of_cut(cut, len(table), self.max_length, remedy)
         return found
 
     def encode(self, table: Table) -> Encoded:
@@ -231,9 +243,9 @@ def load_task_model(path: Path | str) -> TaskModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
     values = read_object(folder / "config.json")
-    problem = values.get("problem_type") if isinstance(head, SequenceHead) else None
+    problem = values.get("problem_type") if type(head) is SequenceHead else None
     if problem is None:
-        single = isinstance(head, SequenceHead) and head.classes == 1
+        single = type(head) is SequenceHead and head.classes == 1
         problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
     known = {task.problem_type: task for task in tasks().values()}
     if not isinstance(problem, str) or problem not in known:

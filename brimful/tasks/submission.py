@@ -80,8 +80,8 @@ class Submission:
 
 
 def _answer(row: Row) -> Any:
-    """The answer or label of a row, or a similarity from 0 to 5, the range of STS-B; of spans their places by
-    label and text, the last characters included."""
+    """The answer or label of a row, or the index of its choice; a similarity from 0 to 5, the range of STS-B;
+    of spans their places by label and text, the last characters included."""
     if "spans" in row:
         found: dict[str, dict[str, list[list[int]]]] = {}
         for span in row["spans"]:
@@ -90,4 +90,6 @@ def _answer(row: Row) -> Any:
         return found
     if "value" in row:
         return f"{min(max(row['value'], 0.0), _LARGEST_SIMILARITY):.3f}"
+    if "index" in row:
+        return row["index"]
     return row["answer"] if "answer" in row else row["label"]

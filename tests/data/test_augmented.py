@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -223,5 +224,8 @@ def test_labels_of_tokens_are_refused() -> None:
         64,
         0,
     )
+    whole = replace(one.examples, texts=np.zeros(1, dtype=np.int64), together=True)
+    with pytest.raises(BrimfulError, match="belong together"):
+        AugmentedExamples(whole, one._of, copies=1, rate=0.5)
     with pytest.raises(BrimfulError, match="labels of tokens"):
         AugmentedExamples(tagged, one._of, copies=1, rate=0.4)

@@ -12,7 +12,15 @@ from tokenizers import Tokenizer, models
 
 from brimful import Encoder
 from brimful.errors import BrimfulError
-from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
+from brimful.nn.heads import (
+    ChoiceHead,
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
 from brimful.nn.interop import (
     left_out,
     load_model,
@@ -31,6 +39,7 @@ KINDS = {
     "Model": transformers.AutoModel,
     "ForMaskedLM": transformers.AutoModelForMaskedLM,
     "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
+    "ForMultipleChoice": transformers.AutoModelForMultipleChoice,
     "ForTokenClassification": transformers.AutoModelForTokenClassification,
     "ForQuestionAnswering": transformers.AutoModelForQuestionAnswering,
     "ForNextSentencePrediction": transformers.AutoModelForNextSentencePrediction,
@@ -102,7 +111,8 @@ def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, fami
 
 @pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize(
-    "with_head", [None, MaskedLMHead, PretrainingHead, PairHead, SequenceHead, TokenHead, SpanHead]
+    "with_head",
+    [None, MaskedLMHead, PretrainingHead, PairHead, SequenceHead, ChoiceHead, TokenHead, SpanHead],
 )
 def test_our_folders_come_back_bit_for_bit(tmp_path, model_name, with_head):
     encoder = small(model_name)

@@ -83,6 +83,8 @@ LABELLED = {
         ["摘要"],
     ),
 }
+CHOICES = {"clue/c3", "clue/chid"}
+"""Tested in test_multiple_choice.py."""
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -101,7 +103,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
         assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
-    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
+    assert set(LABELLED) | {"glue/ax", *CHOICES, "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
@@ -150,6 +152,11 @@ def test_submissions(tmp_path: Path) -> None:
     ]
     answers = [{"id": "a", "answer": "花"}, {"id": "b", "answer": ""}]
     assert json.loads(written("clue/cmrc", answers, ".json", ["a", "b"])) == {"a": "花", "b": ""}
+    chosen = [{"answer": "b", "index": 1}, {"answer": "c", "index": 0}]
+    lines = written("clue/c3", chosen, ".json").splitlines()
+    assert [json.loads(line) for line in lines] == [{"id": 0, "label": 1}, {"id": 1, "label": 0}]
+    idioms = {"#idiom000378#": 1, "#idiom000379#": 0}
+    assert json.loads(written("clue/chid", chosen, ".json", list(idioms))) == idioms
 
 
 def test_what_no_leaderboard_takes_is_refused() -> None:
@@ -196,7 +203,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
     assert (table.texts, table.second, table.labels) == (["B", "D"], ["A", "C"], ["1", "0"])
     with pytest.raises(BrimfulError, match=r"no column 'premises' \(line 2\): did you mean 'premise'"):
         read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
-    for name in ("token-classification", "question-answering"):
+    for name in ("token-classification", "question-answering", "multiple-choice"):
         with pytest.raises(BrimfulError, match="leave out --columns"):
             find_task(name).read(path, labelled=True, layout=find_layout(None, columns))
 
