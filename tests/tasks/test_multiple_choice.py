@@ -369,9 +369,7 @@ def test_a_run_from_files_to_predictions(tmp_path: Path, folder: Path, capsys: p
     )
     assert summary["test"]["n"] == 20
     assert 0 <= summary["test"]["accuracy"] <= 1
-    assert (
-        "no ladder: the baselines are for whole texts, and not for multiple-choice" in capsys.readouterr().err
-    )
+    assert "no ladder: the baselines are for classes" in capsys.readouterr().err
     logged = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert any("loss.multiple-choice" in row for row in logged)
     assert max(row.get("step", 0) for row in logged) == round(2 * 60 / 8)
