@@ -163,8 +163,8 @@ def check_contract(
         for term, mean in means.items():
             torch.testing.assert_close(mean, alone[0][term], rtol=1e-10, atol=1e-14)
         for name, gradient in gradients.items():
-            # Gradients that are zero but for rounding, as the bias of choices has, are held to the largest one;
-            # where all are small, rounding is that of probabilities, which are up to one.
+            # Gradients that are zero but for rounding, as the bias of choices has, are held to the largest
+            # one; where all are small, rounding is that of probabilities, which are up to one.
             bound = 1e-10 * max(float(alone[1][name].norm()), 1e-4 * max(size, 1.0))
             assert float((gradient - alone[1][name]).norm()) <= bound, name
     assert size > 0 or not any(mean for mean in alone[0].values())
