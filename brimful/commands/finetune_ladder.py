@@ -134,7 +134,7 @@ class Ladder:
             else:
                 record["finetuned"] = task.measure(self.answers, data.test)[primary]
             if runtime.world.is_main:
-                # The trainings above choose on dev where its rows are not those of train.
+                # The trainings above choose on dev, unless its rows are in train.
                 apart = finetuning.config.dev or finetuning.config.trainer.keeps_best
                 given = part if apart else replace(part, dev=None)
                 for name, each in features.items():

@@ -219,7 +219,7 @@ class Examples:
 
 
 def _runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each run, so many as `counts` says (int64)."""
+    """start, start + 1, ... of each run; `counts` (int64) has their lengths."""
     numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
     return numbers + np.arange(len(numbers))
 

@@ -267,7 +267,7 @@ class LogitDistillation:
                 (S, C) or (T, C), the target `TEACHER`.
             head: the student's head.
             imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
-                The scores of choices (`CHOICE`) are those of a row, (rows, choices).
+                Scores of choices (`CHOICE`) are given by row, (rows, choices).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
             labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.

@@ -150,7 +150,7 @@ def by_row(scores: Tensor, choices: Tensor) -> Tensor:
     """Scores (S,) of the choices of rows -> (rows, most choices), the lowest where a row has fewer.
 
     Args:
-        choices: int64 (S,), the number of each among those of its row.
+        choices: int64 (S,), the number of each choice within its row.
     """
     row = (choices == 0).cumsum(0) - 1
     rows, most = int(row[-1]) + 1, int(choices.max()) + 1

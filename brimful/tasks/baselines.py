@@ -175,7 +175,7 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     from sklearn.linear_model import LogisticRegression
 
     labels, weights = targets["label"], None
-    if "weight" in targets:  # those of the training may be of windows
+    if "weight" in targets:  # a training weighs windows, this model rows
         counts = np.bincount(labels, minlength=outputs)
         weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
     shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)

@@ -44,7 +44,7 @@ class Layout:
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
         answers: where the answers are in a file of their own, what its name has before the suffix: with
-            `_answer`, those of train.json are in train_answer.json.
+            `_answer`, the answers of train.json are in train_answer.json.
         submission: what the leaderboard takes: `index` and `prediction` in columns, lines of `id` and
             `label` (`spans`: of spans by label and text), or one object of answers by id.
     """
@@ -68,7 +68,7 @@ class Layout:
         return self.columns.text_b != OWN.text_b
 
     def files(self, path: Path) -> list[Path]:
-        """The files that a labelled table is in: the table's, and that of its answers if it is another."""
+        """The files of a labelled table: its own, and the file of its answers if there is one."""
         return [path, path.with_stem(path.stem + self.answers)] if self.answers else [path]
 
     def require_own_columns(self, task: str) -> None:
