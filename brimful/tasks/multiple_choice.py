@@ -39,7 +39,7 @@ LABEL = "label"
 """The target of each example that is the number of its row's right choice; `CHOICE` is its own number."""
 _BLANK = re.compile(r"#idiom\d+#")
 _ASKED, _OTHER = "____", "……"
-"""What stands for the blank that is asked for, and for others: any tokenizer has some tokens for them."""
+"""They replace the blank that is asked for, and every other one; any tokenizer has tokens for them."""
 
 
 class Place(NamedTuple):
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class ChoiceTable(Table):
-    """Contexts as `texts`, questions as `second` (empty where there is none); a label is the right choice.
+    """Contexts as `texts`, questions as `second` (possibly empty); a label is the right choice.
 
     Attributes:
         choices: of each row, two or more.
@@ -70,7 +70,7 @@ class ChoiceTable(Table):
         return [(text, "\n".join([question, *choices])) for text, question, choices in rows]
 
     def groups(self) -> Sequence[object]:
-        """The contexts. Of blanks the lines of the file: those of a line have the same choices."""
+        """The contexts; in CHID the lines of the file, since all blanks of a line share their choices."""
         return self.texts if self.blanks is None or self.lines is None else self.lines.tolist()
 
 

@@ -123,6 +123,15 @@ def rotate_in_full(q, k, cos, sin, unsqueeze_dim=1):
     return q * cos + half(q) * sin, k * cos + half(k) * sin
 
 
+def pair_template() -> processors.TemplateProcessing:
+    """BERT's special tokens around texts and pairs, in a vocabulary that begins with [PAD], [UNK], [CLS]."""
+    return processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+
+
 def word_tokenizer(model_name: str = "bert") -> Tokenizer:
     """A tokenizer of 90 words with the special tokens that go with a model."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

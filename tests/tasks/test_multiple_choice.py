@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful import Encoder
 from brimful.commands.check import check
@@ -31,7 +31,7 @@ from brimful.tasks.layouts import find_layout
 from brimful.tasks.model import TaskModel
 from brimful.tasks.multiple_choice import ChoiceTable, MultipleChoice, read_choices
 from brimful.tasks.output import write_rows
-from builders.encoders import small
+from builders.encoders import pair_template, small
 
 TASK = MultipleChoice()
 WORDS = [f"w{number}" for number in range(60)]
@@ -64,16 +64,8 @@ def tokenizer() -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]
     )
-    made.post_processor = template()
+    made.post_processor = pair_template()
     return made
-
-
-def template() -> processors.TemplateProcessing:
-    return processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
 
 
 def write(path: Path, content: object) -> Path:
@@ -248,7 +240,7 @@ def test_a_cut_word_may_have_more_tokens(tmp_path: Path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "_", "ab", "##cd", "c", "##d"]
     made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.post_processor = template()
+    made.post_processor = pair_template()
     passage = "abcd abcd abcd #idiom000001# abcd abcd"
     path = write(tmp_path / "a.json", [{"content": [passage], "candidates": ["ab", "cd"]}])
     table = read_choices(path, labelled=False, layout=find_layout("clue/chid"))

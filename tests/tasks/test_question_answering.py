@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.commands.finetune import finetune
 from brimful.data.ragged import Ragged
@@ -17,7 +17,7 @@ from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
-from builders.encoders import small
+from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15 w16 w17 w18 w19"
@@ -28,16 +28,8 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.spl
 def tokenizer() -> Tokenizer:
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, "[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.post_processor = template()
+    made.post_processor = pair_template()
     return made
-
-
-def template() -> processors.TemplateProcessing:
-    return processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
 
 
 def squad(answers: list[list[tuple[int, str]]]) -> dict:
@@ -285,7 +277,7 @@ def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Pat
     pieces = [*VOCABULARY[:5], "▁what", "▁in", "▁", "paris", "▁paris", "▁now"]
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
-    tokenizer.post_processor = template()
+    tokenizer.post_processor = pair_template()
     context = "in paris   paris now"
     content = json.dumps({"question": "what", "context": context})
     table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
