@@ -9,7 +9,9 @@ from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision
+from brimful.train.buckets import BUCKET_MB
 from brimful.train.compilation import Compile
+from brimful.train.compression import Compression
 from brimful.train.guard import Policy
 
 Residual = Literal["auto", "fp32", "bf16"]
@@ -59,6 +61,11 @@ class TrainerConfig:
     """Updates between checkpoints; 0 = no checkpoints."""
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
+    compression: Compression = "none"
+    """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
+    sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
+    bucket_mb: float = incidental(BUCKET_MB)
+    """Most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
@@ -104,6 +111,15 @@ class TrainerConfig:
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
+            )
+        if self.compression != "none" and self.weights != "fp32":
+            raise BrimfulError(
+                f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
+                " bits already: leave out trainer.compression or trainer.weights"
+            )
+        if not 0 < self.bucket_mb <= 4096:
+            raise BrimfulError(
+                f"trainer.bucket_mb is {self.bucket_mb:g}: it must be above 0 and at most 4096"
             )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(

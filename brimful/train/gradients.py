@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
-from brimful.train.buckets import Buckets
+from brimful.train.buckets import BUCKET_MB, Buckets
+from brimful.train.compression import Compression
 
 if TYPE_CHECKING:
     from brimful.precision.scaler import AutomaticLossScaler
@@ -36,6 +37,7 @@ class Gradients:
         parameters: the trained parameters.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
+        megabytes, compression: see `Buckets`.
     """
 
     def __init__(
@@ -45,6 +47,8 @@ class Gradients:
         *,
         mean: bool = False,
         scaler: "AutomaticLossScaler | None" = None,
+        megabytes: float = BUCKET_MB,
+        compression: Compression = "none",
     ) -> None:
         self.parameters = parameters
         self.world = world
@@ -52,7 +56,14 @@ class Gradients:
         scaled = scaler is not None
         self.buckets: Buckets | None = None
         if mean or scaled or world.size > 1 or world.device.type == "cuda":
-            self.buckets = Buckets(parameters, world, mean=mean or scaled, scaled=scaled)
+            self.buckets = Buckets(
+                parameters,
+                world,
+                mean=mean or scaled,
+                scaled=scaled,
+                megabytes=megabytes,
+                compression=compression,
+            )
 
     def begin(self, own: int, total: int) -> None:
         """An update begins.

@@ -119,7 +119,9 @@ class Trainer:
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
         self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=self.compiled)
+        self.loss = loss_function(
+            objective.loss, self.encoder, self.world, compiled=self.compiled, megabytes=config.bucket_mb
+        )
         self.gradients = self._gradients()
         if runtime.device.type == "cpu":
             keep_freed_memory()
@@ -156,7 +158,14 @@ class Trainer:
                 bin_edge=self.config.loss_scale_edge,
             )
             watch_modules(self.state.trained, parameters=False)
-        return Gradients(parameters, self.world, mean=self.config.weights != "fp32", scaler=scaler)
+        return Gradients(
+            parameters,
+            self.world,
+            mean=self.config.weights != "fp32",
+            scaler=scaler,
+            megabytes=self.config.bucket_mb,
+            compression=self.config.compression,
+        )
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""

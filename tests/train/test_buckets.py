@@ -98,18 +98,16 @@ RANKS = """
 import sys, torch, torch.distributed as dist
 from pathlib import Path
 from torch import nn
-import brimful.train.buckets as module
 from brimful.distributed import world
 from brimful.train.gradients import Gradients
 
-module.BUCKET_BYTES = 4096
 send = dist.all_reduce
 
 def check(ranks, other):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(30, 30) for _ in range(6)]).double()
     parameters = list(model.parameters())
-    gradients = Gradients(parameters, ranks)
+    gradients = Gradients(parameters, ranks, megabytes=4096 / 2**20)
     order = []
     def sent(*arguments, **named):
         order.append("send")
