@@ -43,8 +43,8 @@ class Bucket:
 
     def __init__(self, parameters: Sequence[nn.Parameter], parts: int) -> None:
         self.parameters = parameters
-        rooms = [_up(parameter.numel(), ALIGNMENT) for parameter in parameters]
-        rooms.append(_up(sum(rooms), parts * ALIGNMENT) - sum(rooms))
+        rooms = [round_up(parameter.numel(), ALIGNMENT) for parameter in parameters]
+        rooms.append(round_up(sum(rooms), parts * ALIGNMENT) - sum(rooms))
         first = parameters[0]
         self.flat = torch.zeros(sum(rooms), dtype=first.dtype, device=first.device)
         self.padding = self.flat.numel() - sum(parameter.numel() for parameter in parameters)
@@ -103,9 +103,9 @@ class Buckets:
             if world.size > 1
         ]
 
-    def begin(self, own: int, total: int) -> None:
-        """An update begins: this rank has `own` micro-batches, all ranks together `total`."""
-        self._own, self._total, self._number = own, total, 0
+    def begin(self, batches: Sequence[object], total: int) -> None:
+        """An update begins: this rank has these micro-batches, all ranks together `total`."""
+        self._own, self._total, self._number = len(batches), total, 0
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate one micro-batch's part of the update's loss. In the rank's last, buckets are sent."""
@@ -184,7 +184,8 @@ class Buckets:
             self._sums[-1].advance()
 
 
-def _up(number: int, multiple: int) -> int:
+def round_up(number: int, multiple: int) -> int:
+    """The least multiple that is not below a number."""
     return -(-number // multiple) * multiple
 
 

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from brimful.distributed import World
+from brimful.distributed import World, all_gather
 from brimful.precision.policy import DTYPES
 
 Compression = Literal["none", "bf16", "fp16"]
@@ -58,7 +58,7 @@ class CompressedSum:
         self._work.wait()
         total = _unpacked(self._packed).sum(0, keepdim=True)
         self._sent, gathered = _packed(total, self.dtype), self._packed
-        self._work = dist.all_gather_into_tensor(gathered.view(-1), self._sent.view(-1), async_op=True)
+        self._work = all_gather(gathered, self._sent)
 
     def wait(self) -> None:
         """Put the sum into the bucket: the same bits on every rank."""

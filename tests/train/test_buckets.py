@@ -32,7 +32,7 @@ def losses(parameters: list[nn.Parameter], seed: int, count: int) -> list[Tensor
 
 def gradient(gradients: Gradients, seed: int, count: int) -> list[Tensor]:
     """Of an update of so many micro-batches."""
-    gradients.begin(count, count)
+    gradients.begin(range(count), count)
     for loss in losses(list(gradients.parameters), seed, count):
         gradients.backward(loss)
     gradients.gather()
@@ -117,7 +117,7 @@ def check(ranks, other):
     own = 2 if ranks.rank == 0 else other
     total = 2 + other
     xs = torch.randn(4, 5, 30, dtype=torch.float64)
-    gradients.begin(own, total)
+    gradients.begin(range(own), total)
     for index in range(own):
         x = xs[2 * ranks.rank + index].requires_grad_()
         gradients.backward(model(x).pow(2).sum())
