@@ -1,9 +1,9 @@
 """A model whose parameters, gradients and optimizer states are divided among ranks by FSDP2.
 
-Each layer's parameters are gathered before its forward and its backward pass and dropped after it; those
-outside the layers are gathered for a whole micro-batch. Gradients are summed (not averaged) and divided among
-the ranks in an update's last micro-batch. FSDP2 talks to the other ranks in every pass, so all ranks make the
-same number of passes: a rank with fewer micro-batches repeats one with weight 0.
+Each layer's parameters are gathered before its forward and its backward pass and dropped after it; norms and
+what is outside the layers are gathered for a whole micro-batch. In an update's last micro-batch, gradients
+are summed (not averaged) and divided among the ranks. FSDP2 talks to the other ranks in every pass, so all
+ranks make the same number of passes: a rank with fewer micro-batches repeats one with weight 0.
 
 Every parameter is divided by its rows, as FSDP2 does it. AdamW updates a rank's rows where they are. LAMB's
 and Muon's parameters travel to the rank that owns them, whole, for the step, and back.
@@ -14,6 +14,7 @@ evaluation, and after training, by putting its layers and parameters back.
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,13 +42,17 @@ class _Shell(nn.Module):
 
 
 class _Root(nn.Module):
-    """A micro-batch's forward pass and loss, around which FSDP2 gathers what is outside the layers."""
+    """A micro-batch's forward pass and loss, around which FSDP2 gathers what is outside the layers.
+
+    Norms belong here, also those of layers.
+    """
 
     loss: Loss
 
     def __init__(self, trained: nn.Module) -> None:
         super().__init__()
         self.trained = trained
+        self.norms = nn.ModuleList(each for each in trained.modules() if isinstance(each, nn.LayerNorm))
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         return self.loss(batch)
@@ -117,18 +122,16 @@ class ModelShards:
     def _shard(self) -> None:
         """Hand the modules to FSDP2.
 
-        Layers compute with parameters in the precision of the run, as under autocast. Outside the layers they
-        stay float32, for the residual stream.
+        The matrices and biases of layers are gathered in the precision of the run, into which autocast would
+        turn them. Everything else is gathered in float32: norms compute in it, and the residual stream too.
         """
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        narrow = None if self.runtime.dtype == torch.float32 else self.runtime.dtype
+        wide = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
+        policy = wide if self.runtime.precision == "fp32" else replace(wide, param_dtype=self.runtime.dtype)
+        outside = set(self._root.norms.parameters())
         for shell in self._shells:
-            policy = MixedPrecisionPolicy(
-                param_dtype=narrow, reduce_dtype=torch.float32, cast_forward_inputs=False
-            )
-            fully_shard(shell, mesh=mesh, mp_policy=policy)
-        outside = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
-        fully_shard(self._root, mesh=mesh, mp_policy=outside)
+            fully_shard(shell, mesh=mesh, mp_policy=policy, ignored_params=outside)
+        fully_shard(self._root, mesh=mesh, mp_policy=wide)
         for module in self._root.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
@@ -280,7 +283,7 @@ class ModelShards:
         """Make the modules plain and whole again. All ranks call it."""
         whole: dict[str, nn.Parameter] = {}
         for name, parameter in self.sharded.items():
-            full = parameter.full_tensor().detach()
+            full = parameter.full_tensor().detach().clone()  # it may be a view of padded rows
             whole[name] = nn.Parameter(full, requires_grad=parameter.requires_grad)
         for name, module, attribute in self._places:
             setattr(module, attribute, whole[name])

@@ -95,3 +95,17 @@ def curve(directory: Path) -> list[float]:
     return [
         line[name] for line in read_metrics(directory / "metrics.jsonl") for name in names if name in line
     ]
+
+
+class NotANumberOnce:
+    """A trainer's loss that is NaN on the main rank in one update, the first time."""
+
+    def __init__(self, trainer: Trainer, step: int) -> None:
+        self.trainer, self.step, self.loss = trainer, step, trainer.loss
+
+    def __call__(self, batch: PackedBatch) -> dict[str, torch.Tensor]:
+        sums = self.loss(batch)
+        if self.trainer.step == self.step and self.trainer.world.is_main:
+            self.step = -1
+            return {name: value * torch.nan for name, value in sums.items()}
+        return sums
