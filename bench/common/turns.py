@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Answer = dict[str, Any]
@@ -22,13 +22,19 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """`python -m MODULE` in a process of its own, which answers as `serve` does."""
+    """`python -m MODULE` in a process of its own, which answers as `serve` does.
 
-    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+    Args:
+        prefix: stands before that command line; it must become that process, and not start it.
+    """
+
+    def __init__(
+        self, module: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> None:
         self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the worker)
         self.answers, answering = os.pipe()  # not stdout, which libraries write to
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, str(answering)],
+            [*prefix, sys.executable, "-m", module, str(answering)],
             stdin=subprocess.PIPE,
             stdout=self.said,
             stderr=self.said,
