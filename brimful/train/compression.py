@@ -56,7 +56,10 @@ class CompressedSum:
             return
         self._advanced = True
         self._work.wait()
-        total = _unpacked(self._packed).sum(0, keepdim=True)
+        first, *others = self._packed.split(1)
+        total = _unpacked(first)
+        for other in others:
+            total += _unpacked(other)
         self._sent, gathered = _packed(total, self.dtype), self._packed
         self._work = all_gather(gathered, self._sent)
 
@@ -64,21 +67,25 @@ class CompressedSum:
         """Put the sum into the bucket: the same bits on every rank."""
         self.advance()
         self._work.wait()
-        self.flat.copy_(_unpacked(self._packed))
+        for part, packed in zip(self.flat.split(1), self._packed.split(1), strict=True):
+            _unpacked(packed, out=part)
         del self._packed, self._sent, self._work
 
 
 def _packed(parts: Tensor, dtype: torch.dtype) -> Tensor:
     """float32 (parts, n) in 16 bits, each part with its power of two behind it: (parts, n + 2)."""
-    largest = torch.linalg.vector_norm(parts, torch.inf, dim=1, keepdim=True)
+    largest = parts.abs().amax(1, keepdim=True)  # on a CPU five times as fast as the infinite norm
     power = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)  # the exponent alone; NaN -> inf
     power = power.clamp(min=2.0**-100)
     packed = torch.empty(len(parts), parts.size(1) + _SCALE, dtype=dtype, device=parts.device)
-    packed[:, :-_SCALE] = parts / power * 2.0**14
+    packed[:, :-_SCALE] = parts * (2.0**14 / power)
     packed[:, -_SCALE:].view(torch.float32).copy_(power)
     return packed
 
 
-def _unpacked(packed: Tensor) -> Tensor:
-    power = packed[:, -_SCALE:].contiguous().view(torch.float32)
-    return packed[:, :-_SCALE].float() * (power * 2.0**-14)
+def _unpacked(packed: Tensor, out: Tensor | None = None) -> Tensor:
+    """The numbers of some parts in float32."""
+    power = packed[:, -_SCALE:].contiguous().view(torch.float32) * 2.0**-14
+    if out is None:
+        return packed[:, :-_SCALE].float().mul_(power)
+    return out.copy_(packed[:, :-_SCALE]).mul_(power)
