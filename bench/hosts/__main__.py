@@ -8,8 +8,9 @@ each bandwidth of the link. For each variant, medians over all updates but the f
     waited      those of them after backward in which a rank only waited for communication (and, with
                 compression, converted); of the rank that waited less, so that waiting for a slower rank does
                 not count
-    sent        bytes that left a host's device, headers included; of the host that sent more
-    floor       the milliseconds in which the link carries these bytes
+    sent        bytes that left a host's device, of the host that sent more; headers are counted once for a
+                batch of packets
+    floor       the milliseconds in which the link carries these bytes, with headers for each packet
     hidden      the proportion of the floor that went on during backward, at least: 1 - waited / floor
 
 Only bandwidth is slow here. Latency, other hosts, and what a real network card does are left out. Both ranks
@@ -54,6 +55,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"bucket_mb": 4, "shard": "optimizer"},
 )
 QUICK: tuple[dict[str, Any], ...] = ({"bucket_mb": 4}, {"bucket_mb": 4, "compression": "fp16"})
+PACKET, HEADERS = 1514, 66
+"""Bytes of a full packet, and how many of them are headers: Ethernet, IP, and TCP with time stamps."""
 MASTER_PORT = "29555"  # in a network of its own, every port is free
 PATIENCE = 300.0
 """Seconds that a turn may take."""
@@ -113,7 +116,8 @@ def measure(
                 updates[index].append(joined | {"waited": min(rank["waited"] for rank in each)})
     for variant, found, sizes in zip(variants, updates, buckets, strict=True):
         medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
-        floor = medians["sent"] * 8 / (mbit * 1e6) if mbit else None
+        bits = medians["sent"] * PACKET / (PACKET - HEADERS) * 8
+        floor = bits / (mbit * 1e6) if mbit else None
         yield {
             "mbit": mbit,
             "compression": "none",

@@ -18,10 +18,9 @@ lose more: to this bound comes 2^-39 times that largest number, for each rank an
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from brimful.distributed import World, all_gather
+from brimful.distributed import World, all_gather, all_to_all
 from brimful.precision.policy import DTYPES
 
 Compression = Literal["none", "bf16", "fp16"]
@@ -46,7 +45,7 @@ class CompressedSum:
         self.flat = flat.view(world.size, -1)
         sent = _packed(self.flat, self.dtype)
         self._packed = torch.empty_like(sent)
-        self._work: Any = dist.all_to_all_single(self._packed, sent, async_op=True)
+        self._work: Any = all_to_all(self._packed, sent)
         self._sent = sent
         self._advanced = False
 
