@@ -1,4 +1,4 @@
-"""Which device a process takes."""
+"""Which device a process takes, and what ranks on CPUs send each other."""
 
 import warnings
 
@@ -8,6 +8,7 @@ import torch
 from brimful import distributed
 from brimful.distributed import default_device, world
 from brimful.errors import BrimfulError
+from builders.ranks import on_ranks
 
 WHEELS = {
     "cu126": "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90",
@@ -103,3 +104,29 @@ def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(device, m
     monkeypatch.setenv("LOCAL_RANK", "4")
     with pytest.raises(BrimfulError, match=r"local rank 4 .* at most 4 processes"):
         default_device()
+
+
+EXCHANGES = """
+import torch
+from brimful.distributed import all_gather, all_to_all, world
+
+with world() as ranks:
+    begun = []
+    for round, size in enumerate([1 << 19, 1, 3 << 17, 5]):  # the large ones are still on their way
+        own = torch.arange(size) + 1000 * ranks.rank + round
+        whole = torch.zeros(3 * size, dtype=torch.int64)
+        sent = torch.stack([own + 100 * rank for rank in range(3)])
+        received = torch.zeros(3, size, dtype=torch.int64)
+        begun.append((all_gather(whole, own), all_to_all(received, sent), whole, received, round, size))
+    for gathering, sending, whole, received, round, size in reversed(begun):
+        sending.wait()
+        gathering.wait()
+        from_each = torch.stack([torch.arange(size) + 1000 * rank + round for rank in range(3)])
+        assert torch.equal(whole.view(3, size), from_each)
+        assert torch.equal(received, from_each + 100 * ranks.rank)
+"""
+
+
+@pytest.mark.distributed
+def test_exchanges_that_overlap_are_not_mixed_up(tmp_path):
+    on_ranks(3, EXCHANGES, tmp_path)
