@@ -8,17 +8,17 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from brimful.commands.doctor_table import show_report
-from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
+from brimful.commands.pretrain import SOURCES, PretrainConfig, make_sources, make_stream
 from brimful.config import verb
 from brimful.console import progress
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.blocks import PackingConfig
-from brimful.data.mixture import open_sources, parse_sources
+from brimful.data.mixture import DataSource, open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, is_out_of_memory
@@ -41,8 +41,9 @@ ROWS = 16
 class DoctorConfig:
     """Say what this machine has, how fast its parts are, and what is wrong, before a long training."""
 
-    data: tuple[str, ...] = ()
-    """Folders made by `brimful prepare`, as for pretrain: web:9 mine:1. Reading them is measured too."""
+    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = None
+    """Folder made by `brimful prepare`, or several, as for pretrain: web:9 mine:1. Reading them is measured
+    too."""
 
 
 @verb(DoctorConfig, show=show_report)
@@ -60,13 +61,13 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
         (None: too little memory). `links`: None, or for each of the `pairs` its ranks, latency (seconds) and
         bytes per second, and the bytes per second of `all` ranks together. `data`: for each folder its
         shards, tokens, about how many rows it fills, and the speed of the disk on each host. `loader`: None,
-        or tokens per second of each rank, and the most that training could take. `findings`: what is wrong,
-        each with `kind` and `message`.
+        or tokens per second of each rank, and of a training that does nothing but products. `findings`: what
+        is wrong, each with `kind` and `message`.
 
     Raises:
         BrimfulError: a folder is not prepared; two ranks do not reach each other.
     """
-    sources = parse_sources(config.data) if config.data else ()
+    sources = parse_sources(config.data) if config.data is not None else ()
     corpora = open_sources(sources, verify=False) if sources else {}
     with world() as ranks, progress("doctor", 3 + bool(corpora), shown=ranks.is_main) as advance:
         hosts, host_of_rank = _hosts(ranks)
@@ -86,7 +87,7 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
         if corpora:
             first = hosts[host_of_rank[ranks.rank]]["ranks"][0]
             report["data"] = _data(ranks, corpora, first)
-            report["loader"] = _loader(ranks, config.data, corpora, first, devices)
+            report["loader"] = _loader(ranks, sources, corpora, first, devices)
             advance()
     return report | {"findings": [asdict(finding) for finding in find_problems(report)]}
 
@@ -205,13 +206,13 @@ def _data(ranks: World, corpora: Mapping[str, Corpus], first: int) -> list[dict[
 
 def _loader(
     ranks: World,
-    data: tuple[str, ...],
+    data: tuple[DataSource, ...],
     corpora: Mapping[str, Corpus],
     first: int,
     devices: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Tokens per second of each rank's share of the stream that pretrain reads by default, all at once; and
-    the most tokens per second that the default model could train on at the device's rate of products."""
+    those that the default model could train on if it did nothing but products, at the device's rate."""
     config = PretrainConfig(data=data, rows_per_update=ROWS * ranks.size, rows_per_micro_batch=ROWS)
     tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
     with ExitStack() as stack:
@@ -231,5 +232,5 @@ def _loader(
     return {
         "tokens_per_second": ranks.gather(speed),
         "model": "mini",
-        "training_at_most": ranks.gather(own and own / flops),
+        "products_alone": ranks.gather(own and own / flops),
     }

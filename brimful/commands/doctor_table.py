@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brimful.console import counted, output_console, visible
-from brimful.machine.findings import giga
+from brimful.machine.findings import giga, gradient_seconds
 from brimful.machine.topology import MEANINGS, ranges
 
 MOST = 8
@@ -52,7 +52,7 @@ def _show_host(console: Console, host: dict[str, Any]) -> None:
     memory, software = host["memory"], host["software"]
     ranks = f", ranks {ranges(host['ranks'])}" if len(host["ranks"]) > 1 else ""
     console.print(Text(f"{host['name']}{ranks}", style="bold"))
-    instructions = f"; {', '.join(host['bf16'])}" if host["bf16"] else ""
+    instructions = "".join(f"; {name}" for name in host["instructions"])
     _line(console, f"{host['processor']}, {host['cores']:g} usable cores{instructions}")
     shared = f", /dev/shm {giga(memory['shared'])} free" if memory["shared"] is not None else ""
     _line(
@@ -170,8 +170,10 @@ def _show_links(console: Console, report: dict[str, Any]) -> None:
             speed = _spread([facts["bytes_per_second"] / 1e9 for facts in some], ".3g")
             latency = _spread([1e6 * facts["latency"] for facts in some], ",.0f")
             _line(console, f"{where}: {speed} GB/s; {latency} us for a few bytes")
+    together = f"all ranks together: {giga(links['all'])} GB/s; " if ranks > 2 else ""
+    seconds = gradient_seconds(links["all"], ranks)
+    _line(console, f"{together}the gradients of 100 M parameters take {seconds:.2g} s an update")
     if ranks > 2:
-        _line(console, f"all ranks together: {giga(links['all'])} GB/s")
         at_once = f"{ranks // 2} pairs at the same time, which may share a network"
         _line(console, f"measured {at_once if links['at_once'] else 'one pair at a time'}")
 
@@ -211,9 +213,9 @@ def _show_loader(console: Console, loader: dict[str, Any]) -> None:
     _heading(console, "loader")
     speed = _spread(loader["tokens_per_second"], ",.0f")
     _line(console, f"{speed} tokens a second for each rank, measured without training")
-    if most := [speed for speed in loader["training_at_most"] if speed]:
+    if most := [speed for speed in loader["products_alone"] if speed]:
         _line(
             console,
-            f"the default model ({loader['model']}) trains on {max(most):,.0f} of them at most, at the rate"
-            " of products above",
+            f"the default model ({loader['model']}) could train on about {max(most):,.0f} of them, if it did"
+            " nothing but products at the rate above",
         )

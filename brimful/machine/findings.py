@@ -214,8 +214,8 @@ def _slow_links(report: Report) -> Iterator[Finding]:
     outside = sorted(set(range(ranks)) - set(kept))
     lowest, highest = min(speeds[pair] for pair in slow), max(speeds[pair] for pair in slow)
     reference = reference_speed(speeds, report["host_of_rank"])
-    share = 2 * (ranks - 1) / ranks * 4 * PARAMETERS
     rate = giga(lowest) if lowest > 0.9 * highest else f"{giga(lowest)} to {giga(highest)}"
+    takes, less = (gradient_seconds(speed, ranks) for speed in (lowest, reference))
     reach = "reaches" if len(outside) == 1 else "reach"
     network = "NCCL_DEBUG=INFO says which interface is used"
     if report["devices"][0]["device"] == "cpu":
@@ -224,9 +224,9 @@ def _slow_links(report: Report) -> Iterator[Finding]:
         "slow_links",
         f"{_with_hosts(outside, names)} {reach} others at {rate} GB/s ({len(slow)} of"
         f" {counted(len(speeds), 'pair')}), the rest at {giga(reference)}: the gradients of"
-        f" {PARAMETERS // 10**6} M parameters take {share / lowest:.2g} s an update instead of"
-        f" {share / reference:.2g}. Unless that is little of an update, train on {_with_hosts(kept, names)}"
-        f"{_how(report, kept)}, or look at the network ({network})",
+        f" {PARAMETERS // 10**6} M parameters take {takes:.2g} s an update instead of {less:.2g}."
+        f" Unless that is little of an update, train on {_with_hosts(kept, names)}{_how(report, kept)}, or"
+        f" look at the network ({network})",
     )
 
 
@@ -277,6 +277,11 @@ def _place(report: Report, one: dict[str, Any]) -> str:
     host = report["hosts"][report["host_of_rank"][one["rank"]]]["name"]
     where = f"{host}, {one['device']}" if len(report["hosts"]) > 1 else one["device"]
     return f"rank {one['rank']} ({where})"
+
+
+def gradient_seconds(speed: float, ranks: int) -> float:
+    """Seconds of the all-reduce of the float32 gradients of `PARAMETERS` parameters at a bus bandwidth."""
+    return 2 * (ranks - 1) / ranks * 4 * PARAMETERS / speed
 
 
 def giga(number: float) -> str:

@@ -125,7 +125,7 @@ def host_facts() -> dict[str, Any]:
         "name": socket.gethostname(),
         "processor": processor(),
         "cores": usable_cores(),
-        "bf16": _instructions(),
+        "instructions": _instructions(),
         "memory": memory,
     }
 

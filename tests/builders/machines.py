@@ -11,7 +11,7 @@ def host(name="a", ranks=(0, 1), gpus=2):
         "ranks": list(ranks),
         "processor": "EPYC",
         "cores": 16.0,
-        "bf16": [],
+        "instructions": [],
         "memory": {"total": 64 * GIB, "available": 60 * GIB, "shared": 32 * GIB},
         "software": {
             "torch": "2.13.0",

@@ -74,7 +74,7 @@ def test_json_is_one_object(corpus_dir, capsys):
     assert data["tokens"] > 0
     assert data["disk"][0]["bytes"] > 0
     assert report["loader"]["tokens_per_second"][0] > 0
-    assert report["loader"]["training_at_most"][0] > 0
+    assert report["loader"]["products_alone"][0] > 0
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):
