@@ -1,5 +1,6 @@
 """What `brimful doctor` prints for a person: hosts, devices, links, data, and at the end what is wrong."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from brimful.console import counted, output_console, visible
-from brimful.machine.findings import giga, gradient_seconds
-from brimful.machine.topology import MEANINGS, ranges
+from brimful.machine.findings import giga, gradient_seconds, named
+from brimful.machine.topology import MEANINGS
 
 MOST = 8
 """Ranks or GPUs up to which a matrix of pairs is printed: it fits 80 columns."""
@@ -19,8 +20,11 @@ MOST = 8
 def show_report(report: dict[str, Any]) -> None:
     """Print the report."""
     console = output_console()
+    alike: dict[str, list[dict[str, Any]]] = {}
     for host in report["hosts"]:
-        _show_host(console, host)
+        alike.setdefault(_kind(host), []).append(host)
+    for hosts in alike.values():
+        _show_hosts(console, hosts)
     _heading(console, "devices")
     console.print(_device_table(report))
     _show_choices(console, report)
@@ -48,16 +52,27 @@ def _line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(visible(text), style=style), soft_wrap=False)
 
 
-def _show_host(console: Console, host: dict[str, Any]) -> None:
-    memory, software = host["memory"], host["software"]
-    ranks = f", ranks {ranges(host['ranks'])}" if len(host["ranks"]) > 1 else ""
-    console.print(Text(f"{host['name']}{ranks}", style="bold"))
+def _kind(host: dict[str, Any]) -> str:
+    """Equal for hosts that differ in nothing that is printed but their names and free memory."""
+    facts = {key: value for key, value in host.items() if key not in ("name", "ranks", "memory", "driver")}
+    version = host["driver"] and host["driver"]["version"]
+    return json.dumps([facts, version, giga(host["memory"]["total"])], sort_keys=True)
+
+
+def _show_hosts(console: Console, hosts: Sequence[dict[str, Any]]) -> None:
+    """Hosts of one kind; the memory is that of the host with the least."""
+    host = hosts[0]
+    names = ", ".join(f"{each['name']} ({named(each['ranks'])})" for each in hosts)
+    _line(console, names, "bold")
+    available = min(each["memory"]["available"] for each in hosts)
+    free = [each["memory"]["shared"] for each in hosts if each["memory"]["shared"] is not None]
+    software = host["software"]
     instructions = "".join(f"; {name}" for name in host["instructions"])
     _line(console, f"{host['processor']}, {host['cores']:g} usable cores{instructions}")
-    shared = f", /dev/shm {giga(memory['shared'])} free" if memory["shared"] is not None else ""
+    shared = f", /dev/shm {giga(min(free))} free" if free else ""
     _line(
         console,
-        f"memory {giga(memory['total'])} GB, {giga(memory['available'])} available{shared}",
+        f"memory {giga(host['memory']['total'])} GB, {giga(available)} available{shared}",
     )
     build = f"CUDA {software['cuda']}" if software["cuda"] else None
     build = build or (f"ROCm {software['rocm']}" if software["rocm"] else "no CUDA")

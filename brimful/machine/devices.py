@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from brimful.errors import BrimfulError
+from brimful.machine.host import processor
 from brimful.machine.topology import nvidia_smi
 from brimful.nn.attention import BACKENDS, choose_backend
 from brimful.nn.compiled import lacks
@@ -21,7 +22,7 @@ def device_facts(device: torch.device) -> dict[str, Any]:
     backend = choose_backend(device, DTYPES[precision])
     facts: dict[str, Any] = {
         "device": str(device),
-        "name": "CPU",
+        "name": processor(),
         "threads": torch.get_num_threads(),
         "precision": precision,
         "attention": next(name for name, kind in BACKENDS.items() if kind is backend),

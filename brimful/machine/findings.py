@@ -98,7 +98,7 @@ def _differences(report: Report) -> Iterator[Finding]:
 
 
 def _ranks(devices: Sequence[dict[str, Any]], values: Sequence[str], value: str) -> str:
-    return _named({one["rank"] for one, other in zip(devices, values, strict=True) if other == value})
+    return named({one["rank"] for one, other in zip(devices, values, strict=True) if other == value})
 
 
 def _idle_gpus(report: Report) -> Iterator[Finding]:
@@ -233,17 +233,12 @@ def _slow_links(report: Report) -> Iterator[Finding]:
 def _with_hosts(ranks: Sequence[int], names: Sequence[str]) -> str:
     """ranks 0-3 (a), 4, 5 (b); without hosts if there is one."""
     if len(set(names)) == 1:
-        return _named(ranks)
+        return named(ranks)
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
         by_host.setdefault(names[rank], []).append(rank)
     noun = "rank" if len(ranks) == 1 else "ranks"
     return f"{noun} " + ", ".join(f"{ranges(some)} ({name})" for name, some in by_host.items())
-
-
-def _named(ranks: Collection[int]) -> str:
-    """rank 1; ranks 0-3, 5."""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
 
 
 def _how(report: Report, ranks: Sequence[int]) -> str:
@@ -277,6 +272,11 @@ def _place(report: Report, one: dict[str, Any]) -> str:
     host = report["hosts"][report["host_of_rank"][one["rank"]]]["name"]
     where = f"{host}, {one['device']}" if len(report["hosts"]) > 1 else one["device"]
     return f"rank {one['rank']} ({where})"
+
+
+def named(ranks: Collection[int]) -> str:
+    """rank 1; ranks 0-3, 5."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
 
 
 def gradient_seconds(speed: float, ranks: int) -> float:

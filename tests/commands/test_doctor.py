@@ -112,6 +112,8 @@ def test_a_cluster_fits_80_columns(capsys):
     assert ["2", "a", "GPU2", "H100", "80GB", "HBM3", "80", "600", "2,800"] in rows
     assert ["6", "0.9", "0.9", "0.9", "0.9", "20", "20", "-", "20"] in rows
     flat = " ".join(out.split())
+    assert flat.startswith("a (ranks 0-3), b (ranks 4-7) EPYC, 16 usable cores")
+    assert flat.count("EPYC") == 1
     assert "NV: NVLink" not in flat
     assert "SYS: the interconnect between processors" in flat
     assert "within a host: 20 GB/s; 10 us" in flat
