@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -59,6 +60,14 @@ class World:
         tensor = torch.tensor(value)
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -26,7 +26,7 @@ LAYERS = [
     ["precision"],
     ["runs"],
     ["train"],
-    ["objectives"],
+    ["machine", "objectives"],
     ["tasks"],
     ["augmentation"],
     ["reports"],

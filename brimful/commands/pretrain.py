@@ -50,7 +50,7 @@ from brimful.train.probe import auto_rows
 from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
 
-_SOURCES = tyro.constructors.PrimitiveConstructorSpec(
+SOURCES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="PATH[:WEIGHT] ...",
     instance_from_str=lambda texts: tuple(texts) or None,
@@ -96,7 +96,7 @@ class ShapeConfig:
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
-    data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = incidental(None)
+    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)
     """Folder made by `brimful prepare`; or several, each with its proportion of the tokens: web:9 mine:1.
     In a --config file, each has a path, a weight (its proportion) and a name (for metrics)."""
     out: str | None = incidental(None)
