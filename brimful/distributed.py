@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from brimful.errors import BrimfulError
 
@@ -73,6 +74,17 @@ class World:
         """Wait for all ranks."""
         if self.size > 1:
             dist.barrier()
+
+
+def all_gather(whole: Tensor, own: Tensor) -> Any:
+    """Begin to gather equal parts of all ranks into one tensor; `wait` on the result.
+
+    Args:
+        whole: contiguous, as many numbers as all parts together.
+        own: this rank's part, contiguous, in memory of its own.
+    """
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in torch 2.13
+    return gather(whole.view(-1), own.view(-1), async_op=True)
 
 
 ALONE = World(0, 1, torch.device("cpu"))

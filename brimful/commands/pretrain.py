@@ -293,6 +293,11 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     config = replace(config, data=parse_sources(config.data), precision=precision, trainer=trainer)
     if config.rows_per_micro_batch is None:
         config = replace(config, rows_per_micro_batch="auto" if ranks.device.type == "cuda" else 1)
+    if config.rows_per_micro_batch == "auto" and config.trainer.shard == "model":
+        raise BrimfulError(
+            "trainer.shard=model needs rows_per_micro_batch as a number: the ranks of a sharded model cannot"
+            " try sizes one by one"
+        )
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
     model, architecture = config.model or "mini", config.architecture or "modern"

@@ -178,7 +178,7 @@ def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
     for parameter in model.parameters():
         counter(parameter.device)
         if not parameters:
-            parameter._is_counted_elsewhere = True  # type: ignore[attr-defined]
+            count_elsewhere([parameter])
         elif not isinstance(parameter, DTensor):
             _watch_parameter(parameter)
     for module in model.modules():
@@ -202,8 +202,14 @@ def is_counted_elsewhere(parameter: Tensor) -> bool:
     return getattr(parameter, "_is_counted_elsewhere", False)
 
 
+def count_elsewhere(parameters: Iterable[Tensor]) -> None:
+    """What `watch_modules(parameters=False)` does for a model's parameters."""
+    for parameter in parameters:
+        parameter._is_counted_elsewhere = True  # type: ignore[attr-defined]
+
+
 def count_again(parameters: Iterable[Tensor]) -> None:
-    """Undo `watch_modules(parameters=False)` for these parameters."""
+    """Undo `count_elsewhere`."""
     for parameter in parameters:
         parameter._is_counted_elsewhere = False  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ bucket. The views stay where they are, as CUDA graphs need.
 Buckets follow the order in which backward finishes, from the last parameter to the first. In a rank's last
 micro-batch of an update, a bucket is sent as soon as its last gradient is there, and the layers below are
 still differentiated meanwhile (Li et al. 2020, "PyTorch Distributed", section 3.2). All ranks send the
-buckets in the same order.
+buckets in the same order. Float32 buckets may travel in 16 bits (train/compression.py).
 
 A parameter that no loss reaches has a gradient of zeros here, and not None: an optimizer with weight decay
 shrinks it.
@@ -22,8 +22,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from brimful.distributed import World
+from brimful.train.compression import CompressedSum, Compression
 
-BUCKET_BYTES = 32 << 20
+BUCKET_MB = 32.0
+"""The default size of a bucket in MiB."""
 ALIGNMENT = 64
 """Each gradient begins at a multiple of this many numbers, for kernels that read several at a time."""
 
@@ -31,18 +33,22 @@ ALIGNMENT = 64
 class Bucket:
     """The gradients of some parameters of one dtype.
 
+    Args:
+        parts: `flat` divides into so many equal parts.
+
     Attributes:
         flat: their numbers, 1-D. The gradients are views of it.
         padding: how many of these numbers belong to no gradient; they are 0.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], parts: int) -> None:
         self.parameters = parameters
-        rooms = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
+        rooms = [round_up(parameter.numel(), ALIGNMENT) for parameter in parameters]
+        rooms.append(round_up(sum(rooms), parts * ALIGNMENT) - sum(rooms))
         first = parameters[0]
         self.flat = torch.zeros(sum(rooms), dtype=first.dtype, device=first.device)
         self.padding = self.flat.numel() - sum(parameter.numel() for parameter in parameters)
-        for parameter, room in zip(parameters, self.flat.split(rooms), strict=True):
+        for parameter, room in zip(parameters, self.flat.split(rooms), strict=False):
             parameter.grad = room[: parameter.numel()].view_as(parameter)
 
     @cached_property
@@ -67,15 +73,25 @@ class Buckets:
         parameters: all on one device; their `.grad` is set, and must not be replaced.
         mean: take each micro-batch's part of the loss times the number of all, and keep the running mean.
         scaled: count and saturate gradients for a loss scaler, in each backward pass and after the sum.
+        megabytes: the most MiB of a bucket, unless a single parameter is larger.
+        compression: the format in which gradients are sent; they must be float32 if it is not "none".
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], world: World, *, mean: bool = False, scaled: bool = False
+        self,
+        parameters: Sequence[nn.Parameter],
+        world: World,
+        *,
+        mean: bool = False,
+        scaled: bool = False,
+        megabytes: float = BUCKET_MB,
+        compression: Compression = "none",
     ) -> None:
         self.world = world
         self.mean = mean
         self.scaled = scaled
-        self.buckets = [Bucket(group) for group in _groups(parameters)]
+        self.compression = compression
+        self.buckets = [Bucket(group, world.size) for group in _groups(parameters, int(megabytes * 2**20))]
         self._own = self._total = self._number = 0
         self._waits: list[int] = []
         self._ready = 0  # buckets before this one have the gradients of this micro-batch
@@ -87,9 +103,9 @@ class Buckets:
             if world.size > 1
         ]
 
-    def begin(self, own: int, total: int) -> None:
-        """An update begins: this rank has `own` micro-batches, all ranks together `total`."""
-        self._own, self._total, self._number = own, total, 0
+    def begin(self, batches: Sequence[object], total: int) -> None:
+        """An update begins: this rank has these micro-batches, all ranks together `total`."""
+        self._own, self._total, self._number = len(batches), total, 0
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate one micro-batch's part of the update's loss. In the rank's last, buckets are sent."""
@@ -108,6 +124,7 @@ class Buckets:
         if self.world.size > 1:
             while len(self._sums) < len(self.buckets):
                 self._send()
+            self._advance()
             for sending in self._sums:
                 sending.wait()  # on a GPU its stream waits, not the host
             self._sums = []
@@ -155,15 +172,29 @@ class Buckets:
         flat = self.buckets[len(self._sums)].flat
         if self.mean and self._own != self._total:
             flat.mul_(self._own / self._total)
-        self._sums.append(dist.all_reduce(flat, async_op=True))
+        if self.compression == "none":
+            self._sums.append(dist.all_reduce(flat, async_op=True))
+        else:
+            self._advance()  # at the same place between two sends on every rank
+            self._sums.append(CompressedSum(flat, self.world, self.compression))
+
+    def _advance(self) -> None:
+        """Let the last bucket that was sent begin the second half of its way, if it has one."""
+        if self._sums and isinstance(self._sums[-1], CompressedSum):
+            self._sums[-1].advance()
 
 
-def _groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """The parameters from the last to the first, in runs of one dtype and at most BUCKET_BYTES (or one)."""
+def round_up(number: int, multiple: int) -> int:
+    """The least multiple that is not below a number."""
+    return -(-number // multiple) * multiple
+
+
+def _groups(parameters: Sequence[nn.Parameter], most: int) -> list[list[nn.Parameter]]:
+    """The parameters from the last to the first, in runs of one dtype and at most `most` bytes (or one)."""
     groups: list[list[nn.Parameter]] = []
     size = 0
     for parameter in reversed(parameters):
-        full = size + parameter.nbytes > BUCKET_BYTES
+        full = size + parameter.nbytes > most
         if not groups or full or groups[-1][0].dtype != parameter.dtype:
             groups.append([])
             size = 0

@@ -23,7 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.compiled import Compiled, lacks, warn_once
 from brimful.nn.encoder import Encoder
-from brimful.train.buckets import BUCKET_BYTES
+from brimful.train.buckets import BUCKET_MB
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
@@ -56,7 +56,7 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
 
 
 def loss_function(
-    loss: Loss, encoder: Encoder, world: World, *, compiled: bool
+    loss: Loss, encoder: Encoder, world: World, *, compiled: bool, megabytes: float = BUCKET_MB
 ) -> Callable[[PackedBatch], dict[str, Tensor]]:
     """`loss` as a function of a batch on the device, which prepares the batch's layout.
 
@@ -71,7 +71,7 @@ def loss_function(
     on_cuda = world.device.type == "cuda"
     options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
     if world.size > 1:
-        options = {"backend": _cut({"triton.cudagraphs": on_cuda})}
+        options = {"backend": _cut({"triton.cudagraphs": on_cuda}, int(megabytes * 2**20))}
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
     graph = Compiled(
         lambda batch, layout: loss(encoder, batch, layout), "a step", fullgraph=True, dynamic=False, **options
@@ -88,8 +88,8 @@ def loss_function(
     return run
 
 
-def _cut(options: dict[str, Any]) -> Callable[..., Any]:
-    """Inductor for graphs that are cut into one part for each bucket of gradients.
+def _cut(options: dict[str, Any], most: int) -> Callable[..., Any]:
+    """Inductor for graphs that are cut into one part for each bucket of gradients, of at most `most` bytes.
 
     The gradients of a graph arrive when its whole backward pass has ended. Cut into parts, the buckets of the
     later parts are sent while the earlier ones are differentiated.
@@ -98,4 +98,4 @@ def _cut(options: dict[str, Any]) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx
 
     inner: Any = partial(compile_fx, config_patches=options)
-    return DDPOptimizer(BUCKET_BYTES, inner, first_bucket_cap=BUCKET_BYTES).compile_fn
+    return DDPOptimizer(most, inner, first_bucket_cap=most).compile_fn

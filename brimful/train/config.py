@@ -9,8 +9,11 @@ from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision
+from brimful.train.buckets import BUCKET_MB
 from brimful.train.compilation import Compile
+from brimful.train.compression import Compression
 from brimful.train.guard import Policy
+from brimful.train.sharding import Shard
 
 Residual = Literal["auto", "fp32", "bf16"]
 
@@ -59,6 +62,14 @@ class TrainerConfig:
     """Updates between checkpoints; 0 = no checkpoints."""
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
+    compression: Compression = "none"
+    """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
+    sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
+    shard: Shard = incidental("none")
+    """What several ranks divide among them: the optimizers' states (optimizer), or these and the parameters
+    and gradients (model, by FSDP2), for models that do not fit. A run may resume with another choice."""
+    bucket_mb: float = incidental(BUCKET_MB)
+    """Most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
@@ -105,6 +116,31 @@ class TrainerConfig:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
             )
+        if self.compression != "none" and self.weights != "fp32":
+            raise BrimfulError(
+                f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
+                " bits already: leave out trainer.compression or trainer.weights"
+            )
+        if self.shard != "none" and self.weights != "fp32":
+            raise BrimfulError(
+                f"trainer.shard is {self.shard}, which needs float32 weights: leave out"
+                f" trainer.weights={self.weights}"
+            )
+        if self.shard == "model":
+            if self.compression != "none":
+                raise BrimfulError(
+                    "trainer.compression does nothing with trainer.shard=model, whose gradients FSDP2 sums:"
+                    " leave it out"
+                )
+            if self.compile is True:
+                raise BrimfulError(
+                    "trainer.compile does not go with trainer.shard=model: leave it at auto, which then does"
+                    " not compile"
+                )
+        if not 0 < self.bucket_mb <= 4096:
+            raise BrimfulError(
+                f"trainer.bucket_mb is {self.bucket_mb:g}: it must be above 0 and at most 4096"
+            )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(
                 f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"
@@ -138,11 +174,16 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
 
     Raises:
         BrimfulError: a setting of loss scaling is given, and the precision is not fp16; or the residual
-            stream is bf16, and the precision is not.
+            stream is bf16, and the precision is not; or the model is sharded, and the precision is fp16.
     """
     if config.residual not in ("auto", "fp32", precision):
         raise BrimfulError(
             f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
+        )
+    if config.shard == "model" and precision == "fp16":
+        raise BrimfulError(
+            "trainer.shard=model does not scale losses, which precision fp16 needs: set precision bf16 or"
+            " fp32, or trainer.shard=optimizer"
         )
     names = ("loss_scale", "loss_scale_period", "loss_scale_edge", "loss_scale_threshold")
     for name in names:

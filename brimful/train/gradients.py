@@ -11,7 +11,8 @@ The mean takes each micro-batch's part of the loss times the number of micro-bat
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
 Means lie in buckets (train/buckets.py), and so do all gradients on a GPU or of several ranks. For a sum, a
-single CPU process keeps one tensor for each gradient, which its caches prefer.
+single CPU process keeps one tensor for each gradient, which its caches prefer. The gradients of a sharded
+model are FSDP2's (train/sharded_model.py).
 """
 
 import math
@@ -21,12 +22,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
-from brimful.train.buckets import Buckets
+from brimful.train.buckets import BUCKET_MB, Buckets
+from brimful.train.compression import Compression
 
 if TYPE_CHECKING:
     from brimful.precision.scaler import AutomaticLossScaler
+    from brimful.train.sharded_model import ModelShards
 
 
 class Gradients:
@@ -36,6 +40,8 @@ class Gradients:
         parameters: the trained parameters.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
+        megabytes, compression: see `Buckets`.
+        model: the shards of a sharded model, whose parameters these are.
     """
 
     def __init__(
@@ -45,24 +51,34 @@ class Gradients:
         *,
         mean: bool = False,
         scaler: "AutomaticLossScaler | None" = None,
+        megabytes: float = BUCKET_MB,
+        compression: Compression = "none",
+        model: "ModelShards | None" = None,
     ) -> None:
         self.parameters = parameters
         self.world = world
         self.scaler = scaler
         scaled = scaler is not None
-        self.buckets: Buckets | None = None
-        if mean or scaled or world.size > 1 or world.device.type == "cuda":
-            self.buckets = Buckets(parameters, world, mean=mean or scaled, scaled=scaled)
+        self.buckets: Buckets | ModelShards | None = model  # FSDP2's groups are its buckets
+        if model is None and (mean or scaled or world.size > 1 or world.device.type == "cuda"):
+            self.buckets = Buckets(
+                parameters,
+                world,
+                mean=mean or scaled,
+                scaled=scaled,
+                megabytes=megabytes,
+                compression=compression,
+            )
 
-    def begin(self, own: int, total: int) -> None:
+    def begin(self, batches: Sequence[PackedBatch], total: int) -> None:
         """An update begins.
 
         Args:
-            own: how many micro-batches this rank has.
+            batches: this rank's micro-batches.
             total: how many all ranks have.
         """
         if self.buckets:
-            self.buckets.begin(own, total)
+            self.buckets.begin(batches, total)
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate one micro-batch's part of the update's loss: a scalar, float32 or wider."""

@@ -6,16 +6,17 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from brimful.console import progress, say
+from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -118,8 +119,13 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
-        self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, self.world, compiled=self.compiled)
+        self.compiled = self.state.model is None and resolve_compile(
+            config.compile, runtime.device, possible=objective.compiles
+        )
+        loss = loss_function(
+            objective.loss, self.encoder, self.world, compiled=self.compiled, megabytes=config.bucket_mb
+        )
+        self.loss = self.state.wrapped(loss)
         self.gradients = self._gradients()
         if runtime.device.type == "cpu":
             keep_freed_memory()
@@ -147,7 +153,7 @@ class Trainer:
         if self.runtime.precision == "fp16":
             # Imported here because it imports FSDP, which takes a second.
             from brimful.precision.scaler import AutomaticLossScaler
-            from brimful.precision.watching import watch_modules
+            from brimful.precision.watching import count_elsewhere, watch_modules
 
             scaler = AutomaticLossScaler(
                 self.config.loss_scale,
@@ -156,7 +162,17 @@ class Trainer:
                 bin_edge=self.config.loss_scale_edge,
             )
             watch_modules(self.state.trained, parameters=False)
-        return Gradients(parameters, self.world, mean=self.config.weights != "fp32", scaler=scaler)
+            if self.state.shards:
+                count_elsewhere(self.state.shards.parts.values())
+        return Gradients(
+            parameters,
+            self.world,
+            mean=self.config.weights != "fp32",
+            scaler=scaler,
+            megabytes=self.config.bucket_mb,
+            compression=self.config.compression,
+            model=self.state.model,
+        )
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""
@@ -168,7 +184,7 @@ class Trainer:
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
         out_of_memory = False
         self.state.trained.train()
-        self.gradients.begin(len(update.batches), micro_batches)
+        self.gradients.begin(update.batches, micro_batches)
         try:
             for index, batch in enumerate(update.batches):
                 self._seed_dropout(index)
@@ -195,7 +211,8 @@ class Trainer:
             with span("optimizer"):
                 self.checkpoints.before_change()
                 self.state.set_rate(self.schedule.rate(self.step, self.totals.seconds))
-                self.gradients.step(self.state.optimizers)
+                with self.state.stepping():
+                    self.gradients.step(self.state.optimizers)
                 if self.state.average:
                     self.state.average.update(self.guard.made(self.step) + 1)
         self.gradients.clear()
@@ -256,12 +273,30 @@ class Trainer:
                 self.metrics = self._evaluate()
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
             if not (over or self._out_of_patience()):
+                self._describe_ranks()
                 self._train(title, evaluate_first)
             if self.config.keeps_best:
                 self._return_to_best()
         self.gradients.close()
         self.state.finish()
         return self.metrics
+
+    def _describe_ranks(self) -> None:
+        """Say what several ranks change, and what they do not."""
+        size, shard = self.world.size, self.config.shard
+        if not self.world.is_main:
+            return
+        if size > 1:
+            divided = {
+                "optimizer": " and the optimizers' states",
+                "model": " and the model, which is not compiled",
+            }.get(shard, "")
+            _say_once(
+                f"{size} ranks divide each update{divided}: an update holds the same on any number of ranks,"
+                " and the learning rate is not scaled; if you change the batch, choose it anew"
+            )
+        elif shard != "none":
+            _say_once(f"trainer.shard={shard} does nothing here: there is one rank")
 
     def _train(self, title: str, evaluate_first: bool) -> None:
         """Make the updates that are left, and act on the result of each."""
@@ -410,10 +445,9 @@ class Trainer:
         return metrics
 
     def _evaluate(self) -> dict[str, float]:
-        average = self.state.average
         self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
-        with average.swapped() if average and self.step else nullcontext(), torch.inference_mode():
+        with self.state.evaluated(averages=self.step > 0), torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
@@ -441,10 +475,13 @@ class Trainer:
         self.metrics = self._evaluate()
 
     def save(self) -> None:
-        """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
-        if not (self.world.is_main and self.config.checkpoint_every):
+        """Begin to write a checkpoint, on the main rank of a run that has checkpoints. All ranks call it."""
+        if not self.config.checkpoint_every:
             return
         with span("checkpoint"):
+            tensors = self.state.tensors()  # what is sharded is sent to the main rank
+            if not self.world.is_main:
+                return
             state = {
                 "identity": self.identity,
                 "cursor": self.cursor,
@@ -453,11 +490,12 @@ class Trainer:
                 "micro_batches": self.micro_batches.state_dict(),
                 "loss_scaling": self.gradients.state_dict(),
                 "best": self.best,
+                "ranks": self.world.size,
                 "versions": versions(),
                 **self.about,
             }
             spared = [self.best[0]] if self.best else []
-            self.checkpoints.write(self.step, self.state.tensors(), state, spared)
+            self.checkpoints.write(self.step, tensors, state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint.
@@ -469,6 +507,11 @@ class Trainer:
         if found is None:
             return False
         self.step, tensors, state = found
+        if self.world.is_main and (before := state.get("ranks", self.world.size)) != self.world.size:
+            say(
+                f"{counted(before, 'rank')} before, {self.world.size} now: updates hold the same sequences,"
+                " and the learning rate stays"
+            )
         self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
         self.totals = Totals(**state["totals"])
         self.guard.load_state_dict(state["guard"])
@@ -515,6 +558,12 @@ class Trainer:
         self.journal.begin(self.step)
         self.window = Window()
         return before - self.step
+
+
+@cache
+def _say_once(line: str) -> None:
+    """One command may train several models."""
+    say(line)
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -1,4 +1,4 @@
-"""A script as two processes that torchrun starts."""
+"""A script as processes that torchrun starts."""
 
 import os
 import subprocess
@@ -9,7 +9,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
-    """Run a script on two ranks, in the root of the repository, until both have ended well.
+    """`on_ranks` with two."""
+    return on_ranks(2, script, directory, *arguments)
+
+
+def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> str:
+    """Run a script on so many ranks, in the root of the repository, until all have ended well.
 
     Args:
         script: its text.
@@ -19,7 +24,7 @@ def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
         what was said on stderr.
     """
     (directory / "rank.py").write_text(script)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count))
     line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))
     with subprocess.Popen(

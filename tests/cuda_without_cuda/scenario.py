@@ -24,7 +24,7 @@ from torch._dynamo.utils import counters
 from bench.common.recorder import record
 from brimful.commands import pretrain as verb
 from brimful.nn.encoder import Encoder
-from brimful.train import buckets, compilation, guard, metrics
+from brimful.train import guard, metrics
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 
@@ -47,7 +47,6 @@ class Options:
             CUDA graphs of a step hold; 0: never.
         taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
-        bucket_bytes: of the buckets of gradients; 0: the usual size.
     """
 
     data: str
@@ -61,7 +60,6 @@ class Options:
     taken_after: int = 0
     taken_on: int = -1
     resume: bool = False
-    bucket_bytes: int = 0
 
 
 BESIDE = ("prefetch", "checkpoint")
@@ -199,9 +197,6 @@ def _patch(options: Options, watch: _Watch) -> None:
     guard.values = metrics.values = zeros  # type: ignore[assignment]
     Trainer.train_step, Trainer.run = train_step, run_to_the_end  # type: ignore[method-assign]
     Encoder.prepare = prepare_with  # type: ignore[method-assign]
-    if options.bucket_bytes:
-        for module in (buckets, compilation):
-            module.BUCKET_BYTES = options.bucket_bytes  # type: ignore[attr-defined]
     if options.sabotage == "recompile":
         from brimful.data.rows import RowStream
 

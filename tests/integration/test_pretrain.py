@@ -180,9 +180,11 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
 
 
 @pytest.mark.distributed
-def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path):
+@pytest.mark.parametrize("shard", ["none", pytest.param("model", marks=pytest.mark.slow)])
+def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path, shard):
     out = tmp_path / "run"
-    summary = run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL, ranks=2)
+    settings = ("--trainer.shard", shard)
+    summary = run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL, *settings, ranks=2)
     assert summary["world_size"] == 2
     ours, theirs = read_metrics(out / "metrics.jsonl"), read_metrics(pretrained / "metrics.jsonl")
     assert len(ours) == len(theirs) == 21

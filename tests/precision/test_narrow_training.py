@@ -97,7 +97,7 @@ def test_many_micro_batches_are_not_lost_beside_their_sum():
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
     for mean, expected in ((True, 1.0), (False, 0.125)):
         gradients = Gradients([parameter], World(0, 1, CPU), mean=mean)
-        gradients.begin(2048, 2048)
+        gradients.begin(range(2048), 2048)
         for _ in range(2048):
             gradients.backward(parameter.float().sum() / 2048)
         gradients.gather()

@@ -32,7 +32,7 @@ def losses(parameters: list[nn.Parameter], seed: int, count: int) -> list[Tensor
 
 def gradient(gradients: Gradients, seed: int, count: int) -> list[Tensor]:
     """Of an update of so many micro-batches."""
-    gradients.begin(count, count)
+    gradients.begin(range(count), count)
     for loss in losses(list(gradients.parameters), seed, count):
         gradients.backward(loss)
     gradients.gather()
@@ -98,18 +98,16 @@ RANKS = """
 import sys, torch, torch.distributed as dist
 from pathlib import Path
 from torch import nn
-import brimful.train.buckets as module
 from brimful.distributed import world
 from brimful.train.gradients import Gradients
 
-module.BUCKET_BYTES = 4096
 send = dist.all_reduce
 
 def check(ranks, other):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(30, 30) for _ in range(6)]).double()
     parameters = list(model.parameters())
-    gradients = Gradients(parameters, ranks)
+    gradients = Gradients(parameters, ranks, megabytes=4096 / 2**20)
     order = []
     def sent(*arguments, **named):
         order.append("send")
@@ -119,7 +117,7 @@ def check(ranks, other):
     own = 2 if ranks.rank == 0 else other
     total = 2 + other
     xs = torch.randn(4, 5, 30, dtype=torch.float64)
-    gradients.begin(own, total)
+    gradients.begin(range(own), total)
     for index in range(own):
         x = xs[2 * ranks.rank + index].requires_grad_()
         gradients.backward(model(x).pow(2).sum())

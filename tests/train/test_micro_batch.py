@@ -67,7 +67,7 @@ def trainer_of(
     auto: bool = True,
     runtime: Runtime = RUNTIME,
     objective_of: type[MaskedLM] = Narrow,
-    **config: int | str,
+    **config: float | str,
 ) -> Trainer:
     """Of a small BERT without dropout. `Narrow` has no memory above `rows`, after `begins` micro-batches."""
     torch.manual_seed(seed)
@@ -409,12 +409,11 @@ import torch.distributed as dist
 from torch._dynamo.testing import CompileCounterWithBackend
 import test_micro_batch as toy
 from brimful.distributed import world
-from brimful.train import buckets, compilation, probe
+from brimful.train import compilation, probe
 
 counter = CompileCounterWithBackend("aot_eager")
 import torch._inductor.compile_fx
 torch._inductor.compile_fx.compile_fx = lambda graph, inputs, config_patches: counter(graph, inputs)
-buckets.BUCKET_BYTES = compilation.BUCKET_BYTES = 4096
 compilation.lacks = lambda device: None
 probe.GAIN = 0.0
 probe.will_compile = lambda trainer: trainer.compiled
@@ -422,7 +421,7 @@ dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
     trainer = toy.trainer_of(
         Path(sys.argv[1], str(ranks.rank)), 5, 1, runtime=toy.Runtime(ranks, "fp32"),
-        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM,
+        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM, bucket_mb=4096 / 2**20,
     )
     assert toy.auto(trainer) == 8
     assert counter.frame_count > 1
