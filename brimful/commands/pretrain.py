@@ -39,6 +39,7 @@ from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep, suggest
 from brimful.precision.policy import Precision
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
+from brimful.runs.restart import restarted
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import special_ids
 from brimful.train.config import TrainerConfig, resolve_residual
@@ -272,6 +273,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        config = restarted(config, ranks)
         if (summary := finished_run(config, "pretrain", ranks)) is not None:
             return summary
         config, directory, resuming = _resolve(config, ranks)

@@ -74,6 +74,9 @@ class TrainerConfig:
     """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
     same number of threads."""
 
+    hang_limit: float = incidental(600.0)
+    """Seconds that ranks wait in a collective for a missing rank before the run ends; 0 = no limit. After a
+    minute, a line names the rank. Compiling, evaluating and saving may take longer."""
     profile: int = incidental(0)
     """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
     table of where their time goes. 0 = none. The trained weights stay the same."""
@@ -98,6 +101,7 @@ class TrainerConfig:
             "checkpoint_every",
             "prefetch",
             "profile",
+            "hang_limit",
         ):
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
