@@ -36,6 +36,7 @@ from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import Totals, Window, count_batches
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Objective, Runtime, better
+from brimful.train.pace import Pace
 from brimful.train.profiling import profiling, span, waiting
 from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
@@ -140,6 +141,7 @@ class Trainer:
         self.cursor = stream.start()
         self.totals = Totals()
         self.window = Window()
+        self.pace = Pace(self.world)
         self.metrics: dict[str, float] = {}
         self.best: tuple[int, float] | None = None
 
@@ -185,7 +187,7 @@ class Trainer:
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
-        with span("communication"):
+        with span("communication"), self.pace.summing(gradients=True):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.micro_batches.any_rank(out_of_memory):
             self.gradients.clear()
@@ -211,7 +213,7 @@ class Trainer:
             the normalizer of each term, the counts by name, the number of micro-batches, and whether a signal
             has asked any rank to stop.
         """
-        normalizers, counts, others = self.world.sum_each(
+        own = (
             {
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
@@ -219,6 +221,8 @@ class Trainer:
             count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches), "signals": self.request.number},
         )
+        with self.pace.summing():
+            normalizers, counts, others = self.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), others["signals"] > 0
 
@@ -404,6 +408,7 @@ class Trainer:
             learning_rate=self.state.learning_rate,
             by_source=self.stream.tokens_by_source(self.cursor),
             scaling=self.gradients.metrics(),
+            pace=self.pace.metrics(self.window.totals.seconds),
         )
         self.window = Window()
 
