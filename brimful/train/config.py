@@ -70,6 +70,9 @@ class TrainerConfig:
     compile: Compile = "auto"
     """Compile a step's forward and backward pass into one graph, on CUDA a CUDA graph. The first update takes
     a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows it."""
+    recompute: Literal["none", "layers"] = incidental("none")
+    """Activation checkpointing. layers: of each layer only the input is kept for the backward pass, which
+    computes the layer again; less memory, more time, the same losses. Not where a student learns layers."""
     deterministic: bool = False
     """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
     same number of threads."""
