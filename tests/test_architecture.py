@@ -17,11 +17,23 @@ API = PACKAGE.parent / "docs" / "api.md"
 
 # Lowest first. A module imports from lower layers, or from its own package.
 LAYERS = [
-    ["errors", "storage", "config", "arguments", "console", "randomness", "compiled", "draws", "lazy"],
+    [
+        "errors",
+        "storage",
+        "config",
+        "arguments",
+        "console",
+        "randomness",
+        "compiled",
+        "draws",
+        "lazy",
+        "activity",
+    ],
     ["text"],
     ["corpus", "packing"],
     ["data"],
     ["nn", "optim"],
+    ["ranks"],
     ["distributed"],
     ["precision"],
     ["runs"],

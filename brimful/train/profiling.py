@@ -11,6 +11,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from brimful import activity
 from brimful.console import counted, say, warn
 from brimful.storage import atomic_file
 
@@ -33,7 +34,8 @@ _UNSEEN: AbstractContextManager = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager:
-    """A range that profilers show. Without a profiler it does nothing (torch's own costs 8 microseconds)."""
+    """The stage `name` of an update begins. Profilers show it (torch's own range costs 8 microseconds)."""
+    activity.now.begin(name)
     return record_function(name) if torch.autograd._profiler_enabled() else _UNSEEN
 
 
