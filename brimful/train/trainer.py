@@ -314,7 +314,7 @@ class Trainer:
             progress(title, self.config.steps, done=self.step, shown=main) as advance,
             self.checkpoints,
             stop_request() as self.request,
-            profiling(self.config.profile * main, folder, self.runtime.device) as profiled,
+            profiling(self.config.profile, folder, self.world) as profiled,
         ):
             last = False
             started = time.perf_counter()
