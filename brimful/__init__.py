@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from brimful.commands.convert import convert as convert
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
+    from brimful.commands.doctor import doctor as doctor
     from brimful.commands.evaluate import evaluate as evaluate
     from brimful.commands.export import export as export
     from brimful.commands.finetune import finetune as finetune
@@ -37,6 +38,7 @@ __getattr__, _names, __all__ = lazy_names(
         "inspect": "commands.inspect",
         "verify": "commands.verify",
         "pack": "commands.pack",
+        "doctor": "commands.doctor",
         "pretrain": "commands.pretrain",
         "check": "commands.check",
         "finetune": "commands.finetune",

@@ -22,6 +22,10 @@ VERBS = {
     ),
     "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
     "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the proven limit"),
+    "doctor": (
+        "brimful.commands.doctor:doctor",
+        "these machines -> what they have, how fast, and what is wrong",
+    ),
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "check": ("brimful.commands.check:check", "labelled tables -> what is odd in them"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),

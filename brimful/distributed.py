@@ -11,14 +11,20 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from brimful.activity import Collective
 from brimful.errors import BrimfulError
+from brimful.ranks.flight import record
+from brimful.ranks.heartbeat import heartbeat
 
+LONGEST_WAIT = timedelta(days=1)
+"""Torch's own limit for a collective; that of brimful/ranks/heartbeat.py comes first."""
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -46,7 +52,8 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(tensor)
+        with Collective("a sum over ranks"):
+            dist.all_reduce(tensor)
         return tensor.tolist()
 
     def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
@@ -59,13 +66,24 @@ class World:
         if self.size == 1:
             return value
         tensor = torch.tensor(value)
-        dist.all_reduce(tensor, dist.ReduceOp.MIN)
+        with Collective("a question to all ranks"):
+            dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with Collective("a question to all ranks"):
+            dist.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.size > 1:
-            dist.barrier()
+            with Collective("a barrier"):
+                dist.barrier()
 
 
 def all_gather(whole: Tensor, own: Tensor) -> Any:
@@ -172,21 +190,32 @@ def world() -> Iterator[World]:
     """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
 
     Raises:
-        BrimfulError: see `default_device`.
+        BrimfulError: see `default_device`; or another rank has ended.
+        SystemExit: another rank has ended, and a third one says so.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = default_device()
-    if device.type == "cuda":
+    on_cuda = device.type == "cuda"
+    if on_cuda:
         # Torch reads this once, at the first product, and a later verb of this process may be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.cuda.set_device(device)
-    joins = size > 1 and not dist.is_initialized()
-    if joins:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    if joins and device.type == "cuda":
-        dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory before others take the rest
-    try:
+    if size == 1 or dist.is_initialized():
         yield World(rank, size, device)
+        return
+    if on_cuda:
+        record()
+    store, _, _ = next(dist.rendezvous("env://"))
+    # torchrun's store may outlive a restart, with the addresses of the ranks before it.
+    store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size
+    )
+    try:
+        dist.distributed_c10d._set_pg_timeout(LONGEST_WAIT, dist.group.WORLD)
+        with heartbeat(rank, size, device=on_cuda):
+            if on_cuda:
+                dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
+            yield World(rank, size, device)
     finally:
-        if joins:
-            dist.destroy_process_group()
+        dist.destroy_process_group()

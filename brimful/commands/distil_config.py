@@ -133,7 +133,8 @@ class DistilConfig:
     keep_layers: tuple[int, ...] | None = None
     """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
-    """Width of the student; by default the teacher's. With another width it starts from random weights."""
+    """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and
+    neurons with the largest weights, a wider one starts from random weights."""
     initialisation: Literal["pretrained", "teacher", "random"] = "pretrained"
     """pretrained: layers of the encoder that the teacher was fine-tuned from, where it is known. teacher:
     layers of the teacher itself, with its head."""
@@ -226,7 +227,8 @@ class DistilConfig:
 
 
 def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] | None:
-    """The layers of the teacher that the student starts from; None where it starts from random weights.
+    """The layers of the teacher that the student starts from, as wide as they are or narrower; None where it
+    starts from random weights.
 
     Raises:
         BrimfulError: the teacher has no such layers, or not as many.
@@ -234,15 +236,15 @@ def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] |
     kept = config.keep_layers
     if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
         raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
-    if config.initialisation == "random" or config.student_hidden not in (None, shape.hidden_size):
+    if config.initialisation == "random" or (config.student_hidden or 0) > shape.hidden_size:
         return None
     if config.depth > shape.layers:
         raise BrimfulError(f"student_layers is {config.depth}: the teacher has {shape.layers} layers")
     return kept or spread_layers(shape.layers, config.depth)
 
 
-def random_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
-    """The shape of a student with random weights: the teacher's, with its own depth and width."""
+def student_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
+    """The shape of a student: the teacher's, with its own depth and width."""
     width = config.student_hidden or shape.hidden_size
     return replace(
         shape,

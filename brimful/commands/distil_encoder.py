@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.commands.distil_config import DistilConfig, kept_layers, random_shape
+from brimful.commands.distil_config import DistilConfig, kept_layers, student_shape
 from brimful.commands.distil_shards import ShardTexts, absolute_sources
 from brimful.commands.distil_stages import StageTrainer
+from brimful.commands.distil_start import layers_of
 from brimful.config import config_hash, identity
 from brimful.console import say
 from brimful.data.examples import Examples
@@ -119,10 +120,10 @@ def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder
         raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
     kept = kept_layers(config, teacher.encoder.config)
     if kept is not None:
-        student = teacher.encoder.to(torch.device("cpu")).keep_layers(kept)
+        student = layers_of(config, teacher.encoder.to(torch.device("cpu")), kept)
         student.pooling = teacher.pooling
         return _without_dropout(student)
-    student = Encoder(random_shape(config, teacher.encoder.config))
+    student = Encoder(student_shape(config, teacher.encoder.config))
     student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.pooling
     return student
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from brimful.commands.distil_config import DistilConfig, kept_layers, random_shape
+from brimful.commands.distil_config import DistilConfig, kept_layers, student_shape
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import starting_model
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
 from brimful.nn.interop import load_pretrained
+from brimful.nn.narrowing import narrow
 from brimful.objectives.imitation import spread_layers
 from brimful.runs.directory import find_model
 from brimful.tasks.data import TaskData
@@ -85,11 +86,18 @@ class Start:
                 source = load_pretrained(self.origin.encoder_folder)
             else:
                 origin = self.teacher.model
-            options = replace(options, pooling=self.pooling(), layers=layers)
-            model = starting_model(options, seed, task, source)
+            options = replace(options, pooling=self.pooling())
+            model = starting_model(options, seed, task, self._kept(*source, layers))
         _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
+
+    def _kept(
+        self, encoder: Encoder, head: MaskedLMHead | None, layers: tuple[int, ...]
+    ) -> tuple[Encoder, MaskedLMHead | None]:
+        """Layers of an encoder, in the student's width. A pretraining head fits no other width."""
+        kept = layers_of(self.config, encoder, layers)
+        return kept, head if kept.config.hidden_size == encoder.config.hidden_size else None
 
     def pooling(self) -> Any:
         """How the teacher makes a vector of a text."""
@@ -100,9 +108,20 @@ class Start:
     def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
         assert self.teacher is not None
         torch.manual_seed(seed)
-        encoder = Encoder(random_shape(self.config, self.teacher.model.encoder.config))
+        encoder = Encoder(student_shape(self.config, self.teacher.model.encoder.config))
         encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
         return encoder, task.new_head(encoder)
+
+
+def layers_of(config: DistilConfig, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
+    """Copies of layers of an encoder, narrower if the student is.
+
+    Raises:
+        BrimfulError: the width does not fit the heads.
+    """
+    kept = encoder.keep_layers(layers)
+    shape = student_shape(config, encoder.config)
+    return kept if shape.hidden_size == encoder.config.hidden_size else narrow(kept, shape)
 
 
 def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
@@ -141,6 +160,6 @@ def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: Model
     shape = teacher.model.encoder.config
     kept = kept_layers(config, shape)
     if config.initialisation == "teacher" and kept is None:
-        raise BrimfulError(f"initialisation is teacher: leave student_hidden at its {shape.hidden_size}")
+        raise BrimfulError(f"initialisation is teacher: student_hidden is at most its {shape.hidden_size}")
     length = config.max_length or teacher.model.max_length
     return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)

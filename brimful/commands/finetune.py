@@ -32,6 +32,7 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
+from brimful.runs.restart import restarted
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
 from brimful.tasks.baselines import available
@@ -62,6 +63,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        config = restarted(config, ranks)
         if (summary := finished_run(config, "finetune", ranks)) is not None:
             return summary
         config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, to_dict, verb
 from brimful.console import counted, say, warn
+from brimful.corpus.frequencies import entropy, piece_counts
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
@@ -39,6 +40,7 @@ from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep, suggest
 from brimful.precision.policy import Precision
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
+from brimful.runs.restart import restarted
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.text.tokenizer import special_ids
 from brimful.train.config import TrainerConfig, resolve_residual
@@ -49,8 +51,9 @@ from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule
 from brimful.train.probe import auto_rows
 from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
+from brimful.train.verdict import judge_loss, speed
 
-_SOURCES = tyro.constructors.PrimitiveConstructorSpec(
+SOURCES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="PATH[:WEIGHT] ...",
     instance_from_str=lambda texts: tuple(texts) or None,
@@ -96,7 +99,7 @@ class ShapeConfig:
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
-    data: Annotated[str | tuple[str | DataSource, ...] | None, _SOURCES] = incidental(None)
+    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)
     """Folder made by `brimful prepare`; or several, each with its proportion of the tokens: web:9 mine:1.
     In a --config file, each has a path, a weight (its proportion) and a name (for metrics)."""
     out: str | None = incidental(None)
@@ -272,6 +275,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """
     dry_run = config.dry_run
     with world() as ranks:
+        config = restarted(config, ranks)
         if (summary := finished_run(config, "pretrain", ranks)) is not None:
             return summary
         config, directory, resuming = _resolve(config, ranks)
@@ -375,6 +379,7 @@ def _train(
         metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
     summary = _summary(config, trainer, encoder, metrics, runtime)
     if ranks.is_main:
+        summary["verdict"] = _verdict(directory, sources, corpora, metrics)
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
@@ -443,6 +448,26 @@ def _summary(
             for phase in config.run_phases()
         ],
     }
+
+
+def _verdict(
+    directory: Path, sources: list[Source], corpora: Mapping[str, Corpus], metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """What limits the run's speed, and whether its loss is normal; says both in one line."""
+    frequencies = np.zeros(next(iter(corpora.values())).vocabulary_size)
+    for source in sources:
+        counts = piece_counts(corpora[source.name])
+        frequencies += source.proportion * counts / counts.sum()
+    unigram, said = entropy(frequencies), []
+    verdict: dict[str, Any] = {"unigram_entropy": unigram}
+    if (found := speed(read_metrics(directory / "metrics.jsonl"))) is not None:
+        said.append(str(found))
+        verdict |= {"bound": found.bound, "share": found.share, "next": found.next, "shares": found.shares}
+    if (loss := metrics.get("token_loss", metrics.get("loss"))) is not None:
+        verdict["loss_is_normal"], clause = judge_loss(loss, unigram)
+        said.append(clause)
+    say("; ".join(said))
+    return verdict
 
 
 def make_sources(

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._functorch import config as functorch_config
 
+from brimful.activity import now
 from brimful.errors import is_out_of_memory
 
 
@@ -55,6 +56,7 @@ class Compiled:
             # A backward pass that cannot be compiled fails below too, and not when it runs. The setting is
             # the process's from here on: to patch it costs each call tens of microseconds.
             functorch_config.force_non_lazy_backward_lowering = True
+            _watch_compilations()
             self._graph = torch.compile(self.function, **self.options)
         try:
             result = self._graph(*args, **kwargs)
@@ -87,6 +89,29 @@ def warn_once(line: str) -> None:
     """Warn on the main rank. The next training of this process does not say the same again."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
         print(f"warning: {line}", file=sys.stderr)  # a step must not need rich
+
+
+def _watch_compilations() -> None:
+    """Let this process say that it compiles while it does."""
+    from torch._dynamo.callback import callback_handler
+
+    if _begin not in callback_handler.start_callbacks:
+        callback_handler.register_start_callback(_begin)
+        callback_handler.register_end_callback(_end)
+
+
+def _begin(_: Any) -> None:
+    _stages.append(now.stage)
+    now.begin("compilation")
+
+
+def _end(_: Any) -> None:
+    if _stages:
+        now.begin(_stages.pop())
+
+
+_stages: list[str] = []
+"""What this process did before it began to compile."""
 
 
 def _is_of_compiler(error: BaseException) -> bool:

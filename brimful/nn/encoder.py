@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
@@ -143,6 +144,8 @@ class Encoder(nn.Module):
         config: its shape.
         tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
         pooling: how texts became vectors in its training, or None if that is not known; saved too.
+        recomputes: whether training keeps only the input of each layer for the backward pass, which computes
+            the rest again. A forward pass with `capture` keeps everything.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -150,6 +153,7 @@ class Encoder(nn.Module):
         self.config = config
         self.tokenizer: Tokenizer | None = None
         self.pooling: Pooling | None = None
+        self.recomputes = False
         self._residual: torch.dtype | None = None
         padded = -(-config.vocabulary_size // 64) * 64
         width = config.embedding_width
@@ -281,7 +285,11 @@ class Encoder(nn.Module):
             capture.hidden[0] = x
         for index, layer in enumerate(self.layers):
             keep = None if capture is None else capture.of_layer(index)
-            x = layer(x, layout, everywhere if self.config.is_global(index) else nearby, keep)
+            angles = everywhere if self.config.is_global(index) else nearby
+            if self.recomputes and self.training and torch.is_grad_enabled() and capture is None:
+                x = checkpoint(layer, x, layout, angles, None, use_reentrant=False)
+            else:
+                x = layer(x, layout, angles, keep)
             if capture is not None:
                 capture.output(index, x)
         x = self.final_norm(x)

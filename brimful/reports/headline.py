@@ -67,14 +67,31 @@ def _pretrain(summary: Summary) -> Parts:
     if tokens is not None and seconds is not None:
         sentence = f"Trained on {short(tokens)} real tokens in {duration(seconds)}"
         sentence += f"; the loss on held-out text is {loss:.2f}." if loss is not None else "."
-    return [sentence], [
+    normal, entropy = (
+        branch(summary, "verdict").get("loss_is_normal"),
+        metric(summary, "verdict.unigram_entropy"),
+    )
+    judged = ""
+    if isinstance(normal, bool) and entropy is not None:
+        is_normal = "That is normal" if normal else "Beware: that is no better than guessing by frequency"
+        judged = f"{is_normal}: the unigram entropy of the corpus is {entropy:.2f}."
+    return [sentence, judged], [
         card("Held-out loss", loss, "{:.2f}".format, f"perplexity {short(perplexity)}" if perplexity else ""),
         card("Masked tokens found", metric(summary, "validation.accuracy"), percent, "on held-out text"),
         card("Real tokens a second", metric(summary, "tokens_per_second"), short),
         packing_card(summary),
         card("Parameters", metric(summary, "parameters"), short),
         time_card(summary),
+        _bound_card(summary),
     ]
+
+
+def _bound_card(summary: Summary) -> Card | None:
+    """What limits the speed of a run."""
+    verdict, share = branch(summary, "verdict"), metric(summary, "verdict.share")
+    if share is None or not isinstance(verdict.get("bound"), str):
+        return None
+    return Card(f"Limited by {verdict['bound']}", percent(share), f"of the time; {verdict.get('next', '')}")
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:

@@ -81,10 +81,16 @@ class TrainerConfig:
     compile: Compile = "auto"
     """Compile a step's forward and backward pass into one graph, on CUDA a CUDA graph. The first update takes
     a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows it."""
+    recompute: Literal["none", "layers"] = incidental("none")
+    """Activation checkpointing. layers: of each layer only the input is kept for the backward pass, which
+    computes the layer again; less memory, more time, the same losses. Not where a student learns layers."""
     deterministic: bool = False
     """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
     same number of threads."""
 
+    hang_limit: float = incidental(600.0)
+    """Seconds that ranks wait in a collective for a missing rank before the run ends; 0 = no limit. After a
+    minute, a line names the rank. Compiling, evaluating and saving may take longer."""
     profile: int = incidental(0)
     """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
     table of where their time goes. 0 = none. The trained weights stay the same."""
@@ -109,6 +115,7 @@ class TrainerConfig:
             "checkpoint_every",
             "prefetch",
             "profile",
+            "hang_limit",
         ):
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from brimful.activity import Collective
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
@@ -92,7 +93,8 @@ class Gradients:
     def gather(self) -> None:
         """Put the gradient of all micro-batches of all ranks into `.grad`. All ranks call it."""
         if self.buckets:
-            self.buckets.gather()
+            with Collective("the sum of gradients"):
+                self.buckets.gather()
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.
@@ -115,7 +117,8 @@ class Gradients:
             else:
                 optimizer.step()
         if self.scaler:
-            self.scaler.update()
+            with Collective("the counts of large gradients"):
+                self.scaler.update()
 
     def clear(self) -> None:
         """Drop the gradient, whether or not an optimizer has used it."""

@@ -76,6 +76,7 @@ class Journal:
         learning_rate: float,
         by_source: Mapping[str, int],
         scaling: Mapping[str, float],
+        pace: Mapping[str, float],
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -83,6 +84,7 @@ class Journal:
             losses, watched: means over the window.
             by_source: real tokens of each source so far.
             scaling: the metrics of loss scaling.
+            pace: how ranks keep pace.
         """
         seconds = window.totals.seconds
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
@@ -97,6 +99,7 @@ class Journal:
             "seconds": totals.seconds,
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
+            **pace,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
@@ -105,6 +108,8 @@ class Journal:
         shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
         shown += [f"{window.totals.fill:.1%} of slots real", *(f"MFU {value:.1%}" for value in mfu.values())]
+        if pace.get("lag", 0.0) >= 0.01:
+            shown.append(f"{pace['lag']:.1%} waits for rank {pace['slowest_rank']}")
         self.note = f"loss {', '.join(shown)}"
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:

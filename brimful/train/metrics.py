@@ -13,6 +13,10 @@ A training line has
     seconds              of training so far
     fill                 real tokens divided by token slots
     data_wait            the proportion of the time in which the main process waited for data
+    slowest_rank         with several ranks: the rank with the most time outside of sums over ranks
+    lag                  with several ranks: the proportion of the time in which a rank, on average, waits for
+                         the slowest one (train/pace.py)
+    communication        with several ranks: the proportion of the time that the slowest rank spends in sums
     mfu                  model flops utilisation since the line before, if the device's peak is known: the
                          flops that the model needs for real tokens, divided by what the devices can compute
     tokens.SOURCE        of a mixture: real tokens so far

@@ -1,18 +1,28 @@
-"""Where the time of an update goes: `--profile N` writes a trace and a table of N updates."""
+"""Where the time of an update goes: `--profile N` writes a trace and a table of N updates.
 
+Several ranks are profiled at the same time. Their traces become one (train/traces.py), and the table, of the
+main rank, divides communication into waiting for other ranks and transfer.
+"""
+
+import json
+import socket
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from brimful import activity
 from brimful.console import counted, say, warn
+from brimful.distributed import World
 from brimful.storage import atomic_file
+from brimful.train.traces import COMMUNICATION, MARK, aligned, merged, sums_of
 
 T = TypeVar("T")
 
@@ -20,7 +30,7 @@ PHASES = (
     "data wait",
     "forward",
     "backward",
-    "communication",
+    COMMUNICATION,
     "clip",
     "optimizer",
     "checkpoint",
@@ -33,7 +43,8 @@ _UNSEEN: AbstractContextManager = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager:
-    """A range that profilers show. Without a profiler it does nothing (torch's own costs 8 microseconds)."""
+    """The stage `name` of an update begins. Profilers show it (torch's own range costs 8 microseconds)."""
+    activity.now.begin(name)
     return record_function(name) if torch.autograd._profiler_enabled() else _UNSEEN
 
 
@@ -50,32 +61,36 @@ def waiting(name: str, items: Iterable[T]) -> Iterator[T]:
 
 
 @contextmanager
-def profiling(updates: int, directory: Path, device: torch.device) -> Iterator[Callable[[], None]]:
+def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[[], None]]:
     """Profile some updates, after the first `WARM`. Yields a function to call at the end of each update.
 
-    After the last profiled update, or when the run ends, trace.json (for Chrome and Perfetto) and table.txt
-    are written to `directory`, and the table is shown. After an error nothing is written.
+    After the last profiled update, or when the run ends, the main rank writes trace.json (for Chrome and
+    Perfetto) and table.txt to `directory`, and shows the table. After an error nothing is written.
 
     Args:
-        updates: how many to profile; 0 = none.
+        updates: how many to profile; 0 = none. All ranks make the same ones.
     """
     if not updates:
         yield _ignore
         return
-    cuda = device.type == "cuda"
+    cuda = world.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     profiler = profile(activities=activities, acc_events=True)
-    done, began, seconds = -WARM, 0.0, 0.0
+    done, began = -WARM, 0.0
 
     def write() -> None:
-        nonlocal seconds
         if cuda:
-            torch.cuda.synchronize(device)
+            torch.cuda.synchronize(world.device)
         seconds = time.perf_counter() - began
         profiler.stop()
-        text = table(profiler, done, seconds, cuda=cuda)
+        found = world.gather((_trace(profiler), socket.gethostname()))
+        if not world.is_main:
+            return
+        traces, hosts = aligned([trace for trace, _ in found]), [host for _, host in found]
+        text = table(profiler, done, seconds, traces, cuda=cuda)
+        whole = merged(traces, hosts) if world.size > 1 else traces[0]
         with atomic_file(directory / "trace.json") as temporary:
-            profiler.export_chrome_trace(str(temporary))
+            temporary.write_text(json.dumps(whole), encoding="utf-8")
         with atomic_file(directory / "table.txt") as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         say(f"{text}\n{directory / 'trace.json'} is for chrome://tracing or https://ui.perfetto.dev")
@@ -85,6 +100,10 @@ def profiling(updates: int, directory: Path, device: torch.device) -> Iterator[C
         done += 1
         if done == 0:
             profiler.start()
+            for _ in range(2):  # the first mark takes milliseconds
+                world.barrier()
+                with record_function(MARK):
+                    pass
             began = time.perf_counter()
         elif done == updates:
             write()
@@ -100,11 +119,26 @@ def profiling(updates: int, directory: Path, device: torch.device) -> Iterator[C
     elif done <= 0:
         if not done:
             profiler.stop()
-        warn(f"nothing was profiled: the run has no more than {WARM} updates")
+        if world.is_main:
+            warn(f"nothing was profiled: the run has no more than {WARM} updates")
 
 
-def table(profiler: profile, updates: int, seconds: float, *, cuda: bool) -> str:
-    """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started."""
+def _trace(profiler: profile) -> dict[str, Any]:
+    """What the profiler exports."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def table(
+    profiler: profile, updates: int, seconds: float, traces: Sequence[Mapping[str, Any]], *, cuda: bool
+) -> str:
+    """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started.
+
+    Args:
+        traces: of all ranks, aligned.
+    """
     host: Counter[str] = Counter()
     device: Counter[str] = Counter()
     for event in profiler.events() or []:
@@ -116,6 +150,11 @@ def table(profiler: profile, updates: int, seconds: float, *, cuda: bool) -> str
     for name, spent in (*((name, host[name]) for name in PHASES), ("rest", rest), ("update", seconds)):
         kernels = f"{device[name] / updates:>16.5f}" if cuda and name in PHASES else ""
         lines.append(f"{name:<14}{spent / updates:>10.5f}{spent / seconds:>8.1%}{kernels}")
+        if name == COMMUNICATION and len(traces) > 1:
+            sums = sums_of(traces)[0]
+            waited = sum(part.complete - part.begin for part in sums) / 1e6
+            for part, of_it in ("  waiting", waited), ("  transfer", spent - waited):
+                lines.append(f"{part:<14}{of_it / updates:>10.5f}{of_it / seconds:>8.1%}")
     return f"an update, mean of {counted(updates, 'update')}, profiled:\n" + "\n".join(lines)
 
 

@@ -23,11 +23,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from brimful.activity import Collective
 from brimful.data.batch import PackedBatch
 from brimful.train.objective import Runtime
 from brimful.train.sharding import Piece, give_parts, owners, piece_of, work_on_whole
 
 Loss = Callable[[PackedBatch], dict[str, Tensor]]
+_LAYERS = "the gathering of layers"
+"""A collective in words (brimful/activity.py)."""
 
 
 class _Shell(nn.Module):
@@ -144,7 +147,12 @@ class ModelShards:
     def wrapped(self, loss: Loss) -> Loss:
         """The loss of a batch, with the parameters gathered for it."""
         self._root.loss = loss
-        return self._root
+
+        def gathering(batch: PackedBatch) -> dict[str, Tensor]:
+            with Collective(_LAYERS):
+                return self._root(batch)
+
+        return gathering
 
     def begin(self, batches: Sequence[PackedBatch], total: int) -> None:
         """An update begins.
@@ -157,7 +165,8 @@ class ModelShards:
         self._stand_in = batches[-1] if batches else None
         if total < self.world.size:  # ranks without a micro-batch repeat the main rank's
             given = [batches[0].to("cpu") if self.world.is_main else None]
-            dist.broadcast_object_list(given, 0)
+            with Collective("a question to all ranks"):
+                dist.broadcast_object_list(given, 0)
             if self._stand_in is None and given[0] is not None:
                 self._stand_in = given[0].to(self.world.device)
 
@@ -166,13 +175,14 @@ class ModelShards:
         self._made += 1
         assert isinstance(self._root, FSDPModule)
         self._root.set_requires_gradient_sync(self._made == self._passes)
-        loss.backward()
+        with Collective(_LAYERS):
+            loss.backward()
 
     def gather(self) -> None:
         """Make the passes that other ranks make. Then each rank has its rows of the summed gradient."""
         while self._made < self._passes:
             assert self._stand_in is not None
-            with self.runtime.autocast():
+            with self.runtime.autocast(), Collective(_LAYERS):
                 sums = self._root(self._stand_in)
             self.backward(0.0 * torch.stack([each for each in sums.values() if each.requires_grad]).sum())
         for name in self._trained:
@@ -237,7 +247,8 @@ class ModelShards:
     def _exchange(self, sent: Sequence[Tensor], counts: list[int], receives: list[int]) -> Tensor:
         flat = torch.cat([*sent, torch.empty(0, device=self.world.device)])
         received = flat.new_empty(sum(receives))
-        dist.all_to_all_single(received, flat, receives, counts)
+        with Collective("the exchange of parameters"):
+            dist.all_to_all_single(received, flat, receives, counts)
         return received
 
     def _owned(self, rank: int) -> list[str]:

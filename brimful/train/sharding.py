@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from brimful.activity import Collective
 from brimful.distributed import World, all_gather
 from brimful.optim.muon import Muon
 from brimful.train.buckets import ALIGNMENT, round_up
@@ -88,10 +89,22 @@ def gathered(
         plan: of the parameters.
         shapes: of the parameters.
     """
-    known: list[dict[tuple[str, str], bool]] = [{}] * world.size
-    dist.all_gather_object(known, {place: value.ndim == 0 for place, value in own.items()})
+    known = world.gather({place: value.ndim == 0 for place, value in own.items()})
+    with Collective("the gathering of a checkpoint"):
+        scalars = {place: scalar for each in known for place, scalar in each.items()}
+        return _received(world, own, plan, shapes, scalars)
+
+
+def _received(
+    world: World,
+    own: Mapping[tuple[str, str], Tensor],
+    plan: Plan,
+    shapes: Mapping[str, torch.Size],
+    scalars: Mapping[tuple[str, str], bool],
+) -> dict[tuple[str, str], Tensor]:
+    """What `gathered` returns, given which of the tensors of all ranks are scalars."""
     found: dict[tuple[str, str], Tensor] = {}
-    for place, scalar in sorted({place: scalar for each in known for place, scalar in each.items()}.items()):
+    for place, scalar in sorted(scalars.items()):
         name, _ = place
         if world.is_main:
             found[place] = torch.empty(() if scalar else shapes[name], dtype=torch.float32)
@@ -195,15 +208,16 @@ class OptimizerShards:
             if part is not self.parameters[name] and gradient is not None:
                 part.grad = self.part_of(name, gradient)
         yield
-        sending = [
-            dist.broadcast(numbers, rank, async_op=True)
-            for rank, numbers in enumerate(self.whole)
-            if numbers.numel()
-        ]
-        if self.even.numel():
-            sending.append(all_gather(self.even, self.even[self.world.rank].clone()))
-        for each in sending:
-            each.wait()
+        with Collective("the exchange of parameters"):
+            sending = [
+                dist.broadcast(numbers, rank, async_op=True)
+                for rank, numbers in enumerate(self.whole)
+                if numbers.numel()
+            ]
+            if self.even.numel():
+                sending.append(all_gather(self.even, self.even[self.world.rank].clone()))
+            for each in sending:
+                each.wait()
 
     def finish(self) -> None:
         """Let each parameter have memory of its own again."""

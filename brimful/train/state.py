@@ -52,6 +52,7 @@ class TrainState:
         self.world = runtime.world
         self.encoder = encoder
         encoder.set_residual(torch.bfloat16 if config.residual == "bf16" else None)
+        encoder.recomputes = config.recompute == "layers"
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         narrow_parameters(self.trained, config)
         self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
@@ -121,6 +122,7 @@ class TrainState:
         """After the last update: widen 16-bit parameters and the residual stream to float32, and apply the
         average."""
         self.encoder.set_residual(None)
+        self.encoder.recomputes = False
         for optimizer in self.optimizers:
             if isinstance(optimizer, NarrowWeights):
                 optimizer.widen()

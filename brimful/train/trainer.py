@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from brimful import activity
 from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
@@ -36,6 +37,7 @@ from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import Totals, Window, count_batches
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Objective, Runtime, better
+from brimful.train.pace import Pace
 from brimful.train.profiling import profiling, span, waiting
 from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
@@ -118,6 +120,7 @@ class Trainer:
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
 
+        activity.now.limit = config.hang_limit
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
         self.compiled = self.state.model is None and resolve_compile(
             config.compile, runtime.device, possible=objective.compiles
@@ -144,6 +147,7 @@ class Trainer:
         self.cursor = stream.start()
         self.totals = Totals()
         self.window = Window()
+        self.pace = Pace(self.world)
         self.metrics: dict[str, float] = {}
         self.best: tuple[int, float] | None = None
 
@@ -199,7 +203,7 @@ class Trainer:
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
-        with span("communication"):
+        with span("communication"), self.pace.summing(gradients=True):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.micro_batches.any_rank(out_of_memory):
             self.gradients.clear()
@@ -226,7 +230,7 @@ class Trainer:
             the normalizer of each term, the counts by name, the number of micro-batches, and whether a signal
             has asked any rank to stop.
         """
-        normalizers, counts, others = self.world.sum_each(
+        own = (
             {
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
@@ -234,6 +238,8 @@ class Trainer:
             count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches), "signals": self.request.number},
         )
+        with self.pace.summing():
+            normalizers, counts, others = self.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), others["signals"] > 0
 
@@ -267,7 +273,7 @@ class Trainer:
             BrimfulError: a loss spike that the guard does not leave out, or no memory.
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
-        with deterministic(self.config.deterministic), closing(self.journal):
+        with deterministic(self.config.deterministic), closing(self.journal), activity.training():
             over = self.schedule.over(self.step, self.totals.seconds)
             if over or self._out_of_patience():
                 self.metrics = self._evaluate()
@@ -287,7 +293,10 @@ class Trainer:
         if not self.world.is_main:
             return
         if size > 1:
-            divided = {"optimizer": " and the optimizers' states", "model": " and the model"}.get(shard, "")
+            divided = {
+                "optimizer": " and the optimizers' states",
+                "model": " and the model, which is not compiled",
+            }.get(shard, "")
             _say_once(
                 f"{size} ranks divide each update{divided}: an update holds the same on any number of ranks,"
                 " and the learning rate is not scaled; if you change the batch, choose it anew"
@@ -305,7 +314,7 @@ class Trainer:
             progress(title, self.config.steps, done=self.step, shown=main) as advance,
             self.checkpoints,
             stop_request() as self.request,
-            profiling(self.config.profile * main, folder, self.runtime.device) as profiled,
+            profiling(self.config.profile, folder, self.world) as profiled,
         ):
             last = False
             started = time.perf_counter()
@@ -343,6 +352,7 @@ class Trainer:
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""
+        activity.now.update = self.step + 1
         return prefetch(
             self.stream,
             self.cursor,
@@ -369,6 +379,7 @@ class Trainer:
             assert result.norm is not None
             self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
         self.step += 1
+        activity.now.update = self.step + 1
         self.cursor = update.cursor
         due = any(self._due(False, result.stop))
         now = self._clock(waits=due)
@@ -382,7 +393,8 @@ class Trainer:
     def _clock(self, *, waits: bool) -> float:
         """The time in seconds, after what was launched if `waits`."""
         if waits and self.runtime.device.type == "cuda":
-            torch.cuda.synchronize(self.runtime.device)
+            with activity.Collective("the work of its device"):
+                torch.cuda.synchronize(self.runtime.device)
         return time.perf_counter()
 
     def _add(self, counts: Mapping[str, float], seconds: float) -> None:
@@ -431,6 +443,7 @@ class Trainer:
             learning_rate=self.state.learning_rate,
             by_source=self.stream.tokens_by_source(self.cursor),
             scaling=self.gradients.metrics(),
+            pace=self.pace.metrics(self.window.totals.seconds),
         )
         self.window = Window()
 

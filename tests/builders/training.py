@@ -140,7 +140,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
     return resumed
 
 
-TIMES = ("seconds", "tokens_per_second", "data_wait")
+TIMES = ("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication")
 
 
 def without_times(path: Path) -> list[dict]:

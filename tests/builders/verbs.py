@@ -145,7 +145,7 @@ WEIGHTS = Path("encoder", "model.safetensors")
 def steps_and_losses(directory: Path) -> list[dict]:
     """metrics.jsonl without what the clock decides."""
     lines = read_metrics(directory / "metrics.jsonl")
-    clock = ("seconds", "tokens_per_second", "data_wait")
+    clock = ("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication")
     return [{k: v for k, v in line.items() if k not in clock} for line in lines]
 
 

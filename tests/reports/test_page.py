@@ -64,6 +64,13 @@ PRETRAIN = {
     "validation": {"loss": 4.487, "accuracy": 0.309, "perplexity": 88.9},
     "packing": {"efficiency": 0.9963, "padded_efficiency": 0.4127, "capacity": 1024, "max_length": 256},
     "versions": {"torch": "2.13.0"},
+    "verdict": {
+        "bound": "straggler",
+        "share": 0.31,
+        "next": "rank 5 is the slowest",
+        "unigram_entropy": 6.9,
+        "loss_is_normal": True,
+    },
 }
 FINETUNE = {
     "kind": "finetune",
@@ -198,6 +205,10 @@ def test_pretraining_shows_figures_curves_and_configuration(tmp_path: Path, pret
         "99.63\u202f%",
         "41.3\u202f% with padding",
         "2.13.0",
+        "Limited by straggler",
+        "31.0\u202f%",
+        "of the time; rank 5 is the slowest",
+        "That is normal: the unigram entropy of the corpus is 6.90.",
         "rate: 0.3",
     ):
         assert text in page.text

@@ -232,7 +232,7 @@ def test_two_ranks_have_the_losses_of_one_however_they_share(runs: Runs) -> None
         whole, found = runs.expected[each["name"].partition("-")[0]], runs.curve(each["name"])
         assert len(found) == 42
         assert found == pytest.approx(whole, rel=1e-5), each["name"]
-    assert "2 ranks divide each update and the model: an update holds the same" in runs.said
+    assert "2 ranks divide each update and the model, which is not compiled: an update" in runs.said
 
 
 @pytest.mark.distributed

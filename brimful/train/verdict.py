@@ -1,0 +1,102 @@
+"""What limits a run's speed, whether its loss is normal, and what to try next: one line at its end."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LEAST = 0.1
+"""The smallest proportion of the time that input, communication or a straggler limits a run with."""
+NEAR = 0.1
+"""Nats around the unigram entropy within which a loss counts as equal to it."""
+
+_NEXT = {
+    "input": "raise trainer.prefetch, or give each rank more CPU cores",
+    "communication": "make updates larger (rows_per_update), so that gradients are summed less often",
+    "straggler": "look at that rank's host: other processes, clock rates, a slow disk",
+    "compute": "use more or faster devices, a smaller model, or trainer.steps that fit the time",
+}
+_LITTLE_MFU = 0.3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits the speed of a run.
+
+    Attributes:
+        bound: input, communication, straggler or compute.
+        share: the proportion of the time that it takes.
+        next: what to try.
+        shares: of each of the four.
+    """
+
+    bound: str
+    share: float
+    next: str
+    shares: dict[str, float]
+
+    def __str__(self) -> str:
+        return f"{self.bound}-bound ({self.share:.0%} of the time): {self.next}"
+
+
+def speed(lines: Sequence[Mapping[str, Any]]) -> Verdict | None:
+    """What limits a run, from its metrics.jsonl.
+
+    The lines are weighted by their seconds. The first one is left out if there are more, since it has the
+    time of compiling and allocating.
+
+    Returns:
+        None without lines of training.
+    """
+    lines = [line for line in lines if "seconds" in line and "data_wait" in line]
+    if not lines:
+        return None
+    first, rest = (lines[0]["seconds"], lines[1:]) if len(lines) > 1 else (0.0, lines)
+    total, before = 0.0, first
+    sums: Counter[str] = Counter()
+    slowest: Counter[int] = Counter()
+    for line in rest:
+        seconds = max(0.0, line["seconds"] - before)
+        before = line["seconds"]
+        total += seconds
+        for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication", "communication")):
+            sums[bound] += seconds * line.get(key, 0.0)
+        if "slowest_rank" in line:
+            slowest[int(line["slowest_rank"])] += seconds * line["lag"]
+    if total <= 0:
+        return None
+    shares = {bound: sums[bound] / total for bound in ("input", "communication", "straggler")}
+    shares["compute"] = max(0.0, 1.0 - sum(shares.values()))
+    bound = max(("input", "communication", "straggler"), key=shares.__getitem__)
+    if shares[bound] < LEAST:
+        bound = "compute"
+    step = _NEXT[bound]
+    if bound == "straggler":
+        step = f"rank {slowest.most_common(1)[0][0]} is the slowest; {step}"
+    elif bound == "compute" and rest[-1].get("mfu", 1.0) < _LITTLE_MFU:
+        step = f"the MFU is {rest[-1]['mfu']:.0%}: raise rows_per_micro_batch, or packing.capacity"
+    return Verdict(bound, shares[bound], step, shares)
+
+
+def judge_loss(loss: float, entropy: float) -> tuple[bool, str]:
+    """Whether a loss of masked language modelling is normal.
+
+    A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
+
+    Args:
+        loss: on held-out text, in nats per prediction.
+        entropy: of the pieces' frequencies in the corpus, in nats.
+
+    Returns:
+        whether it is normal, and a clause.
+    """
+    known = f"the corpus's unigram entropy is {entropy:.2f}"
+    if loss <= entropy - NEAR:
+        return True, f"loss {loss:.2f} is normal: {known}"
+    advice = "train longer, or change optimizer.learning_rate"
+    if loss <= entropy + NEAR:
+        return False, f"loss {loss:.2f} is no better than guessing by frequency: {known}; {advice}"
+    if not math.isfinite(loss):
+        return False, f"loss {loss} is not a number: lower optimizer.learning_rate"
+    return False, f"loss {loss:.2f} is worse than guessing by frequency: {known}; {advice}"

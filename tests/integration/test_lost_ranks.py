@@ -1,0 +1,87 @@
+"""Two real ranks of `brimful pretrain`, of which one is killed or stopped."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from builders.verbs import SMALL, WEIGHTS, command, run, sha256, start, wait_for
+
+LONG = (*SMALL, "--trainer.steps", 60)
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_a_rank_is_killed_the_other_says_so_and_ends(chained, tmp_path, rank: int):
+    out = tmp_path / "run"
+    with start(command("pretrain", "--data", chained, "--out", out, *LONG, ranks=2)) as process:
+        wait_for(process, out / "checkpoints" / "step-5")
+        os.kill(ranks_of(process)[rank], signal.SIGKILL)
+        began = time.monotonic()
+        _, error = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert process.returncode
+    (line,) = [line for line in error.decode().splitlines() if line.startswith("brimful: ")]
+    told = rf"brimful: rank {rank} \(.+\) is gone; its last sign of life came from .+;"
+    assert re.fullmatch(told + " the run can go on with --resume", line)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_rank_that_does_not_answer_ends_the_run_at_the_limit(chained, tmp_path):
+    out = tmp_path / "run"
+    line = command("pretrain", "--data", chained, "--out", out, *LONG, "--trainer.hang-limit", 16, ranks=2)
+    with start(line) as process:
+        wait_for(process, out / "checkpoints" / "step-5")
+        stopped, began = ranks_of(process)[1], time.monotonic()
+        os.kill(stopped, signal.SIGSTOP)
+        while process.poll() is None and time.monotonic() - began < 60:
+            if len(ranks_of(process)) < 2:
+                break
+            time.sleep(0.2)
+        assert 15 < time.monotonic() - began < 30
+        os.kill(stopped, signal.SIGKILL)  # torchrun would do so in 30 s
+        _, error = process.communicate(timeout=60)
+    assert process.returncode
+    lines = error.decode().splitlines()
+    waits = r"rank 0 \(.+\) has waited \d+ s in .+ of update \d+ \(.+\) for rank 1 \(.+\): its last sign, .+"
+    assert [line for line in lines if re.fullmatch(f"warning: {waits}", line)]
+    assert [line for line in lines if re.fullmatch(rf"brimful: {waits} --resume", line)]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("moment", ["config.yaml", "checkpoints/step-10"])
+def test_a_run_that_torchrun_restarts_goes_on_to_the_same_bits(chained, tmp_path, moment: str):
+    run("pretrain", "--data", chained, "--out", tmp_path / "straight", *LONG, ranks=2)
+    out = tmp_path / "run"
+    line = command("pretrain", "--data", chained, "--out", out, *LONG, ranks=2)
+    line.insert(line.index("--standalone"), "--max-restarts=1")
+    with start(line) as process:
+        wait_for(process, out / moment)
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error.decode()
+    assert "torchrun has restarted the run: it goes on" in error.decode()
+    assert sha256(out / WEIGHTS) == sha256(tmp_path / "straight" / WEIGHTS)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_restart_does_not_continue_the_run_of_another_command(chained, pretrained, tmp_path):
+    line = command("pretrain", "--data", chained, "--out", pretrained, *LONG, ranks=2)
+    line.insert(line.index("--standalone"), "--max-restarts=1")
+    with start(line) as process:
+        _, error = process.communicate(timeout=120)
+    assert process.returncode
+    assert "holds" in error.decode()
+    assert "torchrun has restarted" not in error.decode()

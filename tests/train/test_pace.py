@@ -1,0 +1,177 @@
+"""How ranks keep pace, and what a run's verdict is."""
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.corpus.frequencies import entropy, piece_counts
+from brimful.distributed import ALONE, World
+from brimful.train.pace import Pace, compare
+from brimful.train.verdict import judge_loss, speed
+from builders.ranks import on_two_ranks
+from builders.streams import toy_corpus
+
+
+def test_the_slowest_rank_and_what_the_others_wait_for_it():
+    # Of 10 s, rank 1 spends 9 on its own work; the others 6, and wait 3 s for it.
+    found = compare([4.0, 1.0, 4.0], [10.0, 10.0, 10.0])
+    assert found == {
+        "slowest_rank": 1,
+        "lag": pytest.approx((9 - 7) / 10),
+        "communication": pytest.approx(0.1),
+    }
+
+
+def test_ranks_of_the_same_pace_have_no_lag():
+    assert compare([2.0, 2.0], [10.0, 10.0])["lag"] == 0
+
+
+def test_one_rank_measures_nothing():
+    pace = Pace(ALONE)
+    with pace.summing():
+        pass
+    assert pace.metrics(1.0) == {}
+
+
+def test_only_the_time_in_sums_counts(monkeypatch: pytest.MonkeyPatch):
+    pace = Pace(World(1, 2, torch.device("cpu")))
+    with pace.summing():
+        time.sleep(0.05)
+    sent: list[float] = []
+
+    def summed(self: World, values: list[float]) -> list[float]:
+        sent.extend(values)
+        return [0.5, values[1], 1.0, values[3]]
+
+    monkeypatch.setattr(World, "sum", summed)
+    found = pace.metrics(1.0)
+    assert sent[0] == sent[2] == 0
+    assert 0.05 <= sent[1] < 0.5
+    assert sent[3] == 1.0
+    assert found["slowest_rank"] == 1
+    sent.clear()
+    pace.metrics(1.0)
+    assert sent[1] == 0, "each line has its own seconds"
+
+
+RANK = """
+import json, sys, time
+from pathlib import Path
+sys.path.insert(0, "tests")
+from brimful.distributed import world
+from brimful.train.objective import Runtime
+from brimful.train.metrics import read_metrics
+from builders.training import trainer_of
+folder = Path(sys.argv[1])
+with world() as ranks:
+    for name, more in (("plain", {}), ("profiled", {"profile": 3})):
+        settings = {"runtime": Runtime(ranks, "fp32"), "steps": 8, "log_every": 4, **more}
+        trainer = trainer_of(folder / name / str(ranks.rank), 1, **settings)
+        def slow(batch, loss=trainer.loss):
+            time.sleep(0.05 * ranks.rank)
+            return loss(batch)
+        trainer.loss = slow
+        trainer.run("test")
+"""
+
+
+@pytest.mark.distributed
+def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
+    from brimful.train.metrics import read_metrics
+
+    on_two_ranks(RANK, tmp_path)
+    last = read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl")[-1]
+    assert last["slowest_rank"] == 1
+    assert 0.15 < last["lag"] <= 0.5
+    found = speed(read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl"))
+    assert found is not None
+    assert found.bound == "straggler"
+    assert found.next.startswith("rank 1 is the slowest")
+
+    assert not (tmp_path / "profiled" / "1" / "profile").exists()
+    folder = tmp_path / "profiled" / "0" / "profile"
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    waits = [event for event in events if event["name"] == "waiting for rank 1"]
+    assert len(waits) == 3
+    assert all(names[event["pid"]].startswith("rank 0 (") for event in waits)
+    assert all(event["dur"] > 40_000 for event in waits)
+    assert sum(event["name"] == "transfer" for event in events) >= 3  # none where the last rank sent early
+    lines = (folder / "table.txt").read_text().splitlines()[2:]
+    parts = {line[:14].strip(): float(line[14:24]) for line in lines}
+    assert parts["waiting"] > 0.04
+    assert parts["waiting"] + parts["transfer"] == pytest.approx(parts["communication"], abs=2e-5)
+
+
+def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:
+    return {"step": 1, "seconds": seconds, "data_wait": wait} | more
+
+
+@pytest.mark.parametrize(
+    ("lines", "bound", "share"),
+    [
+        ([line(10.0)], "compute", 1.0),
+        ([line(50.0, 0.9), line(60.0, 0.02), line(70.0, 0.04)], "compute", 0.97),
+        ([line(1.0), line(2.0, 0.5), line(5.0, 0.1)], "input", 0.2),
+        (
+            [line(1.0), line(3.0, 0.1, lag=0.1, communication=0.4, slowest_rank=1.0)],
+            "communication",
+            0.4,
+        ),
+        (
+            [line(1.0), line(3.0, 0.0, lag=0.3, communication=0.2, slowest_rank=5.0)],
+            "straggler",
+            0.3,
+        ),
+    ],
+)
+def test_what_limits_a_run(lines: list[dict[str, float]], bound: str, share: float):
+    found = speed(lines)
+    assert found is not None
+    assert (found.bound, found.share) == (bound, pytest.approx(share))
+    assert str(found).startswith(f"{bound}-bound ({share:.0%} of the time): ")
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_low_mfu_is_named():
+    found = speed([line(1.0, mfu=0.1), line(2.0, mfu=0.12)])
+    assert found is not None
+    assert found.next.startswith("the MFU is 12%")
+
+
+def test_without_training_there_is_no_verdict():
+    assert speed([]) is None
+    assert speed([{"step": 0, "validation.loss": 3.0}]) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "normal", "said"),
+    [
+        (4.1, True, "loss 4.10 is normal: the corpus's unigram entropy is 6.90"),
+        (6.85, False, "no better than guessing by frequency"),
+        (8.0, False, "worse than guessing by frequency"),
+        (math.nan, False, "not a number"),
+    ],
+)
+def test_a_loss_is_judged_by_the_unigram_entropy(loss: float, normal: bool, said: str):
+    found, clause = judge_loss(loss, 6.9)
+    assert found is normal
+    assert said in clause
+
+
+def test_the_unigram_entropy_is_that_of_the_counts(tmp_path):
+    corpus = toy_corpus(tmp_path, [5, 7, 11, 30], 1)
+    counts = piece_counts(corpus)
+    tokens = np.concatenate([shard.tokens for shard in corpus.shards])
+    assert (counts == np.bincount(tokens, minlength=len(counts))).all()
+    assert entropy(counts) == pytest.approx(math.log(53))  # all tokens differ
+    assert entropy(np.array([1, 1, 2])) == pytest.approx(1.5 * math.log(2))
+
+
+def test_a_large_corpus_is_sampled(tmp_path):
+    corpus = toy_corpus(tmp_path, [5000, 5500], 1)
+    assert 4096 <= piece_counts(corpus, most=5000).sum() < 10_500
