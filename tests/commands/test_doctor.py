@@ -2,16 +2,17 @@
 
 import json
 import os
-import shutil
 import subprocess
 from dataclasses import asdict
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from bench.common.hosts import Host, limit, missing, two_hosts
 from brimful.cli import main
 from brimful.commands import doctor_table
 from brimful.distributed import World
@@ -168,48 +169,8 @@ def test_only_the_main_rank_prints(ranks):
     assert ("4 pairs at the same time" in " ".join(done.stdout.split())) == (ranks == 9)
 
 
-def _may_make_networks() -> str | None:
-    """What is missing to make networks of our own, or None."""
-    if os.geteuid() != 0:
-        return "only root makes network namespaces"
-    for tool in ("ip", "tc", "unshare"):
-        if shutil.which(tool) is None:
-            return f"{tool} is not installed"
-    if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode:
-        return "this system makes no network namespaces"
-    return None
-
-
-@pytest.fixture
-def two_hosts():
-    """Two network namespaces, and between them a link of 200 Mbit/s; their names and addresses."""
-    if missing := _may_make_networks():
-        pytest.skip(missing)
-    a, b = (f"bf{os.getpid()}{side}" for side in "ab")
-
-    def do(line: str) -> None:
-        subprocess.run(line.split(), check=True, capture_output=True, text=True)
-
-    try:
-        for name in (a, b):
-            do(f"ip netns add {name}")
-            do(f"ip -n {name} link set lo up")
-        do(f"ip link add {a} netns {a} type veth peer name {b} netns {b}")
-        for number, name in enumerate((a, b), start=1):
-            do(f"ip -n {name} addr add 10.231.0.{number}/24 dev {name}")
-            do(f"ip -n {name} link set {name} up")
-            do(f"tc -n {name} qdisc add dev {name} root tbf rate 200mbit burst 256kb latency 50ms")
-        yield a, b
-    finally:
-        for name in (a, b):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_a_link_of_200_mbit_is_found(two_hosts, tmp_path: Path):
-    """Ranks 0 and 1 are on one host, rank 2 is on the other."""
-    a, b = two_hosts
+def _doctor_on(a: Host, b: Host, directory: Path) -> dict[str, Any]:
+    """The report of two ranks on one host and one on another."""
     started = []
     for rank, (host, local, node) in enumerate([(a, 0, 0), (a, 1, 0), (b, 0, 1)]):
         environment = os.environ | {
@@ -217,17 +178,28 @@ def test_a_link_of_200_mbit_is_found(two_hosts, tmp_path: Path):
             "LOCAL_RANK": str(local),
             "GROUP_RANK": str(node),
             "WORLD_SIZE": "3",
-            "MASTER_ADDR": "10.231.0.1",
+            "MASTER_ADDR": a.address,
             "MASTER_PORT": "29555",
-            "GLOO_SOCKET_IFNAME": host,
+            "GLOO_SOCKET_IFNAME": host.name,
             "OMP_NUM_THREADS": "1",
         }
-        line = ["ip", "netns", "exec", host, *command("doctor", "--json")]
-        with open(tmp_path / f"{rank}.out", "wb") as out, open(tmp_path / f"{rank}.err", "wb") as err:
+        line = [*host.prefix, *command("doctor", "--json")]
+        with open(directory / f"{rank}.out", "wb") as out, open(directory / f"{rank}.err", "wb") as err:
             started.append(subprocess.Popen(line, cwd=ROOT, env=environment, stdout=out, stderr=err))
     for rank, process in enumerate(started):
-        assert process.wait(timeout=300) == 0, (tmp_path / f"{rank}.err").read_text()
-    report = json.loads((tmp_path / "0.out").read_text())
+        assert process.wait(timeout=300) == 0, (directory / f"{rank}.err").read_text()
+    return json.loads((directory / "0.out").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_link_of_200_mbit_is_found(tmp_path: Path):
+    """Ranks 0 and 1 are on one host, rank 2 is on the other."""
+    if reason := missing():
+        pytest.skip(reason)
+    with two_hosts() as (a, b):
+        limit((a, b), 200)
+        report = _doctor_on(a, b, tmp_path)
     assert [host["ranks"] for host in report["hosts"]] == [[0, 1], [2]]
     speeds = {tuple(pair["ranks"]): pair["bytes_per_second"] for pair in report["links"]["pairs"]}
     assert max(speeds[0, 2], speeds[1, 2]) < 30e6  # 200 Mbit/s are 25 MB/s
