@@ -1,7 +1,7 @@
 """What this process is doing: its update, the stage of it, and the collective in which it waits for others.
 
-The main thread writes attributes, which costs less than a microsecond; brimful/heartbeat.py reads them in
-another thread and tells the other ranks.
+The main thread writes attributes, which costs less than a microsecond; brimful/ranks/heartbeat.py reads
+them in another thread and tells the other ranks.
 """
 
 import time

@@ -28,6 +28,7 @@ LAYERS = [
         "draws",
         "lazy",
         "activity",
+        "control_groups",
     ],
     ["text"],
     ["corpus", "packing"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from brimful.control_groups import read_groups
 from brimful.train.memory import available_memory
 
 PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
@@ -74,28 +75,11 @@ def usable_cores(root: Path = Path("/")) -> float:
 
 def _quotas(root: Path) -> list[float]:
     """Cores of each limit on processor time (control groups v2 or v1) that this process is under."""
-    mount, found = root / "sys/fs/cgroup", []
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            top, names = mount, ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            top, names = mount / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        inner = top / path.lstrip("/")
-        for group in (inner, *inner.parents)[: len(inner.parts) - len(top.parts) + 1]:
-            try:
-                quota, period = " ".join((group / name).read_text() for name in names).split()
-            except (OSError, ValueError):  # the root has no limit; a container sees its own group as the root
-                continue
-            if quota not in ("max", "-1"):
-                found.append(int(quota) / int(period))
-    return found
+    files = ["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+    limits = [" ".join(values).split() for _, values in read_groups("cpu", *files, root)]
+    return [
+        int(limit[0]) / int(limit[1]) for limit in limits if len(limit) == 2 and limit[0] not in ("max", "-1")
+    ]
 
 
 def processor(root: Path = Path("/")) -> str:

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from brimful.control_groups import read_groups
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MOST = 2**31 - 1
 """The largest value that mallopt accepts."""
@@ -52,27 +54,12 @@ def available_memory(root: Path = Path("/")) -> int:
 
 def _left_in_cgroups(root: Path) -> list[int]:
     """Bytes left below each cgroup limit (v2 or v1) of this process. Page cache counts as left."""
-    mount, left = root / "sys/fs/cgroup", []
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            top, names = mount, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            top, names = mount / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
-            continue
-        inner = top / path.lstrip("/")
-        for group in (inner, *inner.parents)[: len(inner.parts) - len(top.parts) + 1]:
-            try:
-                limit, used = ((group / name).read_text().strip() for name in names)
-                stat = dict(entry.split() for entry in (group / "memory.stat").read_text().splitlines())
-            except OSError:  # the root has no limit, and a container sees its own group as the root
-                continue
-            if limit != "max":
-                cache = int(stat["inactive_file"]) + int(stat["active_file"])
-                left.append(int(limit) - int(used) + cache)
+    left = []
+    names = ["memory.max", "memory.current", "memory.stat"]
+    names_v1 = ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"]
+    for _, (limit, used, stat) in read_groups("memory", names, names_v1, root):
+        if limit != "max":
+            fields = dict(entry.split() for entry in stat.splitlines())
+            cache = int(fields["inactive_file"]) + int(fields["active_file"])
+            left.append(int(limit) - int(used) + cache)
     return left

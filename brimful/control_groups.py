@@ -1,0 +1,40 @@
+"""Limits of the control groups that this process is in: those of its container, for instance."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+
+def read_groups(
+    controller: str, names: Sequence[str], names_v1: Sequence[str], root: Path
+) -> Iterator[tuple[Path, list[str]]]:
+    """The folder of each control group of this process, the innermost first, and what its files hold.
+
+    A group without these files is left out: the root has no limits, and a container sees its own group as the
+    root. So are all groups where there are none (not on Linux).
+
+    Args:
+        controller: of control groups v1, whose groups have folders of their own: "cpu", "memory".
+        names: the files to read in version 2.
+        names_v1: the files to read in version 1.
+        root: of the file system with `proc` and `sys`.
+    """
+    mount = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            top, files = mount, names
+        elif controller in controllers.split(","):
+            top, files = mount / controller, names_v1
+        else:
+            continue
+        inner = top / path.lstrip("/")
+        for group in (inner, *inner.parents)[: len(inner.parts) - len(top.parts) + 1]:
+            try:
+                values = [(group / name).read_text().strip() for name in files]
+            except OSError:
+                continue
+            yield group, values
