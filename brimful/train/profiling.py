@@ -9,7 +9,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from brimful import activity
 from brimful.console import counted, say, warn
 from brimful.distributed import World
 from brimful.storage import atomic_file
-from brimful.train.traces import COMMUNICATION, MARK, aligned, merged, sums_of
+from brimful.train.traces import COMMUNICATION, MARK, Sums, aligned, merged, sums_of
 
 T = TypeVar("T")
 
@@ -83,24 +83,31 @@ def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[
             torch.cuda.synchronize(world.device)
         seconds = time.perf_counter() - began
         profiler.stop()
-        found = world.gather((_trace(profiler), socket.gethostname()))
-        if not world.is_main:
-            return
-        traces, hosts = aligned([trace for trace, _ in found]), [host for _, host in found]
-        text = table(profiler, done, seconds, traces, cuda=cuda)
-        whole = merged(traces, hosts) if world.size > 1 else traces[0]
-        with atomic_file(directory / "trace.json") as temporary:
-            temporary.write_text(json.dumps(whole), encoding="utf-8")
+        trace, sums = directory / "trace.json", []
+        if world.size == 1:
+            with atomic_file(trace) as temporary:
+                profiler.export_chrome_trace(str(temporary))
+        else:
+            found = world.gather((_trace(profiler), socket.gethostname()))
+            if not world.is_main:
+                return
+            traces = aligned([one for one, _ in found])
+            of_ranks = sums_of(traces)
+            sums = of_ranks[0]
+            with atomic_file(trace) as temporary:
+                whole = merged(traces, of_ranks, [host for _, host in found])
+                temporary.write_text(json.dumps(whole), encoding="utf-8")
+        text = table(profiler, done, seconds, sums, cuda=cuda)
         with atomic_file(directory / "table.txt") as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
-        say(f"{text}\n{directory / 'trace.json'} is for chrome://tracing or https://ui.perfetto.dev")
+        say(f"{text}\n{trace} is for chrome://tracing or https://ui.perfetto.dev")
 
     def advance() -> None:
         nonlocal done, began
         done += 1
         if done == 0:
             profiler.start()
-            for _ in range(2):  # the first mark takes milliseconds
+            for _ in range(2 if world.size > 1 else 0):  # the first mark takes milliseconds
                 world.barrier()
                 with record_function(MARK):
                     pass
@@ -131,13 +138,11 @@ def _trace(profiler: profile) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def table(
-    profiler: profile, updates: int, seconds: float, traces: Sequence[Mapping[str, Any]], *, cuda: bool
-) -> str:
+def table(profiler: profile, updates: int, seconds: float, sums: Sequence[Sums], *, cuda: bool) -> str:
     """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started.
 
     Args:
-        traces: of all ranks, aligned.
+        sums: of this rank over ranks; empty where there is one rank.
     """
     host: Counter[str] = Counter()
     device: Counter[str] = Counter()
@@ -150,8 +155,7 @@ def table(
     for name, spent in (*((name, host[name]) for name in PHASES), ("rest", rest), ("update", seconds)):
         kernels = f"{device[name] / updates:>16.5f}" if cuda and name in PHASES else ""
         lines.append(f"{name:<14}{spent / updates:>10.5f}{spent / seconds:>8.1%}{kernels}")
-        if name == COMMUNICATION and len(traces) > 1:
-            sums = sums_of(traces)[0]
+        if name == COMMUNICATION and sums:
             waited = sum(part.complete - part.begin for part in sums) / 1e6
             for part, of_it in ("  waiting", waited), ("  transfer", spent - waited):
                 lines.append(f"{part:<14}{of_it / updates:>10.5f}{of_it / seconds:>8.1%}")

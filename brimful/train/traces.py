@@ -57,16 +57,17 @@ def aligned(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     ]
 
 
-def merged(traces: Sequence[Trace], hosts: Sequence[str]) -> dict[str, Any]:
+def merged(traces: Sequence[Trace], sums: Sequence[Sequence[Sums]], hosts: Sequence[str]) -> dict[str, Any]:
     """One trace of all ranks. Each rank's processes have its number and host in their names, and a thread
     "sums over ranks" with the spans "waiting for rank N" and "transfer".
 
     Args:
         traces: aligned, by rank.
+        sums: `sums_of(traces)`.
         hosts: the host of each rank.
     """
     events: list[dict[str, Any]] = []
-    for rank, (trace, sums) in enumerate(zip(traces, sums_of(traces), strict=True)):
+    for rank, (trace, parts) in enumerate(zip(traces, sums, strict=True)):
         ids: dict[Any, int] = {}
         for event in trace["traceEvents"]:
             old = event.get("pid", "")
@@ -74,14 +75,10 @@ def merged(traces: Sequence[Trace], hosts: Sequence[str]) -> dict[str, Any]:
             events.append(_renamed(event, pid, rank, hosts[rank]))
         pid = ids[_main_process(trace)]
         track = {"pid": pid, "tid": "sums over ranks"}
-        for part in sums:
+        for part in parts:
             names = (
                 (f"waiting for rank {part.last}", part.begin, part.complete),
-                (
-                    "transfer",
-                    part.complete,
-                    part.end,
-                ),
+                ("transfer", part.complete, part.end),
             )
             events += [
                 {"ph": "X", "cat": "ranks", "name": name, "ts": begin, "dur": end - begin, **track}

@@ -45,7 +45,8 @@ def test_a_wait_is_never_longer_than_the_sums():
 
 
 def test_all_ranks_are_in_one_trace():
-    events = merged(aligned(TRACES), ["a", "b"])["traceEvents"]
+    traces = aligned(TRACES)
+    events = merged(traces, sums_of(traces), ["a", "b"])["traceEvents"]
     assert len(events) == 2 * len(TRACES[0]["traceEvents"]) + 6
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
     assert names == ["rank 0 (a): python", "rank 1 (b): python"]
