@@ -246,11 +246,14 @@ def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] |
 def student_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
     """The shape of a student: the teacher's, with its own depth and width."""
     width = config.student_hidden or shape.hidden_size
+    inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
+    if width < shape.hidden_size:
+        inner = min(inner, shape.intermediate_size)  # its neurons are the teacher's
     return replace(
         shape,
         layers=config.depth,
         hidden_size=width,
-        intermediate_size=-(-shape.intermediate_size * width // shape.hidden_size // 64) * 64,
+        intermediate_size=inner,
         dropout=0.0,
         attention_dropout=0.0,
     )

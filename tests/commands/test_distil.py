@@ -12,7 +12,7 @@ import torch
 from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.distil import distil
-from brimful.commands.distil_config import DistilConfig, StageConfig
+from brimful.commands.distil_config import DistilConfig, StageConfig, student_shape
 from brimful.commands.distil_shards import ShardTexts
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.predict import predict
@@ -172,6 +172,13 @@ def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
     assert summary["student"]["parameters"] == sum(
         p.numel() for module in load_model(tmp_path / "run" / "model")[:2] for p in module.parameters()
     )
+
+
+def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
+    """Also where the teacher's are not a multiple of 64."""
+    shape = EncoderConfig(hidden_size=48, heads=3, intermediate_size=80)
+    assert student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
+    assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
 
 
 def test_a_width_that_the_heads_do_not_divide_says_so(teacher, tmp_path):

@@ -15,6 +15,7 @@ RUNS = [PretrainConfig, FinetuneConfig, DistilConfig]
 IN_TRAINER = (
     *("log_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"),
     *("spike", "on_spike", "prefetch", "profile", "wandb"),
+    *("shard", "bucket_mb", "hang_limit", "recompute"),
 )
 INCIDENTAL = {
     PretrainConfig: {"data", "out", "resume", "rows_per_micro_batch", "verify_data", "dry_run"},
