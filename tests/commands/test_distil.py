@@ -176,7 +176,7 @@ def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
 
 def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
     """Also where the teacher's are not a multiple of 64."""
-    shape = EncoderConfig(hidden_size=48, heads=3, intermediate_size=80)
+    shape = EncoderConfig(architecture="bert", hidden_size=48, heads=3, intermediate_size=80)
     assert student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
     assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
 
