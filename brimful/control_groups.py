@@ -1,4 +1,4 @@
-"""Limits of the control groups that this process is in: those of its container, for instance."""
+"""Limits of the control groups that this process is in, such as its container's."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -24,7 +24,7 @@ from brimful.ranks.flight import record
 from brimful.ranks.heartbeat import heartbeat
 
 LONGEST_WAIT = timedelta(days=1)
-"""Torch's own limit for a collective; that of brimful/ranks/heartbeat.py comes first."""
+"""Torch's own limit for a collective; the limit of brimful/ranks/heartbeat.py is shorter."""
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 

@@ -1,7 +1,7 @@
 """Two hosts on one machine: network namespaces, and between them a link of limited bandwidth.
 
 Each host has a network of its own: a loopback device and one end of a veth pair, whose other end is on the
-other host. A token bucket on each end limits what is sent to so many bits a second, headers included, in both
+other host. A token bucket on each end limits the bandwidth, headers included, in both
 directions at the same time. Only bandwidth is limited: the hosts share the machine's cores and memory, a
 packet takes no time on its way, and there are no other hosts on the link. Only root may make namespaces.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 TOOLS = ("ip", "tc", "unshare")
 BURST, BURST_SECONDS = 128 << 10, 1e-3
-"""What may be sent at once after a pause: this many bytes, or those of this time, whichever is more."""
+"""What a host may send at once after a pause: these bytes, or more if the link carries more in this time."""
 QUEUED_MS = 50
 """Packets are dropped that would wait longer."""
 _PROBE = (
@@ -81,7 +81,7 @@ def two_hosts() -> Generator[tuple[Host, Host]]:
 
 
 def limit(hosts: Iterable[Host], mbit: float | None) -> None:
-    """Let each host send at most so many 10^6 bits a second; None = as many as the machine can.
+    """Limit the bandwidth of each host, in 10^6 bits a second; None = no limit.
 
     What waits to be sent is lost, and TCP sends it again: call it while the link is quiet.
     """

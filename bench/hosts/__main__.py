@@ -5,7 +5,7 @@ real Trainer: a row of 512 tokens a rank and update, AdamW, fp32. The variants o
 each bandwidth of the link. For each variant, medians over all updates but the first of each turn:
 
     update      milliseconds of an update, of the slower rank
-    waited      those of them after backward in which a rank only waited for communication (and, with
+    waited      milliseconds after backward in which a rank only waited for communication (and, with
                 compression, converted); of the rank that waited less, so that waiting for a slower rank does
                 not count
     sent        bytes that left a host's device, of the host that sent more; headers are counted once for a

@@ -29,8 +29,8 @@ class Rank:
         self.counter = Path("/sys/class/net", os.environ["GLOO_SOCKET_IFNAME"], "statistics/tx_bytes")
 
     def turn(self, config: dict[str, Any]) -> Answer:
-        """Train; for each update: `update`, the seconds of it all; `waited`, those of them in which nothing
-        but communication went on; `sent`, the bytes that left this host. Also the bytes of each bucket."""
+        """Train; for each update: `update`, its seconds; `waited`, the seconds with nothing but
+        communication; `sent`, the bytes that left this host. Also the bytes of each bucket."""
         directory = Path(tempfile.mkdtemp(dir=self.folder))
         model = Model(self.job)
         trainer = trainer_of(

@@ -60,7 +60,7 @@ def _kind(host: dict[str, Any]) -> str:
 
 
 def _show_hosts(console: Console, hosts: Sequence[dict[str, Any]]) -> None:
-    """Hosts of one kind; the memory is that of the host with the least."""
+    """Hosts of one kind, with the memory of the smallest."""
     host = hosts[0]
     names = ", ".join(f"{each['name']} ({named(each['ranks'])})" for each in hosts)
     _line(console, names, "bold")

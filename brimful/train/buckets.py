@@ -34,7 +34,7 @@ class Bucket:
     """The gradients of some parameters of one dtype.
 
     Args:
-        parts: `flat` divides into so many equal parts.
+        parts: the number of equal parts into which `flat` divides.
 
     Attributes:
         flat: their numbers, 1-D. The gradients are views of it.

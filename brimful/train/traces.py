@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 MARK = "ranks are aligned"
 COMMUNICATION = "communication"
 RANK_IDS = 1 << 20
-"""Each rank has so many ids for its processes and flows."""
+"""Ids of a rank's processes; no trace has more."""
 
 Trace = Mapping[str, Any]
 
