@@ -91,6 +91,7 @@ if rank == 1:
     dist.all_reduce(torch.ones(5))
 else:
     work.wait()
+dist.destroy_process_group()  # a group that still lives as the interpreter ends may abort the process
 """
 
 
