@@ -1,4 +1,4 @@
-"""The files that the docs name exist, and links within the docs lead somewhere."""
+"""The files that the docs name exist, links within the docs lead somewhere, and no merge is half done."""
 
 import re
 from pathlib import Path
@@ -38,3 +38,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_is_half_merged(page: Path) -> None:
+    assert re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text(encoding="utf-8"), re.MULTILINE) == []
