@@ -118,7 +118,7 @@ def main() -> None:
                 **stages | STUDENTS[student](depth),
             )
             record.add(
-                {"table": name, "student": student, "teacher_seconds": taught["seconds"], **facts_of(made)}
+                {"table": name, "shape": student, "teacher_seconds": taught["seconds"], **facts_of(made)}
             )
     show(record.rows)
 
@@ -146,7 +146,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     cells = []
     for row in rows:
         metric, whole = row["metric"], row["teacher"][row["metric"]]
-        first = [row["table"], row["student"]]
+        first = [row["table"], row["shape"]]
         cells.append([*first, "teacher", f"{whole:.4f}", "", *size_and_time(row, "teacher")])
         for name, title in ROWS.items():
             if name not in row:
