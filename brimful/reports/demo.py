@@ -30,6 +30,7 @@ MODELS = {
     "student": ("Student, distilled", "student", "c2"),
     "general_teacher": ("Multilingual encoder, fine-tuned", "general_teacher", "c1"),
     "general_student": ("Its student of 4 layers", "general_student", "c2"),
+    "general_small": ("Its student of 4 layers, 168 wide", "general_small", "c2"),
 }
 """By key in `accuracy`: what a model is called, its key in `models` (size, speed), and its colour."""
 COLUMNS = {
