@@ -4,17 +4,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
 from brimful.console import counted, output_console
+from brimful.data.examples import without_room
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import read_config
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.tasks.checks import (
+    check_encoding,
     check_lengths,
+    check_room,
     check_tables,
     check_unknown,
     described,
@@ -22,6 +26,7 @@ from brimful.tasks.checks import (
     measure_lengths,
 )
 from brimful.tasks.data import check_length
+from brimful.tasks.encoded import encode
 from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.registry import task_of
 from brimful.text.tokenizer import load
@@ -89,12 +94,25 @@ def check(config: CheckConfig) -> dict[str, Any]:
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
+    if kind.windows:
+        encode(train.take([]), tokenizer, max_length, overlap=overlap)  # refuses windows that cannot be
     files: dict[str, Any] = {}
     for table in (train, *others):
         lengths = measure_lengths(table, tokenizer)
-        found += check_lengths(
-            table, lengths, max_length, longest, overlap, divisible=kind.windows
-        ) + check_unknown(table, lengths)
+        crowded: dict[int, int] = {}
+        if overlap is not None and kind.windows and table.second is not None:
+            pairs = list(zip(table.texts, table.second, strict=True))
+            crowded = without_room(tokenizer, pairs, max_length, overlap)
+        found += [
+            *check_room(table, crowded, max_length),
+            *check_lengths(
+                table, lengths, max_length, longest, overlap, divisible=kind.windows, refused=[*crowded]
+            ),
+            *check_unknown(table, lengths),
+        ]
+        if len(crowded) < len(table):
+            rest = table.take(np.setdiff1d(np.arange(len(table)), [*crowded])) if crowded else table
+            found += check_encoding(task, rest, train, tokenizer, max_length, overlap)
         files[str(table.path)] = {"rows": len(table)}
         if labels is not None:
             files[str(table.path)]["labels"] = label_counts(labels, table)

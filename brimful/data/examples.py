@@ -297,7 +297,12 @@ def encode_texts(
     cut = 0
     try:
         if overlap is not None and second is not None:
-            _check_room(tokenizer, list(zip(texts, second, strict=True)), max_length, room - overlap, where)
+            crowded = without_room(tokenizer, list(zip(texts, second, strict=True)), max_length, overlap)
+            for index, length in crowded.items():
+                raise BrimfulError(
+                    f"{where(index)}: the first text has {length} tokens, which leaves no room for windows of"
+                    f" its second in {max_length}; raise max_length, or lower the overlap"
+                )
         tokenizer.enable_truncation(max_length, **windows)
         for start in range(0, max(len(inputs), 1), AT_ONCE):
             part = inputs[start : start + AT_ONCE]
@@ -339,25 +344,28 @@ def encode_texts(
     )
 
 
-def _check_room(
-    tokenizer: Tokenizer,
-    pairs: Sequence[tuple[str, str]],
-    max_length: int,
-    free: int,
-    where: Callable[[int], str],
-) -> None:
-    """Refuse pairs of more than `max_length` tokens whose first text has `free` tokens or more: the windows
-    of the second would have no tokens beside those that they share. (`tokenizers` panics there.)"""
+def without_room(
+    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_length: int, overlap: int
+) -> dict[int, int]:
+    """Pairs of more than `max_length` tokens whose first text is so long that the windows of the second would
+    have no tokens beside the `overlap` that they share. (`tokenizers` panics there.)
+
+    Args:
+        tokenizer: without truncation.
+
+    Returns:
+        The number of each such pair, and the tokens of its first text.
+    """
+    free = max_length - tokenizer.num_special_tokens_to_add(True) - overlap
+    found: dict[int, int] = {}
     for start in range(0, len(pairs), AT_ONCE):
         part = pairs[start : start + AT_ONCE]
         firsts = tokenizer.encode_batch_fast([first for first, _ in part], add_special_tokens=False)
         long = [index for index, first in enumerate(firsts) if len(first) >= free]
         for index, whole in zip(long, tokenizer.encode_batch_fast([part[i] for i in long]), strict=True):
             if len(whole) > max_length:
-                raise BrimfulError(
-                    f"{where(start + index)}: the first text has {len(firsts[index])} tokens, which leaves no"
-                    f" room for windows of its second in {max_length}; raise max_length, or lower the overlap"
-                )
+                found[start + index] = len(firsts[index])
+    return found
 
 
 def warn_of_cut(cut: int, texts: int, max_length: int, remedy: str, *, of: str = "") -> None:

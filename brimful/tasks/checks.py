@@ -6,19 +6,24 @@ part of it is looked at. Texts are the same but for case, width and spaces if `n
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from scipy import stats
 from tokenizers import Tokenizer
 
-from brimful.console import counted, visible
+from brimful.console import counted, recorded_warnings, visible
+from brimful.errors import BrimfulError
+from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.question_answering import Answer
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
+from brimful.tasks.task import Task
 from brimful.text.tokenizer import unknown_id
 
 FEW = 10
@@ -129,12 +134,22 @@ def check_rows(table: Table) -> list[Finding]:
 
 def _label(label: Any) -> str:
     if isinstance(label, list):
-        label = "|".join(str(part.label if isinstance(part, Span) else part) for part in label)
+        names = [part.label if isinstance(part, Span) else part for part in label]
+        if any(isinstance(part, Answer) for part in label):
+            names = list(dict.fromkeys(part.text for part in label))
+        label = "|".join(map(str, names))
     return _quoted(str(label))
 
 
 def _shown(table: Table, rows: Iterable[int]) -> list[int]:
     return [table.number(row) for row in islice(rows, SHOWN_ROWS)]
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return isfinite(float(label))
+    except ValueError:
+        return False
 
 
 def _finding(kind: str, table: Table, rows: Sequence[int], message: str) -> Finding:
@@ -168,6 +183,9 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
         )
         rows = [row for row, names in enumerate(named) if any(counts[name] < FEW for name in names)]
         message = f"{labels}, too few to {purpose} them well"
+        values = all(map(_is_number, counts)) and not all(map(str.isdecimal, counts))
+        if values and 2 * len(rare) > len(counts):
+            message += "; all are numbers, and --task regression predicts values"
         found.append(Finding("rare", str(table.path), len(rare), message, _shown(table, rows)))
     single = all(len(names) == 1 for names in named) and not isinstance((table.labels or [None])[0], list)
     if not single or len(counts) < 2:
@@ -370,6 +388,32 @@ def lengths_of_encoded(data: Encoded, tokenizer: Tokenizer) -> Lengths:
     return Lengths(tokens_of_row, unknown_of_row, [])
 
 
+def check_encoding(
+    task: Task, table: Table, train: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None
+) -> list[Finding]:
+    """What finetune says when it encodes a labelled table, or why it stops at it."""
+    try:
+        with recorded_warnings() as said:
+            task.encode(table, tokenizer, max_length, overlap, labelled=True)
+        require_pairs(table, train.second is not None, train.path)
+    except BrimfulError as error:
+        return [Finding("refused", str(table.path), 1, f"finetune stops at this: {error}", [])]
+    return [Finding("targets", str(table.path), 1, message, []) for message in said]
+
+
+def check_room(table: Table, crowded: Mapping[int, int], max_length: int) -> list[Finding]:
+    """Rows whose first text leaves no room for windows of the second (`data.examples.without_room`)."""
+    if not crowded:
+        return []
+    row, length = next(iter(crowded.items()))
+    message = (
+        f"{counted(len(crowded), 'row')} whose first text leaves no room for windows of the second in"
+        f" {max_length} tokens (row {table.number(row)}: it has {length:,}); finetune stops at them: raise"
+        " --max-length, or lower --overlap"
+    )
+    return [_finding("no room", table, list(crowded), message)]
+
+
 def check_lengths(
     table: Table,
     lengths: Lengths,
@@ -378,6 +422,7 @@ def check_lengths(
     windows: int | None,
     *,
     divisible: bool = True,
+    refused: Collection[int] = (),
 ) -> list[Finding]:
     """Texts that are cut or read in windows.
 
@@ -386,14 +431,15 @@ def check_lengths(
         longest: what the encoder takes.
         windows: the tokens that windows of a long text share; None: it is cut.
         divisible: whether the task could read it in windows.
+        refused: rows that finetune does not take.
     """
     found, n = [], len(table)
-    over = np.flatnonzero(lengths.tokens > max_length)
+    over = np.setdiff1d(np.flatnonzero(lengths.tokens > max_length), np.array(refused, dtype=np.int64))
     if len(over):
         facts = lengths.facts
-        fate = "cut" if windows is None else "read in windows"
+        fate, verb = "cut" if windows is None else "read in windows", "is" if len(over) == 1 else "are"
         message = (
-            f"{len(over):,} of {counted(n, 'text')} ({100 * len(over) / n:.1f} %) are over {max_length}"
+            f"{len(over):,} of {counted(n, 'text')} ({100 * len(over) / n:.1f} %) {verb} over {max_length}"
             f" tokens and {fate} (row {table.number(over[0])} has {lengths.tokens[over[0]]:,}; median"
             f" {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,}, longest"
             f" {facts['longest']:,};"

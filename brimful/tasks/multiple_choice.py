@@ -161,6 +161,8 @@ def _json_values(path: Path) -> Iterator[Any]:
             value, end = decoder.raw_decode(text, end)
         except json.JSONDecodeError as error:
             raise BrimfulError(f"{path}, line {error.lineno} is not JSON: {error.msg}") from error
+        except RecursionError as error:
+            raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
         yield value
 
 

@@ -33,7 +33,7 @@ from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import without_spaces
-from brimful.tasks.table import Table, Take, everything, json_lines, readable
+from brimful.tasks.table import Table, Take, check_characters, everything, json_lines, readable
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 LONGEST_ANSWER = 30
@@ -103,15 +103,16 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
             not in its context.
     """
     path = Path(path)
-    if path.suffix not in (".json", ".jsonl"):
+    whole = path.suffix.lower() == ".json"
+    if not whole and path.suffix.lower() != ".jsonl":
         raise BrimfulError(f"{path}: questions are .json files in SQuAD's layout, or .jsonl files")
     with readable(path):
-        rows = list(take(_squad(path) if path.suffix == ".json" else json_lines(path)))
+        rows = list(take(_squad(path) if whole else json_lines(path)))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     texts, contexts, answers, ids = [], [], [], []
     for number, row in rows:
-        where = f"{path}, {'question' if path.suffix == '.json' else 'line'} {number}"
+        where = f"{path}, {'question' if whole else 'line'} {number}"
         for key in ("question", "context"):
             if not isinstance(row.get(key), str):
                 raise BrimfulError(f"{where} has no {key}")
@@ -120,21 +121,27 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
         ids.append(str(row.get("id", number)))
         if labelled:
             answers.append(_checked(row.get("answers"), row["context"], where))
-    lines = None if path.suffix == ".json" else np.array([number for number, _ in rows], dtype=np.int64)
+    lines = None if whole else np.array([number for number, _ in rows], dtype=np.int64)
     return QuestionTable(path, texts, contexts, answers if labelled else None, lines=lines, ids=ids)
 
 
 def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the parts of each question of a file in SQuAD's layout."""
+    text = path.read_text(encoding="utf-8-sig")
+    escapes = "\\u" in text
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = json.loads(text)
+        del text
         number = 0
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     number += 1
-                    yield number, {"context": paragraph["context"], **question}
-    except (ValueError, KeyError, TypeError) as error:
+                    row = {"context": paragraph["context"], **question}
+                    if escapes:
+                        check_characters(row, f"{path}, question {number}")
+                    yield number, row
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise BrimfulError(f"{path} is not in SQuAD's layout, data > paragraphs > qas ({reason})") from error
 
@@ -154,7 +161,7 @@ def _checked(value: Any, context: str, where: str) -> list[Answer]:
         start, text = fields.get("answer_start"), fields.get("text")
         if not isinstance(start, int) or not isinstance(text, str) or not text:
             raise BrimfulError(f"{where}: an answer needs answer_start and text: {json.dumps(answer)}")
-        if context[start : start + len(text)] != text:
+        if start < 0 or context[start : start + len(text)] != text:
             found = context.find(text)  # CMRC 2018 has a few starts that are off
             if found < 0:
                 raise BrimfulError(f"{where}: the answer {text!r} is not in the context")

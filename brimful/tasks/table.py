@@ -123,7 +123,7 @@ class Table:
         values = []
         for row, label in enumerate(self.labels):
             try:
-                values.append(float(label))
+                values.append(math.nan if "_" in label else float(label))  # Python reads 1_000 as 1000
             except ValueError:
                 values.append(math.nan)
             if not abs(values[-1]) <= _LARGEST:
@@ -148,17 +148,30 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
-                raise BrimfulError(f"{path}, line {number} is not JSON: {error}") from error
+            except (ValueError, RecursionError) as error:
+                raise BrimfulError(f"{path}, line {number} is not JSON: {_reason(error)}") from error
             if not isinstance(row, dict):
-                raise BrimfulError(f"{path}, line {number} must be a JSON object with a key text")
+                raise BrimfulError(f"{path}, line {number} must be a JSON object, not {line.strip():.40}")
             if "\\u" in line:
-                _check_characters(row, f"{path}, line {number}")
+                check_characters(row, f"{path}, line {number}")
             yield number, row
 
 
-def _check_characters(row: dict[str, Any], where: str) -> None:
-    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read."""
+def _reason(error: Exception) -> str:
+    """Why a line is not JSON, without `json`'s own line number."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos + 1}"
+    return str(error)
+
+
+def check_characters(row: dict[str, Any], where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read.
+
+    Raises:
+        BrimfulError: a text of the row holds one.
+    """
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

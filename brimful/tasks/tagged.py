@@ -53,15 +53,16 @@ def read_tagged(
             text, one that overlaps with another, or a tag of another scheme.
     """
     path = Path(path)
-    lines = path.suffix == ".jsonl" or layout.rewrite is not None
-    if not lines and path.suffix not in CONLL:
+    form = path.suffix.lower()
+    lines = form == ".jsonl" or layout.rewrite is not None
+    if not lines and form not in CONLL:
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl files, or CoNLL columns in {', '.join(CONLL)}"
         )
     with readable(path):
         if lines:
             rows = list(take(_json_rows(path, labelled, layout)))
-        elif path.suffix == ".txt" and not labelled:
+        elif form == ".txt" and not labelled:
             rows = list(take(_line_rows(path)))
         else:
             rows = list(take(_conll_rows(path, labelled)))
@@ -113,9 +114,9 @@ def _apart(spans: list[Any]) -> list[Any]:
 
 
 def _line_rows(path: Path) -> Iterator[_Row]:
-    with open(path, encoding="utf-8-sig") as file:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
-            yield number, line.removesuffix("\n"), [], [], ""
+            yield number, line.removesuffix("\n").removesuffix("\r"), [], [], ""
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:
@@ -128,7 +129,9 @@ def _checked(values: Any, text: str, where: str) -> list[Span]:
             value = [value.get(key) for key in ("start", "end", "label")]
         if not isinstance(value, list) or [type(part) for part in value] != [int, int, str]:
             raise BrimfulError(f"{where}: the span {json.dumps(value)} is not [start, end, label]")
-        span = Span(*value)
+        span = Span(value[0], value[1], value[2].strip())
+        if not span.label:
+            raise BrimfulError(f"{where}: the label of the span {json.dumps(value)} is empty")
         if not 0 <= span.start < span.end <= len(text):
             raise BrimfulError(
                 f"{where}: the span {list(span)} is not within its text of {len(text)} characters"
@@ -155,6 +158,12 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
                     yield first, *_text_of_words(words, tags)
                     words, tags = [], []
                 continue
+            before, tab, _ = line.partition("\t")
+            if tab and " " in before.strip(" "):
+                raise BrimfulError(
+                    f"{path}, line {number} has a space in {before.strip(' ')!r:.60}, before its first tab:"
+                    " columns are divided by tabs or by spaces, not by both"
+                )
             if labelled and len(fields) < 2:
                 raise BrimfulError(f"{path}, line {number} has one column; expected a word and its tag")
             tag = fields[-1] if labelled else OUTSIDE

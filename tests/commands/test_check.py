@@ -83,3 +83,52 @@ def test_the_start_of_finetune_tells_lengths_and_leaks_into_every_table(encoder,
     assert "other.tsv: 1 of 20 rows are in train too (row 20 is row 8 there" in said
     assert "tokens: median 14, 90 % within 14, 99 % within 14, longest 14, 0.00 % unknown" in said
     assert "an example has at most 16, the encoder takes 32" in said
+
+
+def test_it_says_what_finetune_stops_at(encoder, tmp_path, capsys):
+    def question(count: int, context: str, answer: str) -> dict:
+        answers = {"text": [answer], "answer_start": [context.find(answer)]}
+        return {"question": " ".join(["w1"] * count), "context": context, "answers": answers}
+
+    long = " ".join(f"w{number}" for number in range(2, 60))
+    rows = [question(2, long, "w3 w4"), question(29, long, "w3"), question(2, "w2 w3", "w3")]
+    train = write_table(tmp_path / "train.jsonl", rows)
+    line = [train, "--encoder", encoder, "--task", "question-answering"]
+    found = {finding["kind"]: finding for finding in checked(capsys, *line)["findings"]}
+    assert found["no room"]["rows"] == [2]
+    assert "(row 2: it has 29); finetune stops at them" in found["no room"]["message"]
+    assert "1 of 3 texts (33.3 %) is over 32 tokens and read in windows" in found["long texts"]["message"]
+    assert found["long texts"]["rows"] == [1]
+    assert "refused" not in found
+    with pytest.raises(brimful.BrimfulError, match="line 2: the first text has 29 tokens"):
+        brimful.finetune(
+            encoder=encoder, train=train, test=train, task="question-answering", out=str(tmp_path / "run")
+        )
+
+
+def test_it_says_what_finetune_says_of_targets(encoder, tmp_path, capsys):
+    rows = [{"text": text, "label": label} for text, label in zip(sentences(4, 1), "abab", strict=True)]
+    train = write_table(tmp_path / "train.tsv", rows)
+    unknown = write_table(tmp_path / "unknown.tsv", [*rows, {"text": "w1", "label": "z"}])
+    pairs = write_table(tmp_path / "pairs.tsv", [{"text": "w1", "text_b": "w2", "label": "a"}])
+    found = checked(capsys, train, unknown, pairs, "--encoder", encoder)["findings"]
+    refused = [finding["message"] for finding in found if finding["kind"] == "refused"]
+    assert "unknown.tsv, line 6: unknown label 'z'; known: a, b" in refused[0]
+    assert "pairs.tsv has pairs of texts" in refused[1]
+    same = write_table(tmp_path / "same.tsv", [{"text": f"w{i}", "label": "2"} for i in range(4)])
+    (finding,) = checked(capsys, same, "--encoder", encoder, "--task", "regression")["findings"]
+    assert "all labels are 2; a correlation needs at least two values" in finding["message"]
+    spans = write_table(tmp_path / "spans.jsonl", [{"text": "w1 w22", "spans": [[3, 5, "X"], [0, 2, "X"]]}])
+    found = checked(capsys, spans, "--encoder", encoder, "--task", "token-classification")["findings"]
+    assert "1 of 2 spans" in next(f["message"] for f in found if f["kind"] == "targets")
+    assert main(["check", train, "--encoder", encoder, "--overlap", "31"]) == 1
+    assert "overlap is 31: windows of 32 tokens can share 0 to 29" in capsys.readouterr().err
+
+
+def test_labels_that_are_numbers_with_fractions_are_noticed(encoder, tmp_path, capsys):
+    rows = [{"text": text, "label": number / 8} for number, text in enumerate(sentences(20, 1))]
+    line = [write_table(tmp_path / "a.tsv", rows), "--encoder", encoder]
+    assert "--task regression predicts values" in checked(capsys, *line)["findings"][0]["message"]
+    rows = [{"text": text, "label": number} for number, text in enumerate(sentences(20, 1))]
+    line = [write_table(tmp_path / "b.tsv", rows), "--encoder", encoder]
+    assert "regression" not in checked(capsys, *line)["findings"][0]["message"]

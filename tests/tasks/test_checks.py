@@ -187,7 +187,7 @@ def test_long_texts_and_unknown_tokens() -> None:
         {"median": 5, "p90": 22, "p99": 22, "longest": 22, "unknown": 2 / 33}
     )
     found = by_kind(check_lengths(rows, lengths, 16, 128, None) + check_unknown(rows, lengths))
-    assert "1 of 4 texts (25.0 %) are over 16 tokens and cut (row 2 has 22" in found["long texts"].message
+    assert "1 of 4 texts (25.0 %) is over 16 tokens and cut (row 2 has 22" in found["long texts"].message
     assert "--max-length 22" in found["long texts"].message
     assert "6.1 % of the tokens are unknown, in 1 text (2 of 5 in row 4; most often 'strange')" in (
         found["unknown tokens"].message

@@ -146,6 +146,7 @@ def test_files_of_c3(tmp_path: Path):
     assert list(table.groups()) == list(table.texts)
     for wrong, message in [
         ("[", "a.json, line 1 is not JSON"),
+        ("[" * 100_000, "a.json is not JSON: it is nested too deeply"),
         ("[\n[[],[],]]", "a.json, line 2 is not JSON"),
         (json.dumps([[["a"], [{"question": "b"}], "c"]]), "not in the layout clue/c3, .* after question 1"),
         ("[3]", "not in the layout clue/c3, .* after question 0"),

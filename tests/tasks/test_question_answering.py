@@ -68,6 +68,8 @@ def test_files_of_both_layouts_are_read_alike(tmp_path: Path):
     ("name", "content", "message"),
     [
         ("a.json", "{", "not in SQuAD's layout"),
+        ("a.json", "[" * 100_000, "not in SQuAD's layout"),
+        ("a.json", squad([[(0, "w\ud83d")]]), "question 1 holds half a surrogate pair"),
         ("a.json", {"data": [{"title": "x"}]}, "no 'paragraphs'"),
         ("a.json", {"data": []}, "holds no questions"),
         ("a.json", squad([[(0, "absent")]]), "question 1: the answer 'absent' is not in the context"),
@@ -97,6 +99,14 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: o
 def test_a_start_that_is_off_moves_to_the_nearest_place(tmp_path: Path):
     table = read_questions(write(tmp_path / "a.json", squad([[(4, "w1")]])), labelled=True)
     assert table.labels == [[Answer(3, "w1")]]
+    table = read_questions(write(tmp_path / "A.JSON", squad([[(3 - len(CONTEXT), "w1")]])), labelled=True)
+    assert table.labels == [[Answer(3, "w1")]]
+
+
+def test_a_file_that_is_not_text_is_named_as_such(tmp_path: Path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00\xcc")
+    with pytest.raises(BrimfulError, match="is UTF-16"):
+        read_questions(tmp_path / "a.json", labelled=True)
 
 
 def test_targets_are_where_the_answer_stands_in_each_window(tmp_path: Path, tokenizer: Tokenizer):

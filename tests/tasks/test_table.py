@@ -100,7 +100,8 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
         ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
-        ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object"),
+        ("a.jsonl", "[1, 2]\n", "line 1 must be a JSON object, not [1, 2]"),
+        ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON: it is nested too deeply"),
         ("a.tsv", "", "no rows"),
         ("a.csv", "text,label\n", "no rows"),
         ("a.jsonl", "\n\n", "no rows"),
@@ -311,6 +312,8 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert list(table.lines) == [2, 5]
     with pytest.raises(BrimfulError, match=r"a\.csv, line 5: the label 'x' is not a finite number"):
         table.take([1]).numbers()
+    with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
+        Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
 
 
 def test_parquet(tmp_path: Path) -> None:
