@@ -17,6 +17,7 @@ from brimful.config import build, config_hash, identity, incidental, read_yaml, 
 from brimful.console import output_console, say
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.hf_config import read_config
 from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
 from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, model_files, start_run
@@ -69,8 +70,9 @@ class EvaluateConfig:
     """Passes over train."""
     batch: int = 16
     """Examples in an update."""
-    max_length: int = 128
-    """The most tokens of an example, and of a sequence of text, for every encoder."""
+    max_length: int | None = None
+    """The most tokens of an example, and of a sequence of text, for every encoder. By default 128, or the
+    least maximum of the encoders if less."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
     precision: Precision = incidental("auto")
@@ -159,8 +161,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("evaluate runs in one process: start it without torchrun")
     out, kind = Path(config.out), task_of(config.task, find_layout(config.layout, config.columns))
-    config = replace(config, task=kind.name)
     folders = {name: find_model(Path(name), "encoder") for name in config.encoders}
+    max_length = config.max_length
+    if max_length is None:
+        files = [folder / "config.json" for folder in folders.values()]
+        max_length = min(128, *(read_config(read_json(file), str(file)).max_length for file in files))
+    config = replace(config, task=kind.name, max_length=max_length)
     if (summary := _begun(config, out)) is not None:
         return summary
     runtime = Runtime.of(ALONE, config.precision, TASK_TRAINER)
@@ -175,7 +181,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             folders,
             config.text,
             out / PREPARED,
-            max_length=config.max_length,
+            max_length=max_length,
             tokens=config.text_tokens,
             runtime=runtime,
         )
@@ -219,6 +225,7 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         shape = encoder.config
+        assert config.max_length is not None
         check_length(config.max_length, shape.max_length)
         facts.append(
             {
@@ -263,6 +270,7 @@ def _evaluate_task(
         kind = task_of(config.task)
         overlap = config.overlap
         if overlap is None and kind.overlap is not None:
+            assert config.max_length is not None
             overlap = min(kind.overlap, config.max_length // 4)
         asked = replace(config.finetuning(str(folder)), overlap=overlap)
         data = load_data(asked, encoder)

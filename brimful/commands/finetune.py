@@ -112,6 +112,12 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 f"fine-tuning on {len(data.train):,} examples of {data.task.description},"
                 f" test {len(data.test):,}"
             )
+            if config.batch > data.train.examples.units:
+                times = config.batch / data.train.examples.units
+                warn(
+                    f"batch is {config.batch:,} and train has {data.train.examples.units:,} examples:"
+                    f" one update shows them {times:.1f} times"
+                )
             if guessed and isinstance(head, SequenceHead) and not head.linear and not encoder.config.modern:
                 say(
                     f"{config.encoder} says no pooling: a new dense layer reads the first token; an encoder"

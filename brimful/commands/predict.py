@@ -30,7 +30,7 @@ from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.parts import read_parts
 from brimful.tasks.review import abstain
 from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
-from brimful.tasks.submission import Submission, check_submission
+from brimful.tasks.submission import Submission, check_submission, require_distinct
 from brimful.tasks.table import Table, Take, read_texts
 from brimful.tasks.task import Row
 
@@ -104,7 +104,7 @@ class _Tasked:
             raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
         if self.array or config.scores:
             self.model.task.scores(np.zeros((0, len(self.model.task.labels)), dtype=np.float32))
-        self.max_length = self.model.max_length
+        self.max_length, self.overlap = self.model.max_length, self.model.overlap
         self.windows = isinstance(self.model, TaskModel) and self.model.task.windows
         if isinstance(self.model, TaskModel):
             check_length(self.max_length, self.model.encoder.config.max_length)
@@ -170,6 +170,7 @@ class _Vectors:
         self.pooling = (self.encoder.pooling or "mean") if config.pooling == "auto" else config.pooling
         length = text_length(folder, self.encoder)
         self.max_length = length if config.max_length is None else config.max_length
+        self.overlap = config.overlap
         check_length(self.max_length, self.encoder.config.max_length)
         self.facts = {"width": self.encoder.config.hidden_size}
 
@@ -220,12 +221,18 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     with_task = holds_static_model(folder) or holds_task_model(folder)
     model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
+    names: list[str] = []
     for table in read_parts(model.read):
-        if not texts and len(table):
-            model.encode(table.take([0]))  # refuses windows that cannot be
+        # A first text or a choice can be too long, and windows can be impossible.
+        crowds = table.second is not None and (model.overlap is not None or not model.windows)
+        if len(table) and (crowds or not texts):
+            model.encode(table if crowds else table.take([0]))
+        if model.submission is not None:
+            names += table.ids or []
         texts, empty = texts + len(table), empty and not any(table.texts)
     if empty and Path(config.input).suffix == ".txt":
         raise BrimfulError(f"{config.input} holds no text; expected one text a line")
+    require_distinct(names)
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **model.facts}
     model.to(device)

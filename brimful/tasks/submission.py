@@ -41,6 +41,20 @@ def check_submission(layout: Layout, task: Task, output: Path) -> None:
         raise BrimfulError(f"--output {output}: the name of a submission to {layout.name} ends in {suffixes}")
 
 
+def require_distinct(names: Sequence[str]) -> None:
+    """Refuse ids that stand for several rows.
+
+    Raises:
+        BrimfulError: there is such an id.
+    """
+    ids = Counter(names)
+    if twice := [name for name, count in ids.items() if count > 1]:
+        raise BrimfulError(
+            f"{counted(len(twice), 'id')} of {len(ids):,} stand{'s' * (len(twice) == 1)} for several rows,"
+            f" such as {twice[0]!r}: a submission has one answer for each"
+        )
+
+
 class Submission:
     """What a leaderboard takes of the rows of `Task.rows`, written together. Rows without ids are numbered
     from 0."""
@@ -61,12 +75,7 @@ class Submission:
         Raises:
             BrimfulError: two rows have the same id, or the file cannot be written.
         """
-        ids = Counter(name for name, _ in self._answers)
-        if twice := [name for name, count in ids.items() if count > 1]:
-            raise BrimfulError(
-                f"{counted(len(twice), 'id')} of {len(ids):,} stand for several rows, such as {twice[0]!r}:"
-                " a submission has one answer for each"
-            )
+        require_distinct([name for name, _ in self._answers])
         with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
             if self.layout.submission == "answers":
                 json.dump(dict(self._answers), file, ensure_ascii=False)

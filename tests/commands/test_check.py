@@ -78,8 +78,9 @@ def test_the_start_of_finetune_tells_lengths_and_leaks_into_every_table(encoder,
         for name, some in (("test", sentences(20, 2)), ("other", [*sentences(19, 3), texts[7]]))
     ]
     files = {"train": train, "test": tests[0], "more_tests": [tests[1]], "out": str(tmp_path / "run")}
-    brimful.finetune(encoder=encoder, **files, max_length=16, dry_run=True)
+    brimful.finetune(encoder=encoder, **files, max_length=16, batch=50, dry_run=True)
     said = capfd.readouterr().err
+    assert "batch is 50 and train has 40 examples: one update shows them 1.2 times" in " ".join(said.split())
     assert "other.tsv: 1 of 20 rows are in train too (row 20 is row 8 there" in said
     assert "tokens: median 14, 90 % within 14, 99 % within 14, longest 14, 0.00 % unknown" in said
     assert "an example has at most 16, the encoder takes 32" in said

@@ -275,3 +275,9 @@ def test_text_of_another_tokenizer_must_be_raw(inputs, corpus_dir, tmp_path):
         evaluate(
             encoders=[inputs["one"]], out=str(tmp_path / "out"), text=[str(tmp_path / "data")], max_length=32
         )
+
+
+def test_the_default_length_is_what_all_encoders_take(inputs, tmp_path):
+    line = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], "seeds": 0}
+    evaluate(**line, out=str(tmp_path / "out"))
+    assert "max_length: 64" in (tmp_path / "out" / "config.yaml").read_text()

@@ -14,10 +14,11 @@ import torch
 
 import brimful
 from brimful import BrimfulError, Encoder, TaskModel
-from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import save_model
 from brimful.storage import temporary_path
 from brimful.tasks import parts
+from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer
 
 LABELS = ["bad", "good", "unsure"]
@@ -213,6 +214,28 @@ def test_a_wrong_row_is_named_before_anything_is_computed(
     with pytest.raises(BrimfulError, match=reason):
         brimful.predict(model=str(classifier), input=str(tmp_path / name), output=str(output))
     assert not output.exists()
+
+
+def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, monkeypatch):
+    encoder = new_encoder()
+    model = TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8)
+    model.save(tmp_path / "model")
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    monkeypatch.setattr(TaskModel, "rows", None)
+
+    def refused(last: dict, **options) -> str:
+        rows = [{"id": str(row), "question": "w1", "context": "w2 w3"} for row in range(20)]
+        source = tmp_path / "a.jsonl"
+        source.write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
+        with pytest.raises(BrimfulError) as error:
+            brimful.predict(model=str(tmp_path / "model"), input=str(source), **options)
+        return str(error.value)
+
+    long = {"question": "w1 " * 30, "context": "w2 " * 40}
+    assert "line 21: the first text has 30 tokens" in refused(long, output=str(tmp_path / "out.jsonl"))
+    options = {"output": str(tmp_path / "out.json"), "layout": "squad", "submission": True}
+    again = {"id": "3", "question": "w1", "context": "w2"}
+    assert "1 id of 20 stands for several rows, such as '3'" in refused(again, **options)
 
 
 def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):

@@ -190,7 +190,7 @@ def test_a_submission_keeps_the_answers_alone(tmp_path: Path) -> None:
     submission.write(tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text()) == {"q": "a"}
     submission.add(Table(Path("x"), ["w"], ["c"], None, ids=["q"]), [{"answer": "b"}])
-    with pytest.raises(BrimfulError, match="1 id of 1 stand for several rows, such as 'q'"):
+    with pytest.raises(BrimfulError, match="1 id of 1 stands for several rows, such as 'q'"):
         submission.write(tmp_path / "b.json")
     assert not (tmp_path / "b.json").exists()
 
