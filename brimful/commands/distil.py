@@ -23,6 +23,7 @@ from brimful.commands.distil_static import STATIC, StaticDistillation, distil_st
 from brimful.commands.distil_students import Distillation, Students
 from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
+from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say, warn
 from brimful.data.augmented import AugmentedExamples
@@ -425,6 +426,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
             summary["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
             summary["latency_ms"]["tfidf"] = rung.latency_ms
         summary["comparisons"] = differences(task, answers, data.test)
+        summary |= verdict_of_trainings(students.trainer.folders)
         finish_stages(directory, summary)
     ranks.barrier()
     return summary

@@ -16,6 +16,7 @@ from brimful.commands.distil_config import DistilConfig, kept_layers, student_sh
 from brimful.commands.distil_shards import ShardTexts, absolute_sources
 from brimful.commands.distil_stages import StageTrainer
 from brimful.commands.distil_start import layers_of
+from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity
 from brimful.console import say
 from brimful.data.examples import Examples
@@ -241,6 +242,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     if ranks.is_main:
         save_model(directory / "encoder", student, max_length=max_length)
         shutil.rmtree(directory / "blocks", ignore_errors=True)
+        summary |= verdict_of_trainings(trainer.folders)
         finish_stages(directory, summary)
     ranks.barrier()
     return summary

@@ -37,6 +37,11 @@ class StageTrainer:
         """Of training, in all."""
         return sum(result.seconds for result in self.results)
 
+    @property
+    def folders(self) -> list[Path]:
+        """Of all stages so far."""
+        return [result.directory for result in self.results]
+
     def train(
         self,
         name: str,

@@ -13,6 +13,7 @@ from typing import Any
 from brimful.commands.finetune_config import FinetuneConfig, default_rate
 from brimful.commands.finetune_ladder import Ladder
 from brimful.commands.finetune_trainings import Finetuning, Trial, load_data, starting_model
+from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say, warn
 from brimful.distributed import world
@@ -234,6 +235,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
         "examples_per_second": sum(r.examples for r in results.values()) / max(seconds, 1e-9),
     }
     if ranks.is_main:  # before the ladder, which may take as long as the training
+        summary |= verdict_of_trainings(results)
         model.save(directory / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = directory / f"predictions{name and f'-{name}'}.jsonl"

@@ -14,9 +14,9 @@ import numpy as np
 import tyro
 from tokenizers import Tokenizer
 
+from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, to_dict, verb
 from brimful.console import counted, say, warn
-from brimful.corpus.frequencies import entropy, piece_counts
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
@@ -51,7 +51,6 @@ from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule
 from brimful.train.probe import auto_rows
 from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
-from brimful.train.verdict import judge_loss, speed
 
 SOURCES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
@@ -379,7 +378,7 @@ def _train(
         metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
     summary = _summary(config, trainer, encoder, metrics, runtime)
     if ranks.is_main:
-        summary["verdict"] = _verdict(directory, sources, corpora, metrics)
+        summary["verdict"] = verdict_of_pretraining(directory, sources, corpora, metrics)
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
@@ -448,26 +447,6 @@ def _summary(
             for phase in config.run_phases()
         ],
     }
-
-
-def _verdict(
-    directory: Path, sources: list[Source], corpora: Mapping[str, Corpus], metrics: Mapping[str, float]
-) -> dict[str, Any]:
-    """What limits the run's speed, and whether its loss is normal; says both in one line."""
-    frequencies = np.zeros(next(iter(corpora.values())).vocabulary_size)
-    for source in sources:
-        counts = piece_counts(corpora[source.name])
-        frequencies += source.proportion * counts / counts.sum()
-    unigram, said = entropy(frequencies), []
-    verdict: dict[str, Any] = {"unigram_entropy": unigram}
-    if (found := speed(read_metrics(directory / "metrics.jsonl"))) is not None:
-        said.append(str(found))
-        verdict |= {"bound": found.bound, "share": found.share, "next": found.next, "shares": found.shares}
-    if (loss := metrics.get("token_loss", metrics.get("loss"))) is not None:
-        verdict["loss_is_normal"], clause = judge_loss(loss, unigram)
-        said.append(clause)
-    say("; ".join(said))
-    return verdict
 
 
 def make_sources(

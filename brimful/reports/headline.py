@@ -114,6 +114,7 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
         card("Learning rate", metric(summary, "learning_rate"), plain),
         card("Parameters", metric(summary, "parameters"), short),
         time_card(summary),
+        _bound_card(summary),
     ]
 
 
@@ -172,6 +173,7 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
         card(f"Teacher {primary.title}", teacher, _shown(primary)),
         card("Student parameters", small, short, f"teacher: {short(large)}" if large else ""),
         time_card(summary),
+        _bound_card(summary),
     ]
 
 

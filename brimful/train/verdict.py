@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 LEAST = 0.1
@@ -11,13 +11,36 @@ LEAST = 0.1
 NEAR = 0.1
 """Nats around the unigram entropy within which a loss counts as equal to it."""
 
-_NEXT = {
-    "input": "raise trainer.prefetch, or give each rank more CPU cores",
-    "communication": "make updates larger (rows_per_update), so that gradients are summed less often",
-    "straggler": "look at that rank's host: other processes, clock rates, a slow disk",
-    "compute": "use more or faster devices, a smaller model, or trainer.steps that fit the time",
-}
 _LITTLE_MFU = 0.3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a verb that a verdict names.
+
+    Attributes:
+        update: decides how large an update is.
+        micro_batch: decide how large a micro-batch is.
+        duration: decides how long a run takes.
+    """
+
+    update: str
+    micro_batch: str
+    duration: str
+
+    def advice(self, bound: str) -> str:
+        """What to try."""
+        return {
+            "input": "raise trainer.prefetch, or give each rank more CPU cores",
+            "communication": f"make updates larger ({self.update}), so that gradients are summed less often",
+            "straggler": "look at that rank's host: other processes, clock rates, a slow disk",
+            "compute": f"use more or faster devices, a smaller model, or {self.duration} that fit the time",
+        }[bound]
+
+
+PRETRAINING = Settings("rows_per_update", "rows_per_micro_batch, or packing.capacity", "trainer.steps")
+TASK = Settings("batch", "micro_batch_tokens", "epochs")
+"""Of fine-tuning and distillation."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +62,54 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.bound}-bound ({self.share:.0%} of the time): {self.next}"
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON values for summary.json."""
+        return asdict(self)
 
-def speed(lines: Sequence[Mapping[str, Any]]) -> Verdict | None:
-    """What limits a run, from its metrics.jsonl.
 
-    The lines are weighted by their seconds. The first one is left out if there are more, since it has the
-    time of compiling and allocating.
+def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: Settings) -> Verdict | None:
+    """What limits a run of one or several trainings, from the metrics.jsonl of each.
+
+    The lines are weighted by their seconds. The first one of a training is left out if there are more, since
+    it has the time of compiling and allocating.
 
     Returns:
         None without lines of training.
     """
-    lines = [line for line in lines if "seconds" in line and "data_wait" in line]
-    if not lines:
-        return None
-    first, rest = (lines[0]["seconds"], lines[1:]) if len(lines) > 1 else (0.0, lines)
-    total, before = 0.0, first
+    total, last = 0.0, None
     sums: Counter[str] = Counter()
     slowest: Counter[int] = Counter()
-    for line in rest:
-        seconds = max(0.0, line["seconds"] - before)
-        before = line["seconds"]
-        total += seconds
-        for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication", "communication")):
-            sums[bound] += seconds * line.get(key, 0.0)
-        if "slowest_rank" in line:
-            slowest[int(line["slowest_rank"])] += seconds * line["lag"]
-    if total <= 0:
+    for lines in trainings:
+        for seconds, line in _timed(lines):
+            total += seconds
+            for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication",) * 2):
+                sums[bound] += seconds * line.get(key, 0.0)
+            if "slowest_rank" in line:
+                slowest[int(line["slowest_rank"])] += seconds * line["lag"]
+            last = line
+    if last is None or total <= 0:
         return None
     shares = {bound: sums[bound] / total for bound in ("input", "communication", "straggler")}
     shares["compute"] = max(0.0, 1.0 - sum(shares.values()))
     bound = max(("input", "communication", "straggler"), key=shares.__getitem__)
     if shares[bound] < LEAST:
         bound = "compute"
-    step = _NEXT[bound]
+    step = settings.advice(bound)
     if bound == "straggler":
         step = f"rank {slowest.most_common(1)[0][0]} is the slowest; {step}"
-    elif bound == "compute" and rest[-1].get("mfu", 1.0) < _LITTLE_MFU:
-        step = f"the MFU is {rest[-1]['mfu']:.0%}: raise rows_per_micro_batch, or packing.capacity"
+    elif bound == "compute" and last.get("mfu", 1.0) < _LITTLE_MFU:
+        step = f"the MFU is {last['mfu']:.0%}: raise {settings.micro_batch}"
     return Verdict(bound, shares[bound], step, shares)
+
+
+def _timed(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, Mapping[str, Any]]]:
+    """The lines of one training that count, with the seconds of each."""
+    lines = [line for line in lines if "seconds" in line and "data_wait" in line]
+    before = lines.pop(0)["seconds"] if len(lines) > 1 else 0.0
+    for line in lines:
+        yield max(0.0, line["seconds"] - before), line
+        before = line["seconds"]
 
 
 def judge_loss(loss: float, entropy: float) -> tuple[bool, str]:

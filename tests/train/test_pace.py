@@ -1,4 +1,4 @@
-"""How ranks keep pace, and what a run's verdict is."""
+"""How ranks keep pace, and the entropy that a loss is compared with."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import torch
 from brimful.corpus.frequencies import entropy, piece_counts
 from brimful.distributed import ALONE, World
 from brimful.train.pace import Pace, compare
-from brimful.train.verdict import judge_loss, speed
+from brimful.train.verdict import PRETRAINING, speed
 from builders.ranks import on_two_ranks
 from builders.streams import toy_corpus
 
@@ -87,7 +87,7 @@ def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
     last = read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl")[-1]
     assert last["slowest_rank"] == 1
     assert 0.15 < last["lag"] <= 0.5
-    found = speed(read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl"))
+    found = speed([read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl")], PRETRAINING)
     assert found is not None
     assert found.bound == "straggler"
     assert found.next.startswith("rank 1 is the slowest")
@@ -105,62 +105,6 @@ def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
     parts = {line[:14].strip(): float(line[14:24]) for line in lines}
     assert parts["waiting"] > 0.04
     assert parts["waiting"] + parts["transfer"] == pytest.approx(parts["communication"], abs=2e-5)
-
-
-def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:
-    return {"step": 1, "seconds": seconds, "data_wait": wait} | more
-
-
-@pytest.mark.parametrize(
-    ("lines", "bound", "share"),
-    [
-        ([line(10.0)], "compute", 1.0),
-        ([line(50.0, 0.9), line(60.0, 0.02), line(70.0, 0.04)], "compute", 0.97),
-        ([line(1.0), line(2.0, 0.5), line(5.0, 0.1)], "input", 0.2),
-        (
-            [line(1.0), line(3.0, 0.1, lag=0.1, communication=0.4, slowest_rank=1.0)],
-            "communication",
-            0.4,
-        ),
-        (
-            [line(1.0), line(3.0, 0.0, lag=0.3, communication=0.2, slowest_rank=5.0)],
-            "straggler",
-            0.3,
-        ),
-    ],
-)
-def test_what_limits_a_run(lines: list[dict[str, float]], bound: str, share: float):
-    found = speed(lines)
-    assert found is not None
-    assert (found.bound, found.share) == (bound, pytest.approx(share))
-    assert str(found).startswith(f"{bound}-bound ({share:.0%} of the time): ")
-    assert sum(found.shares.values()) == pytest.approx(1)
-
-
-def test_a_low_mfu_is_named():
-    found = speed([line(1.0, mfu=0.1), line(2.0, mfu=0.12)])
-    assert found is not None
-    assert found.next.startswith("the MFU is 12%")
-
-
-def test_without_training_there_is_no_verdict():
-    assert speed([]) is None
-    assert speed([{"step": 0, "validation.loss": 3.0}]) is None
-
-
-@pytest.mark.parametrize(
-    ("loss", "normal", "said"),
-    [
-        (4.1, True, "loss 4.10 is normal: the corpus's unigram entropy is 6.90"),
-        (6.85, False, "no better than guessing by frequency"),
-        (8.0, False, "worse than guessing by frequency"),
-        (math.nan, False, "not a number"),
-    ],
-)
-def test_a_loss_is_judged_by_the_unigram_entropy(loss: float, normal: bool, said: str):
-    found, clause = judge_loss(loss, 6.9)
-    assert found is normal
-    assert said in clause
 
 
 def test_the_unigram_entropy_is_that_of_the_counts(tmp_path):

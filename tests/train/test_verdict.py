@@ -1,0 +1,102 @@
+"""The verdict of a run: what limits its speed, and whether its loss is normal."""
+
+import math
+
+import pytest
+
+from brimful.commands.verdict import verdict_of_trainings
+from brimful.train.metrics import MetricsLog
+from brimful.train.verdict import PRETRAINING, TASK, Settings, judge_loss, speed
+
+
+def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:
+    return {"step": 1, "seconds": seconds, "data_wait": wait} | more
+
+
+@pytest.mark.parametrize(
+    ("lines", "bound", "share"),
+    [
+        ([line(10.0)], "compute", 1.0),
+        ([line(50.0, 0.9), line(60.0, 0.02), line(70.0, 0.04)], "compute", 0.97),
+        ([line(1.0), line(2.0, 0.5), line(5.0, 0.1)], "input", 0.2),
+        (
+            [line(1.0), line(3.0, 0.1, lag=0.1, communication=0.4, slowest_rank=1.0)],
+            "communication",
+            0.4,
+        ),
+        (
+            [line(1.0), line(3.0, 0.0, lag=0.3, communication=0.2, slowest_rank=5.0)],
+            "straggler",
+            0.3,
+        ),
+    ],
+)
+def test_what_limits_a_run(lines: list[dict[str, float]], bound: str, share: float):
+    found = speed([lines], PRETRAINING)
+    assert found is not None
+    assert (found.bound, found.share) == (bound, pytest.approx(share))
+    assert str(found).startswith(f"{bound}-bound ({share:.0%} of the time): ")
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_low_mfu_is_named():
+    found = speed([[line(1.0, mfu=0.1), line(2.0, mfu=0.12)]], PRETRAINING)
+    assert found is not None
+    assert found.next.startswith("the MFU is 12%")
+
+
+def test_without_training_there_is_no_verdict():
+    assert speed([], PRETRAINING) is None
+    assert speed([[]], PRETRAINING) is None
+    assert speed([[{"step": 0, "validation.loss": 3.0}]], PRETRAINING) is None
+
+
+def test_several_trainings_count_by_their_seconds_each_without_its_first_line():
+    first = [line(100.0, 1.0), line(101.0, 0.9)]  # 1 s, of which 0.9 wait for data
+    second = [line(5.0, 1.0), line(8.0, 0.1), line(14.0, 0.0)]  # 9 s, of which 0.3 wait
+    found = speed([first, second], TASK)
+    assert found is not None
+    assert (found.bound, found.share) == ("input", pytest.approx(1.2 / 10))
+
+
+@pytest.mark.parametrize(
+    ("share", "settings", "named"),
+    [
+        ({"communication": 0.4}, PRETRAINING, "rows_per_update"),
+        ({"communication": 0.4}, TASK, "(batch)"),
+        ({}, PRETRAINING, "trainer.steps"),
+        ({}, TASK, "epochs"),
+        ({"mfu": 0.1}, TASK, "micro_batch_tokens"),
+    ],
+)
+def test_the_advice_names_settings_that_the_verb_has(share: dict[str, float], settings: Settings, named: str):
+    found = speed([[line(1.0), line(2.0, lag=0.0, slowest_rank=0.0, **share)]], settings)
+    assert found is not None
+    assert named in found.next
+
+
+def test_a_run_says_its_verdict_and_keeps_it(tmp_path, capsys):
+    (tmp_path / "one").mkdir()
+    log = MetricsLog(tmp_path / "one" / "metrics.jsonl")
+    for each in (line(1.0, 0.9), line(3.0, 0.25)):
+        log.write(**each)
+    found = verdict_of_trainings([tmp_path / "one", tmp_path / "gone"])["verdict"]
+    assert (found["bound"], found["share"]) == ("input", 0.25)
+    assert sum(found["shares"].values()) == 1
+    assert "input-bound (25% of the time): raise trainer.prefetch" in capsys.readouterr().err
+    assert verdict_of_trainings([tmp_path / "gone"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("loss", "normal", "said"),
+    [
+        (4.1, True, "loss 4.10 is normal: the corpus's unigram entropy is 6.90"),
+        (6.85, False, "no better than guessing by frequency"),
+        (8.0, False, "worse than guessing by frequency"),
+        (math.nan, False, "not a number"),
+    ],
+)
+def test_a_loss_is_judged_by_the_unigram_entropy(loss: float, normal: bool, said: str):
+    found, clause = judge_loss(loss, 6.9)
+    assert found is normal
+    assert said in clause
