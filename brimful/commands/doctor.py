@@ -3,16 +3,17 @@
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 
 from brimful.commands.doctor_table import show_report
+from brimful.commands.doctor_tune import tune
 from brimful.commands.pretrain import SOURCES, PretrainConfig, make_sources, make_stream
 from brimful.config import verb
 from brimful.console import progress
@@ -21,7 +22,7 @@ from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import DataSource, open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.distributed import World, world
-from brimful.errors import BrimfulError, is_out_of_memory
+from brimful.errors import BrimfulError, UsageError, is_out_of_memory
 from brimful.machine.bursts import compute_speed, memory_speed
 from brimful.machine.devices import device_facts, driver_facts
 from brimful.machine.findings import find_problems
@@ -44,6 +45,11 @@ class DoctorConfig:
     data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = None
     """Folder made by `brimful prepare`, or several, as for pretrain: web:9 mine:1. Reading them is measured
     too."""
+    tune: bool = False
+    """Also try settings of pretraining in short trainings on --data, for a minute or more, and say which are
+    the fastest here. None of them changes what an update holds."""
+    model: Literal["tiny", "mini", "small", "base", "large"] = "mini"
+    """With --tune: the preset of the model to train."""
 
 
 @verb(DoctorConfig, show=show_report)
@@ -61,15 +67,20 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
         (None: too little memory). `links`: None, or for each of the `pairs` its ranks, latency (seconds) and
         bytes per second, and the bytes per second of `all` ranks together. `data`: for each folder its
         shards, tokens, about how many rows it fills, and the speed of the disk on each host. `loader`: None,
-        or tokens per second of each rank, and of a training that does nothing but products. `findings`: what
-        is wrong, each with `kind` and `message`.
+        or tokens per second of each rank, and of a training that does nothing but products. `tuning`: None,
+        or what `brimful.commands.doctor_tune.tune` returns. `findings`: what is wrong, each with `kind` and
+        `message`.
 
     Raises:
         BrimfulError: a folder is not prepared; two ranks do not reach each other.
+        UsageError: to tune, there is no data.
     """
+    if config.tune and config.data is None:
+        raise UsageError("--tune needs --data: the folder made by `brimful prepare` that training will read")
     sources = parse_sources(config.data) if config.data is not None else ()
     corpora = open_sources(sources, verify=False) if sources else {}
-    with world() as ranks, progress("doctor", 3 + bool(corpora), shown=ranks.is_main) as advance:
+    parts = 3 + bool(corpora) + config.tune
+    with world() as ranks, progress("doctor", parts, shown=ranks.is_main) as advance:
         hosts, host_of_rank = _hosts(ranks)
         advance(note="devices")
         devices = _devices(ranks)
@@ -83,13 +94,27 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
             "links": links,
             "data": [],
             "loader": None,
+            "tuning": None,
         }
         if corpora:
             first = hosts[host_of_rank[ranks.rank]]["ranks"][0]
             report["data"] = _data(ranks, corpora, first)
             report["loader"] = _loader(ranks, sources, corpora, first, devices)
+            advance(note="settings" if config.tune else "")
+        if config.tune:
+            planned = PretrainConfig(data=sources, model=config.model)
+            with _shared_folder(ranks, first) as folder:
+                report["tuning"] = tune(planned, corpora, folder, ranks, ahead=ranks.rank == first)
             advance()
     return report | {"findings": [asdict(finding) for finding in find_problems(report)]}
+
+
+@contextmanager
+def _shared_folder(ranks: World, first: int) -> Iterator[Path]:
+    """A new folder of this host, the one of its first rank; removed when all ranks are done."""
+    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
+        yield Path(ranks.gather(made)[first])
+        ranks.barrier()
 
 
 def _hosts(ranks: World) -> tuple[list[dict[str, Any]], list[int]]:
@@ -216,8 +241,7 @@ def _loader(
     config = PretrainConfig(data=data, rows_per_update=ROWS * ranks.size, rows_per_micro_batch=ROWS)
     tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
     with ExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory(prefix="brimful-"))
-        plans = Path(ranks.gather(made)[first])  # of a host, since a folder may be its own
+        plans = stack.enter_context(_shared_folder(ranks, first))
         sources = make_sources(config, corpora, plans, ahead=ranks.rank == first)
         reader = SequenceReader(tokenizer, config.masking)
         stream = make_stream(config, sources, reader, rank=ranks.rank, world=ranks.size)
@@ -225,7 +249,6 @@ def _loader(
         ranks.barrier()
         (batch,), _ = stream.take(stream.start())
         speed = loader_speed(stream)
-        ranks.barrier()
     shape = Shape(batch.lengths[: batch.real_sequences], batch.predictions)
     flops = step_flops(config.encoder_config(tokenizer), shape) / batch.real_tokens
     own = devices[ranks.rank]["flops_per_second"]

@@ -36,6 +36,8 @@ def show_report(report: dict[str, Any]) -> None:
         _show_data(console, source, report)
     if report["loader"]:
         _show_loader(console, report["loader"])
+    if report["tuning"]:
+        _show_tuning(console, report["tuning"])
     _heading(console, "findings")
     for finding in report["findings"]:
         _line(console, f"- {finding['message']}", "yellow")
@@ -110,7 +112,7 @@ def _show_topology(console: Console, topology: dict[str, Any]) -> None:
 def _table(*names: str) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name in ("device", "host") else "right")
+        table.add_column(name, justify="left" if name in ("device", "host", "setting") else "right")
     return table
 
 
@@ -234,3 +236,24 @@ def _show_loader(console: Console, loader: dict[str, Any]) -> None:
             f"the default model ({loader['model']}) could train on about {max(most):,.0f} of them, if it did"
             " nothing but products at the rate above",
         )
+
+
+def _show_tuning(console: Console, tuning: dict[str, Any]) -> None:
+    _heading(console, f"settings for pretrain --model {tuning['model']}")
+    table = _table("setting", "value", "tokens/s", "waits for data", "use")
+    for tried in tuning["tried"]:
+        for number, one in enumerate(tried["candidates"]):
+            table.add_row(
+                "" if number else tried["setting"],
+                str(one["value"]),
+                f"{one['tokens_per_second']:,.0f}",
+                f"{one['data_wait']:.0%}",
+                "*" if one["value"] == tried["best"] else "",
+            )
+    console.print(table)
+    ratio = tuning["after"] / tuning["before"]
+    if not tuning["options"]:
+        _line(console, "the present settings are the fastest that were tried")
+        return
+    _line(console, f"use {tuning['options']}")
+    _line(console, f"measured again beside the present settings: {ratio:.2f} times as fast")

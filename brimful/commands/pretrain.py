@@ -343,7 +343,7 @@ def _train(
         rank=ranks.rank,
         world=ranks.size,
     )
-    objective = _objective(config, initial.head, reader, corpora, directory)
+    objective = make_objective(config, initial.head, reader, corpora, directory)
     auto = config.rows_per_micro_batch == "auto"
     trainer = Trainer(
         encoder,
@@ -389,7 +389,7 @@ def _train(
     return summary
 
 
-def _objective(
+def make_objective(
     config: PretrainConfig,
     head: MaskedLMHead,
     reader: SequenceReader,

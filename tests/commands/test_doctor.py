@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from dataclasses import asdict
 from functools import partial
@@ -14,9 +15,9 @@ import torch
 
 from bench.common.hosts import Host, limit, missing, two_hosts
 from brimful.cli import main
-from brimful.commands import doctor_table
+from brimful.commands import doctor_table, doctor_tune
 from brimful.distributed import World
-from brimful.machine import bursts
+from brimful.machine import bursts, tuning
 from brimful.machine.findings import find_problems
 from builders.machines import on_gpus
 from builders.verbs import ROOT, command, run
@@ -207,3 +208,44 @@ def test_a_link_of_200_mbit_is_found(tmp_path: Path):
     names = [host["name"] for host in report["hosts"]]
     assert message.startswith(f"rank 2 ({names[1]}) reaches others at 0.02")
     assert f"train on ranks 0, 1 ({names[0]}) (torchrun --nproc-per-node 2)" in message
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("brief")
+def test_settings_are_tried_and_the_options_are_those_of_pretrain(corpus_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "SECONDS", 0.0)
+    monkeypatch.setattr(doctor_tune, "lacks", lambda device: "a compiler")  # which takes a minute
+    monkeypatch.setattr(doctor_tune, "PREFETCH", (8,))
+    # Whatever is not present is faster, so that each setting has an option.
+    monkeypatch.setattr(doctor_tune, "fastest", lambda candidates: candidates[-1])
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(doctor_tune, "usable_cores", lambda: threads)  # others may use the rest
+    line = ["doctor", "--tune", "--data", str(corpus_dir), "--model", "tiny"]
+    assert main([*line, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = report["tuning"]
+    tried = {each["setting"]: each for each in found["tried"]}
+    assert {"trainer.prefetch"} <= tried.keys() <= {"precision", "OMP_NUM_THREADS", "trainer.prefetch"}
+    assert [one["value"] for one in tried["trainer.prefetch"]["candidates"]] == [2, 8]
+    assert all(one["updates"] == 2 for one in tried["trainer.prefetch"]["candidates"])
+    assert all(one["tokens_per_second"] > 0 for each in tried.values() for one in each["candidates"])
+    assert min(found["before"], found["after"]) > 0
+    assert torch.get_num_threads() == threads
+    options = [word for word in shlex.split(found["options"]) if not word.startswith("OMP_")]
+    assert options[-2:] == ["--trainer.prefetch", "8"]
+    start = ["pretrain", "--data", str(corpus_dir), "--out", str(tmp_path / "run"), "--dry-run"]
+    assert main([*start, *options]) == 0
+    capsys.readouterr()
+
+    doctor_table.show_report(report)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    flat = " ".join(out.split())
+    assert "settings for pretrain --model tiny" in flat
+    assert f"use {found['options']}" in flat
+    assert "times as fast" in flat
+
+
+def test_tuning_needs_data(capsys):
+    assert main(["doctor", "--tune"]) != 0
+    assert "--tune needs --data: the folder made by `brimful prepare`" in capsys.readouterr().err
