@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from brimful.commands.demo import demo as demo
     from brimful.commands.distil import distil as distil
     from brimful.commands.doctor import doctor as doctor
+    from brimful.commands.estimate import estimate as estimate
     from brimful.commands.evaluate import evaluate as evaluate
     from brimful.commands.export import export as export
     from brimful.commands.finetune import finetune as finetune
@@ -39,6 +40,7 @@ __getattr__, _names, __all__ = lazy_names(
         "verify": "commands.verify",
         "pack": "commands.pack",
         "doctor": "commands.doctor",
+        "estimate": "commands.estimate",
         "pretrain": "commands.pretrain",
         "check": "commands.check",
         "finetune": "commands.finetune",

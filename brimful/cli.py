@@ -26,6 +26,10 @@ VERBS = {
         "brimful.commands.doctor:doctor",
         "these machines -> what they have, how fast, and what is wrong",
     ),
+    "estimate": (
+        "brimful.commands.estimate:estimate",
+        "a pretraining run -> its time, memory, traffic and disk, before it starts",
+    ),
     "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
     "check": ("brimful.commands.check:check", "labelled tables -> what is odd in them"),
     "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),

@@ -40,6 +40,7 @@ LAYERS = [
     ["runs"],
     ["train"],
     ["machine", "objectives"],
+    ["estimates"],
     ["tasks"],
     ["augmentation"],
     ["reports"],

@@ -8,6 +8,7 @@ from tokenizers.models import WordLevel
 
 from bench.common.workload import VOCABULARY
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
+from brimful.text.tokenizer import load, tokenizer_hash
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORD, SENTENCE = 0.7, 0.05  # proportions of tokens that start one, as in English with 30,000 pieces
@@ -46,7 +47,7 @@ def make_corpus(directory: Path, tokens: int, mean_length: int) -> Corpus:
     write_tokenizer(directory / "tokenizer.json")
     facts = {
         "vocabulary_size": VOCABULARY,
-        "tokenizer_hash": "random",
+        "tokenizer_hash": tokenizer_hash(load(directory / "tokenizer.json")),
         "config_hash": "random",
         "inputs": [""],
     }

@@ -18,6 +18,7 @@ from typing import Any
 from bench.common.processes import machine_facts
 from bench.common.recorder import device as recorder
 from bench.gpu.cases import BASE, BERT, LARGE, THIRTY, Case
+from brimful.train.data_sheets import BF16_SINCE, Sheet, find_sheet
 
 Kernel = dict[str, Any]
 
@@ -40,35 +41,7 @@ CASES: tuple[Case, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A GPU's data sheet.
-
-    Attributes:
-        capability: 10 * major + minor.
-        flops: a second, dense, of the 16-bit type that training takes there.
-        flops_32: a second, in float32 without tensor cores.
-        bandwidth: of its memory, bytes a second.
-        processors: streaming multiprocessors.
-        gib: of memory.
-    """
-
-    name: str
-    capability: int
-    flops: float
-    flops_32: float
-    bandwidth: float
-    processors: int
-    gib: int
-    source: str
-
-
-SHEETS = {
-    "h100": Sheet("H100 SXM", 90, 989e12, 67e12, 3.35e12, 132, 80, "NVIDIA H100 data sheet"),
-    "a100": Sheet("A100 SXM 80 GB", 80, 312e12, 19.5e12, 2.039e12, 108, 80, "NVIDIA A100 data sheet"),
-    "l40s": Sheet("L40S", 89, 362e12, 91.6e12, 0.864e12, 142, 48, "NVIDIA L40S data sheet"),
-    "t4": Sheet("T4 (float16)", 75, 65e12, 8.1e12, 0.32e12, 40, 16, "NVIDIA T4 data sheet"),
-}
+SHEETS: dict[str, Sheet] = {name: find_sheet(name) for name in ("h100", "a100", "l40s", "t4")}
 
 
 @dataclass(frozen=True)
@@ -114,7 +87,6 @@ PARTS = {
 }
 """The parts of a step's time. Products hold the decoder's; the cross-entropy is what lies beside them."""
 
-BF16_SINCE = 80  # the capability
 TYPES_16 = (2, 14)  # cudaDataType: float16, bfloat16
 BYTES = {0: 4, 1: 8, 2: 2, 14: 2}
 FLEX_BLOCK = 128
@@ -133,7 +105,7 @@ def product_seconds(
     """Seconds of a matrix product: ideal, derated, and what an odd stride adds to the latter."""
     m, n, k, batch = (kernel[size] for size in ("m", "n", "k", "batch"))
     half = kernel["type"] in TYPES_16
-    peak = device.flops if half else device.flops_32
+    peak = device.flops if half else device.flops_32 or device.flops / 16
     size = BYTES.get(kernel["type"], 4)
     moved = kernel["bytes"] or batch * size * (m * k + k * n + m * n)
     ideal = max(2 * m * n * k * batch / peak, moved / device.bandwidth)

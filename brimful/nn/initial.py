@@ -39,7 +39,7 @@ def new_model(shape: EncoderConfig, tokenizer: Tokenizer, sequences: SequencesCo
     torch.manual_seed(seed)
     encoder = Encoder(shape)
     encoder.tokenizer = tokenizer
-    return Initial(encoder, _head_kind(sequences)(encoder))
+    return Initial(encoder, head_kind(sequences)(encoder))
 
 
 def trained_model(
@@ -79,7 +79,7 @@ def trained_model(
         encoder, head = extend_vocabulary(encoder, head, spelled, sorted(old.get_vocab().values()))
     encoder.tokenizer = tokenizer
     torch.manual_seed(seed)
-    started = _head_kind(sequences)(encoder)
+    started = head_kind(sequences)(encoder)
     found = {} if head is None else head.state_dict()
     missing = {name.partition(".")[0] for name in started.load_state_dict(found, strict=False).missing_keys}
     if head is None:
@@ -89,7 +89,8 @@ def trained_model(
     return Initial(encoder, started, len(spelled), tuple(warnings))
 
 
-def _head_kind(sequences: SequencesConfig) -> type[MaskedLMHead]:
+def head_kind(sequences: SequencesConfig) -> type[MaskedLMHead]:
+    """The head of a run that learns from such sequences."""
     return PretrainingHead if sequences.paired else MaskedLMHead
 
 
