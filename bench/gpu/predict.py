@@ -18,6 +18,7 @@ from typing import Any
 from bench.common.processes import machine_facts
 from bench.common.recorder import device as recorder
 from bench.gpu.cases import BASE, BERT, LARGE, THIRTY, Case
+from brimful.estimates.rates import visited
 from brimful.train.data_sheets import BF16_SINCE, Sheet, find_sheet
 
 Kernel = dict[str, Any]
@@ -123,17 +124,6 @@ def product_seconds(
     odd = half and any(kernel[stride] % 8 for stride in ("lda", "ldb", "ldc"))
     slower = max(assumed.odd_stride * compute, moved / bandwidth) + sums if odd else derated
     return ideal, derated, slower - derated
-
-
-def visited(lengths: Sequence[int], reach: int | None, rows: int, columns: int) -> int:
-    """Tiles of `rows` queries x `columns` keys that attention visits, each sequence alone, for one head."""
-    total = 0
-    for length in lengths:
-        for start in range(0, length, rows):
-            first = 0 if reach is None else max(0, start - reach) // columns
-            last = length if reach is None else min(length, start + rows + reach)
-            total += -(-last // columns) - first
-    return total
 
 
 def visited_flat(lengths: Sequence[int], reach: int | None, block: int = FLEX_BLOCK) -> int:

@@ -1,32 +1,31 @@
 """The verb `brimful estimate`: what a pretraining run will take, before it is started."""
 
 import math
-import os
-import re
 import shlex
 import tempfile
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from brimful.commands.estimate_config import ANY_STEPS, EstimateConfig, check, parse_gpus
+from brimful.commands.estimate_measure import measured, resident
 from brimful.commands.estimate_table import show_estimate
-from brimful.commands.pretrain import PretrainConfig, follow_unpacked, make_sources, pretrain
-from brimful.config import incidental, verb
-from brimful.corpus.shards import PARTS, Corpus
+from brimful.commands.pretrain import PretrainConfig, follow_unpacked, make_sources
+from brimful.config import verb
+from brimful.corpus.shards import PARTS, Corpus, token_dtype
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
-from brimful.estimates.assumptions import AssumeConfig
 from brimful.estimates.links import Links, traffic
-from brimful.estimates.memory import Held, held, traced_pass, trained
+from brimful.estimates.memory import Held, held, kept_products, traced_pass, trained
 from brimful.estimates.rates import Work, optimizer_seconds, pass_seconds, without_head
 from brimful.estimates.sample import Sample, assumed, sampled
 from brimful.estimates.scaling import UpdateTime, scaling, update_time
-from brimful.machine.host import host_facts
+from brimful.machine.host import usable_cores
 from brimful.nn.hf_config import read_config
 from brimful.nn.layers import EncoderConfig
 from brimful.precision.policy import Precision, resolve
@@ -34,39 +33,11 @@ from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.config import TrainerConfig, check_precision, resolve_residual
-from brimful.train.data_sheets import BF16_SINCE, Sheet, find_sheet, sheet_of
+from brimful.train.data_sheets import BF16_SINCE, Sheet, sheet_of
 from brimful.train.memory import available_memory
-from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import valid_sizes
 
-ANY_STEPS = 10**9
-"""As many updates as the hours allow."""
-SETTLED = 0.2
-"""Of a measurement: its first part, which warms up."""
-_GPUS = re.compile(r"(?:(\d+)\s*[x*]\s*)?(\S.*)")
 GIB = 2**30
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateConfig(PretrainConfig):
-    """Say what a pretraining run will take before it is started. Every option of pretrain counts as it does
-    there: give the run's own --config and options."""
-
-    gpus: str | None = incidental(None)
-    """The GPUs of the run: 8xH100. The names are those of the data sheets that estimate knows; an unknown
-    name lists them."""
-    measure: bool = incidental(False)
-    """Train the run's model on the run's data on this machine, and take its rate, instead of a data sheet's.
-    Nothing is kept."""
-    minutes: float = incidental(1.0)
-    """Minutes of that training."""
-    tokens: float | None = incidental(None)
-    """Tokens of the training text, where there is no data yet: 3e9."""
-    finetune_examples: int = incidental(0)
-    """Labelled examples of a fine-tuning to be estimated too: on one GPU, as long as a sequence of the
-    data."""
-    assume: AssumeConfig = incidental(AssumeConfig())
-    trainer: TrainerConfig = TrainerConfig(steps=ANY_STEPS, checkpoint_every=500)
 
 
 @verb(EstimateConfig, show=show_estimate)
@@ -82,7 +53,7 @@ def estimate(config: EstimateConfig) -> dict[str, Any]:
         BrimfulError: neither GPUs nor a measurement, an unknown GPU, no data and no tokens, neither hours nor
             steps, or a micro-batch that does not fit in memory.
     """
-    _check(config)
+    check(config)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brimful-estimate-")))
         corpora = open_sources(parse_sources(config.data), verify=False) if config.data else {}
@@ -105,49 +76,10 @@ def estimate(config: EstimateConfig) -> dict[str, Any]:
         return Estimate(config, corpora, samples, folder).result()
 
 
-def _check(config: EstimateConfig) -> None:
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise BrimfulError("estimate runs in one process: leave out torchrun")
-    if config.resume is not None:
-        raise BrimfulError("estimate is for runs that have not begun: leave out resume")
-    if config.gpus is None and not config.measure:
-        raise BrimfulError("estimate needs the GPUs (--gpus 8xH100), or --measure to try this machine")
-    if config.data is None and config.tokens is None:
-        raise BrimfulError("estimate needs the run's data, or --tokens, how much text there will be")
-    if config.data is not None and config.tokens is not None:
-        raise BrimfulError("data has its own number of tokens: leave out tokens")
-    if config.tokens is not None and not config.tokens >= 1:
-        raise BrimfulError(f"tokens is {config.tokens:g}: it must be at least 1")
-    if config.measure and config.data is None:
-        raise BrimfulError("--measure trains on the run's data: give data")
-    if config.unpacked_batch_size is not None and config.data is None:
-        raise BrimfulError("unpacked_batch_size follows from how data packs: give data, or rows_per_update")
-    if not config.minutes > 0:
-        raise BrimfulError(f"minutes is {config.minutes:g}: it must be above 0")
-    if config.finetune_examples < 0:
-        raise BrimfulError(f"finetune_examples is {config.finetune_examples}: it must not be negative")
-    if config.trainer.steps == ANY_STEPS and not config.trainer.hours:
-        raise BrimfulError(
-            "estimate needs how long the run is: --hours 10, what fits in 10 hours; or --trainer.steps 50000"
-        )
-
-
 def _followed(config: EstimateConfig, sources: list[Any]) -> EstimateConfig:
     found = follow_unpacked(config, sources)
     assert isinstance(found, EstimateConfig)
     return found
-
-
-def parse_gpus(text: str) -> tuple[int, Sheet]:
-    """8xH100, H100.
-
-    Raises:
-        BrimfulError: no number of GPUs above 0, or an unknown GPU.
-    """
-    match = _GPUS.fullmatch(text.strip())
-    if match is None or match[1] == "0":
-        raise BrimfulError(f"gpus is {text!r}: say how many of which, as in 8xH100")
-    return int(match[1] or 1), find_sheet(match[2])
 
 
 class Estimate:
@@ -177,7 +109,7 @@ class Estimate:
         self.model = trained(self.shape, config.sequences)
         self.tokens_per_word = max((c.tokens_per_word for c in corpora.values()), default=1.5)
         self.longest = max(range(len(samples)), key=lambda i: samples[i].max_length)
-        self.base = _resident() if self.sheet is None else 0
+        self.process = self._process()
         self.room = self._room()
         self.measured: dict[str, float] | None = None
 
@@ -234,6 +166,16 @@ class Estimate:
 
     # Memory
 
+    def _process(self) -> int:
+        """Bytes of a process that is about to train: on a GPU, of its context."""
+        if self.sheet is not None:
+            return int(self.assume.context_gib * GIB)
+        self.used |= self.assume.named("process_mb")
+        if self.precision != "fp32":
+            self.used |= self.assume.named("kernels_mb")
+        kernels = self.assume.kernels_mb if self.precision != "fp32" else 0
+        return resident() + int(1e6 * (self.assume.process_mb + kernels))
+
     def held(self, micro_batches: int, trainer: TrainerConfig | None = None) -> Held:
         """What a rank holds beside a pass."""
         return held(
@@ -245,11 +187,21 @@ class Estimate:
             micro_batches=micro_batches,
         )
 
-    @lru_cache(maxsize=64)  # noqa: B019 - an estimate lives as long as its verb
     def activations(self, rows: int, trainer: TrainerConfig, *, has_gradients: bool) -> int:
         """Bytes of a pass beside parameters and gradients."""
-        work = self.work(rows, self.longest)
-        batch = self.samples[self.longest].batch(work, paired=self.config.sequences.paired)
+        same = replace(self.trainer, recompute=trainer.recompute, weights=trainer.weights)  # is traced once
+        taken = self._traced(rows, same, has_gradients)
+        if self.sheet is None:
+            return taken
+        slots = rows * self.samples[self.longest].capacity
+        kept = kept_products(self.shape, trainer, slots) if self.compiled(trainer) else 0
+        return int(self.assume.memory_factor * taken) + kept
+
+    @lru_cache(maxsize=64)  # noqa: B019 - an estimate lives as long as its verb
+    def _traced(self, rows: int, trainer: TrainerConfig, has_gradients: bool) -> int:
+        batch = self.samples[self.longest].batch(
+            self.work(rows, self.longest), paired=self.config.sequences.paired
+        )
         traced = traced_pass(
             self.shape,
             self.config.sequences,
@@ -259,14 +211,7 @@ class Estimate:
             has_gradients=has_gradients,
             loss_mean=self.config.loss_mean,
         )
-        taken = traced.peak - (4 if trainer.weights == "fp32" else 2) * self.model.parameters
-        if self.sheet is None:
-            return taken
-        kept = 0
-        if self.shape.gated and trainer.residual == "bf16" and trainer.recompute == "none":
-            if self.compiled(trainer):  # the gate's product is not computed again
-                kept = 2 * self.shape.intermediate_size * self.shape.layers * work.slots
-        return int(self.assume.memory_factor * taken) + kept
+        return traced.peak - (4 if trainer.weights == "fp32" else 2) * self.model.parameters
 
     def compiled(self, trainer: TrainerConfig) -> bool:
         """Whether a step on a GPU is."""
@@ -384,7 +329,7 @@ class Estimate:
             tried.append({"shard": "model", "recompute": "layers"})
         if self.precision == "bf16" and self.trainer.shard == self.trainer.compression == "none":
             tried.append({"weights": "bf16"})
-        found = []
+        found: list[str] = []
         for change in tried:
             if len(change) > 1 and found:
                 continue
@@ -395,9 +340,10 @@ class Estimate:
                 continue
             if self.fits(rows, self._passes(rows), other):
                 found.append(" and ".join(f"trainer.{name}={value}" for name, value in change.items()))
-        smaller = [size for size in valid_sizes(self.phases, rows - 1) if self.fits(size, self._passes(size))]
+        sizes = valid_sizes(self.phases, rows // 2)
+        smaller = next((size for size in reversed(sizes) if self.fits(size, self._passes(size))), None)
         if smaller:
-            found.insert(0, f"rows_per_micro_batch {smaller[-1]}")
+            found.insert(0, f"rows_per_micro_batch {smaller}")
         if found:
             return f"it fits with {', or '.join(found)}"
         return "lower packing.capacity, or choose a smaller model or more memory"
@@ -471,60 +417,14 @@ class Estimate:
             sharded=self.trainer.shard == "model",
         )
 
-    def measure(self) -> None:
-        """Train for a moment, as the run would, and take its rate."""
-        own = {field.name: getattr(self.config, field.name) for field in fields(PretrainConfig)}
-        first = self.phases[0]
-        trainer = replace(
-            self.config.trainer,
-            steps=ANY_STEPS,
-            hours=self.config.minutes / 60,
-            log_every=1,
-            evaluate_every=0,
-            checkpoint_every=0,
-            keep="last",
-            patience=0,
-            on_spike="stop",
-            spike=0.0,
-            profile=0,
-            wandb="",
-        )
-        size = "sequences_per_update" if first.counted == "sequences" else "rows_per_update"
-        changed: dict[str, Any] = {size: first.size, "packing": first.packing, "phases": (), "out": None}
-        changed |= {"validation_tokens": 0, "verify_data": False, "dry_run": False, "trainer": trainer}
-        changed["out"] = str(self.folder / "run")
-        before = _reset_peak()
-        pretrain.run(PretrainConfig(**own | changed))
-        lines = [line for line in read_metrics(self.folder / "run" / "metrics.jsonl") if "seconds" in line]
-        begin = next(i for i, line in enumerate(lines) if line["seconds"] >= SETTLED * lines[-1]["seconds"])
-        begin = min(begin, len(lines) - 2)
-        if begin < 0:
-            raise BrimfulError("one update took all the time of --measure: give more --minutes")
-        updates = lines[-1]["step"] - lines[begin]["step"]
-        seconds = (lines[-1]["seconds"] - lines[begin]["seconds"]) / updates
-        tokens = lines[-1]["tokens"] - lines[begin]["tokens"]
-        from brimful.config import read_yaml
-
-        rows = read_yaml(self.folder / "run" / "config.yaml")["rows_per_micro_batch"]
-        passes = -(-self.samples[0].rows_of(first) // rows)
-        self.measured = {
-            "updates": updates,
-            "tokens_per_second": tokens / (seconds * updates),
-            "seconds_per_pass": seconds / passes,
-            "rows_per_micro_batch": rows,
-        }
-        if before:
-            self.measured["peak_bytes"] = _peak() - before
-        if self.device.type == "cuda":
-            self.measured["peak_bytes"] = torch.cuda.max_memory_allocated()
-
     # The result
 
     def result(self) -> dict[str, Any]:
         """What `estimate` returns."""
         _ = self.phases
         if self.config.measure:
-            self.measure()
+            rows = self.rows_of(0)
+            self.measured = measured(self.config, self.phases[0], rows, self.folder)
         elif self.assume.mfu is None:
             names = ("product_share", "attention_forward", "attention_backward", "bandwidth_share")
             self.used |= self.assume.named(*names, "launch_us")
@@ -610,7 +510,7 @@ class Estimate:
         gradients = self.has_gradients(micro_batches)
         found = asdict(rest) | {
             "activations": self.activations(self.rows, self.trainer, has_gradients=gradients),
-            "process": self.base if self.sheet is None else int(self.assume.context_gib * GIB),
+            "process": self.process,
         }
         total = sum(found.values())
         available = self.room + found["process"]
@@ -625,7 +525,8 @@ class Estimate:
             rows = sample.rows_of(phase)
             each = self.time_of(self.ranks, rows, number).seconds
             steps = min(phase.steps, int((limit - seconds) / each)) if math.isfinite(limit) else phase.steps
-            seconds, tokens, updates = seconds + steps * each, tokens + steps * rows * sample.tokens, updates + steps
+            seconds, tokens = seconds + steps * each, tokens + steps * rows * sample.tokens
+            updates += steps
             parts.append((f"pretrain, sequences of {sample.max_length}", steps * each, steps))
         if not updates:
             raise BrimfulError(
@@ -663,7 +564,7 @@ class Estimate:
                 }
             )
         unit = "gpu_hours" if self.sheet else "core_hours"
-        cores = 1 if self.sheet else float(host_facts()["cores"])
+        cores = 1 if self.sheet else usable_cores()
         for name, seconds, updates in parts:
             hours = seconds / 3600
             stage = {"stage": name, "hours": hours, unit: hours * self.ranks * cores, "updates": updates}
@@ -690,7 +591,8 @@ class Estimate:
             for shard in corpus.shards:
                 paths = [corpus.directory / "shards" / f"{shard.name}.{part}" for part in PARTS]
                 files += sum(path.stat().st_size for path in paths)
-        shards = files or int((self.config.tokens or 0) * ((2 if self.shape.vocabulary_size <= 1 << 16 else 4) + 0.25))
+        width = token_dtype(self.shape.vocabulary_size).itemsize + 2 / 8  # two bits beside each token
+        shards = files or int((self.config.tokens or 0) * width)
         config, parameters = self.trainer, self.model.parameters
         alone = held(self.model, self.config.optimizer, replace(config, shard="none"), self.precision, 1)
         average = alone.other if self.config.optimizer.ema else 0
@@ -722,29 +624,3 @@ class Estimate:
         if config.trainer.steps == ANY_STEPS:
             words += ["--trainer.steps", str(updates)]
         return " ".join(word if word == "..." else shlex.quote(word) for word in words)
-
-
-def _status(name: str) -> int:
-    """A size in /proc/self/status in bytes; 0 where there is none."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")), 0)
-
-
-def _resident() -> int:
-    return _status("VmRSS")
-
-
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _reset_peak() -> int:
-    """Forget the peak of this process's memory; returns what it holds now, or 0 where that is not possible."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return 0
-    return _resident()

@@ -45,6 +45,11 @@ class AssumeConfig:
     """Memory of a pass on a GPU, divided by that of the same pass uncompiled, traced without a GPU."""
     context_gib: float = 1.0
     """GiB of a GPU that CUDA, NCCL and libraries take."""
+    process_mb: float = 220.0
+    """MB that a training on a CPU loads beside what estimate itself has."""
+    kernels_mb: float = 1000.0
+    """MB of kernels that oneDNN keeps after some hundred updates of a 16-bit training on a CPU, one for each
+    shape."""
     head_room: float = 0.1
     """Share of what the model leaves free that stays free, as with rows_per_micro_batch=auto."""
     update_tokens: int = 524_288
@@ -66,7 +71,7 @@ class AssumeConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not value > 0 and name != "overlap":
+            if value is not None and not value > 0 and name not in ("overlap", "kernels_mb"):
                 raise BrimfulError(f"assume.{name} is {value:g}: it must be above 0")
         shares = ("mfu", "product_share", "attention_forward", "attention_backward", "bandwidth_share")
         for name in (*shares, "link_share", "overlap", "head_room", "fill"):

@@ -8,7 +8,7 @@ CPU. What an operator takes and gives back within itself (blocks of scores) is n
 
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -298,3 +298,9 @@ def traced_pass(
     return Pass(sum(saved.values()), peak + given)
 
 
+def kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
+    """Bytes that a compiled pass on a GPU keeps and an uncompiled one computes again: the products of gates,
+    where the residual stream is in bf16 (docs/performance.md, "Bytes between products")."""
+    if not config.gated or trainer.residual != "bf16" or trainer.recompute == "layers":
+        return 0
+    return 2 * config.intermediate_size * config.layers * slots

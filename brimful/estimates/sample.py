@@ -105,6 +105,4 @@ def assumed(phase: Phase, length: int, fill: float, tokens: float) -> Sample:
     length = min(length, packing.max_length)
     held = fill * packing.capacity
     lengths = np.full(SAMPLED, length, dtype=np.int64)
-    return Sample(
-        lengths, held, held / length, packing.capacity, packing.max_length, {"text": (tokens, 1.0)}
-    )
+    return Sample(lengths, held, held / length, packing.capacity, packing.max_length, {"text": (tokens, 1.0)})

@@ -23,4 +23,4 @@ def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
 def peak_of(name: str, precision: Precision) -> float | None:
     """Flops per second of a device, by its name in CUDA, or None if unknown."""
     sheet = sheet_of(name)
-    return sheet and sheet.peak(precision)
+    return None if sheet is None else sheet.peak(precision)
