@@ -14,7 +14,9 @@ from brimful.errors import BrimfulError
 from brimful.train.metrics import read_metrics
 
 SETTLED = 0.2
-"""Of a measurement: its first part, which warms up and is left out."""
+"""Of a measurement: its first part, which warms up and is left out; the first two updates always are."""
+FEWEST = 4
+"""Updates of a measurement."""
 
 
 def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> d
         and where the system says so `peak_bytes`, by how much memory grew at most.
 
     Raises:
-        BrimfulError: there was no time for two updates.
+        BrimfulError: there was no time for FEWEST updates.
     """
     own = {field.name: getattr(config, field.name) for field in fields(PretrainConfig)}
     trainer = replace(
@@ -58,9 +60,12 @@ def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> d
     before = _reset_peak()
     pretrain.run(PretrainConfig(**own | changed))
     lines = [line for line in read_metrics(folder / "run" / "metrics.jsonl") if "seconds" in line]
-    if len(lines) < 2:
-        raise BrimfulError("one update took all the time of --measure: give more --minutes")
-    settled = [line for line in lines[:-1] if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
+    if len(lines) < FEWEST:
+        raise BrimfulError(
+            f"--measure made {len(lines)} updates in {config.minutes:g} minutes, and needs {FEWEST}:"
+            " give more --minutes"
+        )
+    settled = [line for line in lines[1:-1] if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
     first, last = (settled or lines[-2:])[0], lines[-1]
     updates, seconds = last["step"] - first["step"], last["seconds"] - first["seconds"]
     micro_batch = read_yaml(folder / "run" / "config.yaml")["rows_per_micro_batch"]

@@ -31,7 +31,7 @@ class AssumeConfig:
     link_gb: float | None = None
     """GB a second that a GPU sends to others of its host; by default its data sheet's NVLink, else PCIe."""
     network_gbit: float | None = None
-    """Gbit a second that each GPU sends to other hosts; by default its share of the network cards of the
+    """Gbit a second that a host sends to others, by all its network cards together; by default those of the
     vendor's own system (DGX), else 25."""
     link_share: float = 0.75
     """Share of these that collectives reach."""

@@ -1,7 +1,9 @@
 """What each rank sends to others in an update, in bytes, and how long a collective takes.
 
 An all-reduce sends 2 (n - 1) / n of its bytes, an all-gather or a reduce-scatter half of that. With more than
-one host, all of it takes the time of the slower link: rings cross every host.
+one host, as many bytes leave each host, spread over its network cards: NCCL makes a ring for each card (or
+trees, with about the same bytes). So they take the time of the slower of the link within a host and all cards
+of a host together.
 """
 
 from dataclasses import dataclass
@@ -80,7 +82,8 @@ class Links:
     """The links between ranks.
 
     Attributes:
-        within, between: bytes a second that a rank sends to its host's ranks, and to those of other hosts.
+        within: bytes a second that a rank sends to its host's ranks.
+        between: bytes a second that a host sends to others, by all its network cards.
         share: of these that collectives reach.
         latency: seconds of a collective for each doubling of the ranks.
         per_host: ranks of a host.

@@ -31,8 +31,8 @@ class Sheet:
         processors: streaming multiprocessors.
         gib: of memory.
         link: bytes a second that it sends to GPUs of its host, by NVLink, else by 16 lanes of PCIe.
-        network: bytes a second that it sends to other hosts: its share of the network cards in the vendor's
-            own system (DGX); without one, 25 Gbit/s.
+        network: bytes a second that its host sends to others, by all network cards of the vendor's own system
+            (DGX) together; without one, 25 Gbit/s.
         per_host: GPUs that share the links of a host.
     """
 
@@ -63,15 +63,15 @@ class Sheet:
 SHEETS = (
     Sheet(
         *("GB200", ("GB200",), 100, 2500e12, None, 8e12, 148, 186, _NVLINK["B200"]),
-        network=400 * _GBIT,
+        network=72 * 400 * _GBIT,
         per_host=72,
     ),
-    Sheet("B200", ("B200",), 100, 2250e12, None, 8e12, 148, 180, _NVLINK["B200"], 400 * _GBIT),
-    Sheet("H200", ("H200",), 90, 989e12, 67e12, 4.8e12, 132, 141, _NVLINK["H100"], 400 * _GBIT),
+    Sheet("B200", ("B200",), 100, 2250e12, None, 8e12, 148, 180, _NVLINK["B200"], 3200 * _GBIT),
+    Sheet("H200", ("H200",), 90, 989e12, 67e12, 4.8e12, 132, 141, _NVLINK["H100"], 3200 * _GBIT),
     Sheet("H100 PCIe", ("H100", "PCIe"), 90, 756e12, 51e12, 2e12, 114, 80, _PCIE_5),
     Sheet("H100 NVL", ("H100", "NVL"), 90, 835e12, 60e12, 3.9e12, 132, 94, _PCIE_5),
-    Sheet("H100 SXM", ("H100",), 90, 989e12, 67e12, 3.35e12, 132, 80, _NVLINK["H100"], 400 * _GBIT),
-    Sheet("A100 SXM 80 GB", ("A100",), 80, 312e12, 19.5e12, 2.039e12, 108, 80, _NVLINK["A100"], 200 * _GBIT),
+    Sheet("H100 SXM", ("H100",), 90, 989e12, 67e12, 3.35e12, 132, 80, _NVLINK["H100"], 3200 * _GBIT),
+    Sheet("A100 SXM 80 GB", ("A100",), 80, 312e12, 19.5e12, 2.039e12, 108, 80, _NVLINK["A100"], 1600 * _GBIT),
     Sheet("A40", ("A40",), 86, 149.7e12, 37.4e12, 0.696e12, 84, 48, _PCIE_4),
     Sheet("A30", ("A30",), 80, 165e12, 10.3e12, 0.933e12, 56, 24, _PCIE_4),
     Sheet("A10", ("A10",), 86, 125e12, 31.2e12, 0.6e12, 72, 24, _PCIE_4),
@@ -81,9 +81,9 @@ SHEETS = (
     Sheet("RTX 4090", ("RTX", "4090"), 89, 165.2e12, 82.6e12, 1.008e12, 128, 24, _PCIE_4),
     Sheet("RTX 3090", ("RTX", "3090"), 86, 71e12, 35.6e12, 0.936e12, 82, 24, _PCIE_4),
     Sheet("V100S", ("V100S",), 70, 130e12, 16.4e12, 1.134e12, 80, 32, _PCIE_3),
-    Sheet("V100 SXM2", ("V100", "SXM2"), 70, 125e12, 15.7e12, 0.9e12, 80, 32, _NVLINK["V100"], 50 * _GBIT),
+    Sheet("V100 SXM2", ("V100", "SXM2"), 70, 125e12, 15.7e12, 0.9e12, 80, 32, _NVLINK["V100"], 400 * _GBIT),
     Sheet(
-        "V100 SXM3", ("V100", "SXM3"), 70, 125e12, 15.7e12, 0.9e12, 80, 32, _NVLINK["V100"], 50 * _GBIT, 16
+        "V100 SXM3", ("V100", "SXM3"), 70, 125e12, 15.7e12, 0.9e12, 80, 32, _NVLINK["V100"], 800 * _GBIT, 16
     ),
     Sheet("V100 PCIe", ("V100", "PCIE"), 70, 112e12, 14e12, 0.9e12, 80, 32, _PCIE_3),
     Sheet("T4", ("T4",), 75, 65e12, 8.1e12, 0.32e12, 40, 16, _PCIE_3),
