@@ -39,7 +39,7 @@ class Shape:
     name: str
     options: tuple[str, ...]
     updates: int
-    minutes: float = 0.2
+    minutes: float = 0.3
 
 
 COMMON = ("--packing.max-length", "512", "--rows-per-update", "2", "--validation-tokens", "0")
@@ -54,6 +54,7 @@ SHAPES = (
             *("--rows-per-update", "4", "--rows-per-micro-batch", "4"),
         ),
         10,
+        0.5,
     ),
     Shape(
         "mini bert, fp32, 16 updates at 128, 8 at 512",
@@ -70,7 +71,7 @@ SHAPES = (
             *("--trainer.recompute", "layers", "--optimizer.name", "muon", "--rows-per-update", "1"),
         ),
         12,
-        0.4,
+        0.5,
     ),
     Shape(
         "base modern, fp32, rows of 256",

@@ -1,6 +1,8 @@
 """A short real training, for the rate of this machine."""
 
+from contextlib import redirect_stderr
 from dataclasses import fields, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from brimful.commands.estimate_config import ANY_STEPS, EstimateConfig
 from brimful.commands.pretrain import PretrainConfig, pretrain
 from brimful.config import read_yaml
+from brimful.console import recorded_warnings, say, warn
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
 from brimful.train.metrics import read_metrics
@@ -58,7 +61,11 @@ def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> d
         "out": str(folder / "run"),
     }
     before = _reset_peak()
-    pretrain.run(PretrainConfig(**own | changed))
+    say(f"training for {config.minutes:g} minutes, to measure the rate")
+    with recorded_warnings() as warnings, redirect_stderr(StringIO()):  # lines of an endless run
+        pretrain.run(PretrainConfig(**own | changed))
+    for line in dict.fromkeys(warnings):
+        warn(line)
     lines = [line for line in read_metrics(folder / "run" / "metrics.jsonl") if "seconds" in line]
     if len(lines) < FEWEST:
         raise BrimfulError(

@@ -51,10 +51,10 @@ def show_estimate(result: dict[str, Any]) -> None:
         f" {update['rows_per_micro_batch']} rows on each {kind}",
     )
     mfu = f", MFU {time['mfu']:.1%}" if time["mfu"] else ""
+    waiting = f", {_time(time['exposed_seconds'])} of it waiting for links" if device["ranks"] > 1 else ""
     _line(
         console,
-        f"{_time(time['update_seconds'])} an update, {_time(time['exposed_seconds'])} of it waiting for"
-        f" links; {_short(time['tokens_per_second'])} tokens/s{mfu}",
+        f"{_time(time['update_seconds'])} an update{waiting}; {_short(time['tokens_per_second'])} tokens/s{mfu}",
     )
     _show_stages(console, result["stages"])
     _show_memory(console, result, kind)
