@@ -105,8 +105,10 @@ def deepspeed(gpus: str, hours: float) -> Published:
         bert(128, min(64, 65536 // ranks), 65536, 403e6),
         bert(512, 8, 32768, 20e6),
     ]
-    open_ = "20 M sequences of 512 (source: 18 to 22 M); network of a DGX-2, no padding, no checkpoints"
-    return Published("DeepSpeed, BERT-large", gpus, DEEPSPEED, parts, hours=hours, assumed=open_, options=PRE)
+    assumed = "20 M sequences of 512 (source: 18 to 22 M); network of a DGX-2, no padding, no checkpoints"
+    return Published(
+        "DeepSpeed, BERT-large", gpus, DEEPSPEED, parts, hours=hours, assumed=assumed, options=PRE
+    )
 
 
 RUNS = [
@@ -132,9 +134,13 @@ RUNS = [
         options=POST,
     ),
     Published(
-        *("ModernBERT-base, 1.7 T tokens at 1,024", "8xH100", "Warner et al., 2024 (arXiv 2412.13663)"),
-        [modern(96)],
-        rate=1.7e12 / (194.2 * 3600 * 8),
+        *(
+            "ModernBERT-base at 1,024",
+            "8xH100",
+            "Warner et al., 2024 (arXiv 2412.13663)",
+            [modern(96)],
+            304e3,
+        ),
         assumed="sequences of 1,024",
         options=[*BASE, "--assume.vocabulary", "50368", "--masking.rate", "0.3"],
     ),

@@ -36,7 +36,7 @@ def show_estimate(result: dict[str, Any]) -> None:
     )
     _heading(console, "run")
     epochs = ", ".join(
-        (f"{name}: " if len(run["epochs"]) > 1 else "") + (f"{value:.3g}" if value else "?")
+        (f"{name}: " if len(run["epochs"]) > 1 else "") + (_short(value) if value else "?")
         for name, value in run["epochs"].items()
     )
     _line(
@@ -51,11 +51,9 @@ def show_estimate(result: dict[str, Any]) -> None:
         f" {update['rows_per_micro_batch']} rows on each {kind}",
     )
     mfu = f", MFU {time['mfu']:.1%}" if time["mfu"] else ""
+    speed = f"{_short(time['tokens_per_second'])} tokens/s{mfu}"
     waiting = f", {_time(time['exposed_seconds'])} of it waiting for links" if device["ranks"] > 1 else ""
-    _line(
-        console,
-        f"{_time(time['update_seconds'])} an update{waiting}; {_short(time['tokens_per_second'])} tokens/s{mfu}",
-    )
+    _line(console, f"{_time(time['update_seconds'])} an update{waiting}; {speed}")
     _show_stages(console, result["stages"])
     _show_memory(console, result, kind)
     if device["ranks"] > 1:

@@ -9,6 +9,7 @@ import pytest
 from brimful.cli import main
 from brimful.commands import estimate_table
 from brimful.console import output_console
+from brimful.corpus.shards import Corpus
 from brimful.estimates.assumptions import AssumeConfig
 
 ON_PAPER = ("--tokens", "2e9", "--gpus", "8xH100", "--packing.max-length", 512)
@@ -85,6 +86,15 @@ def test_assumptions_are_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["time"]["exposed_seconds"] == pytest.approx(sent, rel=0.01)
 
 
+def test_a_host_sends_by_all_its_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--tokens", "2e9", "--gpus", "16xH100", "--model", "mini", "--hours", 1, "--assume.overlap", 0)
+    for options, rate in (((), 400e9), (("--assume.network-gbit", 25), 25e9 / 8)):
+        found = estimated(capsys, *given, "--assume.latency-us", 1e-3, *options)
+        sent = found["links"]["hidden"] / (0.75 * rate)
+        assert found["time"]["exposed_seconds"] == pytest.approx(sent, rel=0.01)
+    assert "--nnodes 2" in found["command"]
+
+
 def test_the_settings_of_a_run_count(capsys: pytest.CaptureFixture[str]) -> None:
     given = (
         *ON_PAPER,
@@ -151,6 +161,28 @@ def test_a_measurement_on_real_data(
     assert not list(corpus_dir.glob("run*"))
 
 
+def test_a_measurement_without_time(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--data", corpus_dir, "--model", "tiny", "--precision", "fp32", "--hours", 1)
+    assert main(["estimate", *map(str, given), "--measure", "--minutes", "1e-6"]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert error[0] == "training for 1e-06 minutes, to measure the rate"
+    assert "updates in 1e-06 minutes, and needs 4: give more --minutes" in error[1]
+    assert len(error) == 2
+
+
+def test_data_says_its_tokens_and_vocabulary(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = estimated(
+        capsys, "--data", corpus_dir, "--model", "tiny", "--gpus", "2xA100", "--trainer.steps", 5
+    )
+    corpus = Corpus.open(corpus_dir)
+    sequences = found["update"]["sequences"] / found["update"]["tokens"] * found["data"]["tokens"]
+    special = 2 * sequences  # [CLS] and [SEP] are in no shard
+    assert found["model"]["vocabulary"] == corpus.vocabulary_size
+    assert found["data"]["tokens"] - special == pytest.approx(corpus.tokens, rel=0.1)
+    assert not {"vocabulary", "fill", "length", "text_bytes"} & set(found["assumptions"])
+    assert [stage["stage"] for stage in found["stages"]] == ["pretrain, sequences of 128"]
+
+
 def test_as_a_person_reads_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def narrow():
         console = output_console()
@@ -181,7 +213,14 @@ def test_as_a_person_reads_it(capsys: pytest.CaptureFixture[str], monkeypatch: p
             "no data sheet of a GPU 'Q7': the known ones are",
         ),
         (("--tokens", 1e9, "--gpus", "0xH100", "--hours", 1), "say how many of which, as in 8xH100"),
+        (("--tokens", 1e9, "--gpus", "eight", "--hours", 1), "no data sheet of a GPU 'eight'"),
         (("--tokens", 1e9, "--gpus", "H100"), "needs how long the run is: --hours 10"),
+        (("--tokens", 1e9, "--gpus", "H100", "--hours", 0), "needs how long the run is: --hours 10"),
+        (("--tokens", 1e9, "--gpus", "H100", "--hours", -1), "trainer.hours is -1.0"),
+        (("--tokens", 1e9, "--gpus", "H100", "--hours", 1, "--model", "giant"), "not 'giant'"),
+        (("--tokens", 1e9, "--gpus", "H100", "--hours", 1, "--start-from", "{empty}"), "holds no model"),
+        (("--data", "{empty}/none", "--gpus", "H100", "--hours", 1), "none is not a folder"),
+        (("--tokens", 0, "--gpus", "H100", "--hours", 1), "tokens is 0: it must be at least 1"),
         (("--gpus", "H100", "--hours", 1), "needs the run's data, or --tokens"),
         (("--data", "{empty}", "--gpus", "H100", "--hours", 1), "holds no finished corpus"),
         (("--tokens", 1e9, "--measure", "--hours", 1), "--measure trains on the run's data"),
