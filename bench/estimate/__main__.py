@@ -104,18 +104,10 @@ def once(corpus: Path, shape: Shape) -> dict[str, float]:
     }
 
 
-def rounds_of(shapes: tuple[Shape, ...], rounds: int) -> list[dict[str, Any]]:
+def rows_of(found: dict[Shape, list[dict[str, float]]]) -> list[dict[str, Any]]:
     """A row for each shape: its rounds, and the medians of estimated over measured."""
-    found: dict[str, list[dict[str, float]]] = {shape.name: [] for shape in shapes}
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "corpus"
-        make_corpus(corpus, 600_000, DOCUMENT)
-        for _ in range(rounds):
-            for shape in shapes:
-                found[shape.name].append(once(corpus, shape))
     rows = []
-    for shape in shapes:
-        each = found[shape.name]
+    for shape, each in found.items():
         time = [one["estimated_seconds"] / one["seconds"] for one in each]
         memory = [one["estimated_bytes"] / one["bytes"] for one in each]
         row: dict[str, Any] = asdict(shape) | {"rounds": each}
@@ -134,7 +126,20 @@ def main() -> None:
     options = parser.parse_args()
     facts = {"bench": "estimate", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
     facts |= {"torch": torch.__version__, "threads": int(os.environ.get("OMP_NUM_THREADS", 1))}
-    rows = rounds_of((TINY,) if options.quick else SHAPES, 1 if options.quick else options.rounds)
+    sheets = compared(small=options.quick)
+    shapes, rounds = ((TINY,), 1) if options.quick else (SHAPES, options.rounds)
+    found: dict[Shape, list[dict[str, float]]] = {shape: [] for shape in shapes}
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        make_corpus(corpus, 600_000, DOCUMENT)
+        for _ in range(rounds):
+            for shape in shapes:
+                found[shape].append(once(corpus, shape))
+            rows = rows_of(found)
+            if options.out:  # after each round: the next ones may be interrupted
+                record = facts | {"runs": rows, "sheets": sheets}
+                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     lines = []
     for row in rows:
         cells = [row["name"]]
@@ -143,7 +148,6 @@ def main() -> None:
             cells += [f"{row[what]:.2f}", f"{low:.2f} to {high:.2f}"]
         lines.append(cells)
     print(table(["run", "time: estimated over measured", "range", "memory", "range"], lines))
-    sheets = compared(small=options.quick)
     lines = [
         [
             *(row["device"], row["case"]),
@@ -153,9 +157,6 @@ def main() -> None:
         for row in sheets
     ]
     print(table(["device", "case", "ms", "of bench/gpu", "ratio", "GiB", "recorded", "ratio"], lines))
-    if options.out:
-        record = facts | {"runs": rows, "sheets": sheets}
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ from brimful.train.metrics import read_metrics
 SETTLED = 0.2
 """Of a measurement: its first part, which warms up and is left out; the first two updates always are."""
 FEWEST = 4
-"""Updates of a measurement."""
+"""Updates of a measurement; with fewer, training starts again for longer."""
+ATTEMPTS = 6
 
 
 def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> dict[str, Any]:
-    """Train in `folder` for a moment, as the run would in this phase.
+    """Train in `folder` for a moment, or until there are enough updates, as the run would in this phase.
 
     Args:
         rows: of an update.
@@ -33,13 +34,12 @@ def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> d
         and where the system says so `peak_bytes`, by how much memory grew at most.
 
     Raises:
-        BrimfulError: there was no time for FEWEST updates.
+        BrimfulError: even the longest attempt made fewer than FEWEST updates.
     """
     own = {field.name: getattr(config, field.name) for field in fields(PretrainConfig)}
     trainer = replace(
         config.trainer,
         steps=ANY_STEPS,
-        hours=config.minutes / 60,
         log_every=1,
         evaluate_every=0,
         checkpoint_every=0,
@@ -57,25 +57,28 @@ def measured(config: EstimateConfig, phase: Phase, rows: int, folder: Path) -> d
         "validation_tokens": 0,
         "verify_data": False,
         "dry_run": False,
-        "trainer": trainer,
-        "out": str(folder / "run"),
     }
     before = _reset_peak()
-    say(f"training for {config.minutes:g} minutes, to measure the rate")
-    with recorded_warnings() as warnings, redirect_stderr(StringIO()):  # lines of an endless run
-        pretrain.run(PretrainConfig(**own | changed))
-    for line in dict.fromkeys(warnings):
-        warn(line)
-    lines = [line for line in read_metrics(folder / "run" / "metrics.jsonl") if "seconds" in line]
-    if len(lines) < FEWEST:
-        raise BrimfulError(
-            f"--measure made {len(lines)} updates in {config.minutes:g} minutes, and needs {FEWEST}:"
-            " give more --minutes"
-        )
+    minutes, lines = config.minutes, list[dict[str, Any]]()
+    for attempt in range(ATTEMPTS):
+        run = folder / f"run-{attempt}"
+        timed = replace(trainer, hours=minutes / 60)
+        say(f"training for {minutes:.3g} minutes, to measure the rate")
+        with recorded_warnings() as warnings, redirect_stderr(StringIO()):  # lines of an endless run
+            pretrain.run(PretrainConfig(**own | changed | {"trainer": timed, "out": str(run)}))
+        for line in dict.fromkeys(warnings):
+            warn(line)
+        lines = [line for line in read_metrics(run / "metrics.jsonl") if "seconds" in line]
+        if len(lines) >= FEWEST:
+            break
+        each = lines[-1]["seconds"] / len(lines) / 60 if lines else minutes
+        minutes = 2 * FEWEST * max(each, minutes / FEWEST)
+    else:
+        raise BrimfulError(f"--measure needs {FEWEST} updates, which take too long: give more --minutes")
     settled = [line for line in lines[1:-1] if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
     first, last = (settled or lines[-2:])[0], lines[-1]
     updates, seconds = last["step"] - first["step"], last["seconds"] - first["seconds"]
-    micro_batch = read_yaml(folder / "run" / "config.yaml")["rows_per_micro_batch"]
+    micro_batch = read_yaml(run / "config.yaml")["rows_per_micro_batch"]
     found = {
         "updates": updates,
         "tokens_per_second": (last["tokens"] - first["tokens"]) / seconds,

@@ -9,25 +9,17 @@ from bench.estimate import published
 from brimful.commands.estimate_config import parse_gpus
 
 
-def test_medians_over_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, bytes_ = iter([10.0, 12.0, 20.0]), iter([100, 90, 80])
-
-    def verb(name: str, *arguments: str) -> tuple[dict[str, Any], int]:
-        if name == "estimate":
-            assert "--measure" in arguments
-            return {
-                "run": {"hours": 12 / 3600},
-                "memory": {"total": 90},
-                "measured": {"updates": 3},
-            }, 0
-        return {"seconds": next(seconds)}, next(bytes_)
-
-    monkeypatch.setattr(bench, "verb", verb)
-    monkeypatch.setattr(bench, "make_corpus", lambda directory, tokens, length: None)
-    (row,) = bench.rounds_of((bench.TINY,), 3)
+def test_medians_over_rounds() -> None:
+    rounds = [
+        {"estimated_seconds": 12.0, "seconds": seconds, "estimated_bytes": 90, "bytes": size}
+        for seconds, size in ((10.0, 100), (12.0, 90), (20.0, 80))
+    ]
+    (row,) = bench.rows_of({bench.TINY: rounds})
+    assert row["name"] == "tiny"
     assert row["time"] == pytest.approx(1.0)
     assert row["time_range"] == pytest.approx([0.6, 1.2])
     assert row["memory"] == pytest.approx(1.0)
+    assert len(row["rounds"]) == 3
 
 
 def test_published_times_are_sums_over_phases(monkeypatch: pytest.MonkeyPatch) -> None:
