@@ -6,7 +6,7 @@ half updated. A flag waits for the end of the update. A second Ctrl-C does not w
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -41,12 +41,24 @@ class StopRequest:
             say("stopping after this update; Ctrl-C again stops at once")
         self.number = number
 
-    def error(self, step: int, saved: Path | None) -> StoppedError:
-        """The error that says after which update a run stopped, and where its checkpoint is. If the signal
-        went to another rank, the error names SIGTERM."""
-        number = self.number or signal.SIGTERM
-        rest = "nothing was saved" if saved is None else f"continue with --resume {saved}"
-        return StoppedError(f"stopped by {signal.Signals(number).name} at step {step}; {rest}", number)
+    def votes(self) -> dict[str, float]:
+        """1 for the signal that came, 0 for the others, by name: what ranks sum before they ask `elected`."""
+        return {each.name: float(each == self.number) for each in SIGNALS}
+
+
+def elected(votes: Mapping[str, float]) -> int:
+    """The number of the signal that came to any rank, the same on all ranks; 0 if none came.
+
+    Args:
+        votes: sums over ranks, by name. Of several signals, the first in SIGNALS wins.
+    """
+    return next((int(each) for each in SIGNALS if votes[each.name]), 0)
+
+
+def stopped(number: int, step: int, saved: Path | None) -> StoppedError:
+    """The error that says which signal stopped a run, after which update, and where its checkpoint is."""
+    rest = "nothing was saved" if saved is None else f"continue with --resume {saved}"
+    return StoppedError(f"stopped by {signal.Signals(number).name} at step {step}; {rest}", number)
 
 
 @contextmanager

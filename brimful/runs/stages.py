@@ -21,7 +21,7 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
-from brimful.runs.signals import StoppedError, stop_request
+from brimful.runs.signals import StoppedError, elected, stop_request
 from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
 
 _RESULT = "result"
@@ -155,8 +155,9 @@ class Stages:
                 result.save(keep)
                 _remove_checkpoints(directory)
             # Ranks meet here once the result exists. A request that came after the last update counts too.
-            if any(self.world.sum([request.number])):
-                raise self._stopped(request.number or signal.SIGTERM, title)
+            (votes,) = self.world.sum_each(request.votes())
+            if number := elected(votes):
+                raise self._stopped(number, title)
         return result
 
     def _find(self, directory: Path) -> Result | None:

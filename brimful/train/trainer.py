@@ -26,7 +26,7 @@ from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint
 from brimful.runs.directory import versions
-from brimful.runs.signals import StopRequest, stop_request
+from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request, stopped
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
@@ -57,7 +57,7 @@ class StepResult:
     """What `train_step` returns.
 
     Attributes:
-        stop: a signal has asked some rank to stop after this update.
+        stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
         counts: what the update contains, over all ranks, by name; empty if nothing of it was computed.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
@@ -65,7 +65,7 @@ class StepResult:
     """
 
     outcome: Outcome
-    stop: bool
+    stop: int
     counts: Mapping[str, float] = field(default_factory=dict)
     means: Mapping[str, Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
@@ -223,12 +223,12 @@ class Trainer:
         outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
         return StepResult(outcome, stop, counts, means, loss, norm, spike)
 
-    def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, bool]:
+    def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
         """What a step must know of all ranks before it begins, from one small all-reduce.
 
         Returns:
-            the normalizer of each term, the counts by name, the number of micro-batches, and whether a signal
-            has asked any rank to stop.
+            the normalizer of each term, the counts by name, the number of micro-batches, and the number of a
+            signal that has asked any rank to stop, or 0.
         """
         own = (
             {
@@ -236,12 +236,13 @@ class Trainer:
                 for term in (*self.objective.coefficients, *self.objective.watched)
             },
             count_batches(update.batches, self.encoder.config),
-            {"micro_batches": len(update.batches), "signals": self.request.number},
+            {"micro_batches": len(update.batches)},
+            self.request.votes(),
         )
         with self.pace.summing():
-            normalizers, counts, others = self.world.sum_each(*own)
+            normalizers, counts, others, votes = self.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
-        return normalizers, counts, int(others["micro_batches"]), others["signals"] > 0
+        return normalizers, counts, int(others["micro_batches"]), elected(votes)
 
     def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
         """The loss: the terms, each times its coefficient."""
@@ -340,8 +341,7 @@ class Trainer:
                             if self.window.updates:
                                 self._log()
                         if result.stop and not last:
-                            saved = self.directory if self.config.checkpoint_every else None
-                            raise self.request.error(self.step, saved)
+                            raise self._stopped(result.stop)
                         advance(1, self.journal.note, self.schedule.left(self.totals.seconds))
                         profiled()
                         started = time.perf_counter()
@@ -349,6 +349,14 @@ class Trainer:
                             break
                 if out_of_memory:
                     self.micro_batches.halve()  # the thread that prepares batches has ended
+
+    def _stopped(self, number: int) -> StoppedError:
+        """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
+        the others."""
+        with span("checkpoint"):
+            self.checkpoints.finish()
+            self.world.barrier()
+        return stopped(number, self.step, self.directory if self.config.checkpoint_every else None)
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""
@@ -408,17 +416,17 @@ class Trainer:
             self.totals = replace(self.totals, seconds=seconds)
         return self.schedule.over(self.step, self.totals.seconds)
 
-    def _due(self, last: bool, stop: bool) -> tuple[bool, bool, bool]:
+    def _due(self, last: bool, stop: int) -> tuple[bool, bool, bool]:
         """Whether metrics, an evaluation and a checkpoint are due after the updates so far."""
         config = self.config
         last |= self.step >= config.steps
         return (
             last or _is_due(self.step, config.log_every),
             last or _is_due(self.step, config.evaluate_every),
-            last or stop or _is_due(self.step, config.checkpoint_every),
+            last or bool(stop) or _is_due(self.step, config.checkpoint_every),
         )
 
-    def _between_updates(self, last: bool, stop: bool) -> None:
+    def _between_updates(self, last: bool, stop: int) -> None:
         """Write metrics, evaluate and save, if that is due."""
         logs, evaluates, saves = self._due(last, stop)
         if logs and self.window.updates:
