@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from brimful.console import progress, warn
-from brimful.corpus.engines.outcomes import Died, Done, Failed, Outcome
+from brimful.corpus.engines.outcomes import Died, Done, Failed, Lost, Outcome
 from brimful.errors import BrimfulError
+
+MOST_LOSSES = 3
+"""A task during which so many machines were lost is not tried again: it may be what ends them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,8 +84,9 @@ class Engine:
     ) -> list[R]:
         """Run `function` on every task and return the results in the order of the tasks.
 
-        A task whose worker process dies is tried once more, alone, in case memory was short. An exception of
-        a task is raised here unchanged. In each case no task is running when this returns.
+        A task whose worker process dies is tried once more, alone, in case memory was short. A task whose
+        machine is lost is tried again, with others beside it. An exception of a task is raised here
+        unchanged. In each case no task is running when this returns.
 
         Args:
             function: can be imported by name in another process.
@@ -92,7 +96,8 @@ class Engine:
                 not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
-            BrimfulError: two workers died on the same task; or workers cannot start.
+            BrimfulError: two workers died on the same task, three machines were lost during the same task, or
+                workers cannot start.
         """
         if function.__module__ == "__main__":
             raise BrimfulError(
@@ -132,6 +137,7 @@ class _Run:
         self.running: set[int] = set()
         self.done: dict[int, Any] = {}
         self.deaths: Counter[int] = Counter()
+        self.losses: Counter[int] = Counter()
         self.explanations: dict[int, int] = {}
 
     def results(self, title: str) -> list[Any]:
@@ -149,6 +155,8 @@ class _Run:
                                 raise error
                             case Died(how):
                                 self._note_death(number, how)
+                            case Lost():
+                                self._note_loss(number)
         finally:
             if self.running:
                 self.backend.stop()
@@ -182,3 +190,14 @@ class _Run:
             )
         warn(f"a worker process {how} while it worked on {self.name(task)}; trying again")
         self.retries.append(number)
+
+    def _note_loss(self, number: int) -> None:
+        self.losses[number] += 1
+        name = self.name(self.tasks[number])
+        if self.losses[number] >= MOST_LOSSES:
+            raise BrimfulError(
+                f"{MOST_LOSSES} machines were lost while they worked on {name}; run again without that input,"
+                " or on machines with more memory: what is finished is kept"
+            )
+        warn(f"a machine was lost while it worked on {name}; trying again")
+        self.waiting.appendleft(number)

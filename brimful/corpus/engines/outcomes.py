@@ -30,7 +30,12 @@ class Died:
     how: str
 
 
-Outcome = Done | Failed | Died
+@dataclass(frozen=True)
+class Lost:
+    """The machine that ran the task is gone, or cannot be reached."""
+
+
+Outcome = Done | Failed | Died | Lost
 
 
 def pack(function: Callable[[Any], Any], task: Any) -> bytes:

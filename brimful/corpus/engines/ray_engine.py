@@ -12,7 +12,7 @@ from contextlib import ExitStack, redirect_stdout
 from socket import create_connection
 from typing import Any
 
-from brimful.corpus.engines.outcomes import Died, Failed, Outcome, pack, unpack
+from brimful.corpus.engines.outcomes import Died, Failed, Lost, Outcome, pack, unpack
 from brimful.errors import BrimfulError
 
 
@@ -104,6 +104,8 @@ class RayCluster:
             )
         except exceptions.OutOfMemoryError:
             return Died("was killed by Ray for lack of memory")
+        except exceptions.NodeDiedError:
+            return Lost()
         except exceptions.RayError as error:
             return Died(f"of Ray was lost ({type(error).__name__})")
 

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from brimful.corpus.engines import local_pool
 from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.outcomes import Done, Lost, Outcome
 from brimful.errors import BrimfulError
 from builders.engine_tasks import (
     ENVIRONMENT,
@@ -93,6 +96,50 @@ def test_an_explained_death_is_no_strike(tmp_path: Path) -> None:
     with local() as engine, pytest.raises(BrimfulError, match="signal 11"):
         engine.run(die_always, tasks(tmp_path), "test", explained=explained)
     assert len(list(tmp_path.glob("2-*"))) == 5 + 2
+
+
+class Losing:
+    """A backend of two slots that loses the machines of its first `losses` starts, and runs the rest."""
+
+    slots = 2
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+        self.running: list[tuple[int, Outcome]] = []
+        self.most = 0
+
+    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
+        self.running.append((number, Lost() if self.losses > 0 else Done(function(task))))
+        self.losses -= 1
+        self.most = max(self.most, len(self.running))
+
+    def wait(self) -> list[tuple[int, Outcome]]:
+        return [self.running.pop(0)]
+
+    def stop(self) -> None:
+        self.running.clear()
+
+    close = stop
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+def test_tasks_of_lost_machines_run_again_beside_others(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, losses: int
+) -> None:
+    backend = Losing(losses)
+    monkeypatch.setattr("brimful.corpus.engines.engine._backend", lambda config: backend)
+    assert local().run(square, tasks(tmp_path), "test", lambda task: f"part {task[0]}") == [0, 1, 4, 9]
+    assert backend.most == 2
+    said = capfd.readouterr().err
+    assert said.count("a machine was lost while it worked on part ") == losses
+
+
+def test_a_task_that_loses_one_machine_after_the_other_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("brimful.corpus.engines.engine._backend", lambda config: Losing(100))
+    with pytest.raises(BrimfulError, match=r"^3 machines were lost while they worked on 0;"):
+        local().run(square, [(0, "")], "test", lambda task: str(task[0]))
 
 
 def test_what_a_task_raises_is_raised_and_the_others_end(tmp_path: Path) -> None:

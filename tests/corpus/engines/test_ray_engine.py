@@ -1,12 +1,9 @@
 """Tasks on a Ray cluster, which these tests start: results, deaths and errors are as in the local pool."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +26,7 @@ from builders.engine_tasks import (
     wait_for,
     write_file,
 )
+from builders.ray_cluster import Node, cluster
 from builders.watched_tasks import lines, watch, watch_path
 
 pytest.importorskip("ray", reason="needs the extra `ray`")
@@ -36,31 +34,9 @@ pytest.importorskip("ray", reason="needs the extra `ray`")
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A cluster of one node with two CPUs and little memory, for this file."""
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        command = [
-            str(Path(sysconfig.get_path("scripts"), "ray")),
-            *("start", "--head", "--block", "--port=0", "--num-cpus=2", "--include-dashboard=false"),
-            *("--object-store-memory=80000000", f"--temp-dir={folder}"),
-        ]
-        head = subprocess.Popen(
-            command,
-            env={**ENVIRONMENT, "RAY_USAGE_STATS_ENABLED": "0"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        assert head.stdout
-        said = ""
-        while not (found := re.search(r"address='([\d.:]+)'", said)):
-            line = head.stdout.readline()
-            assert line, said
-            said += line
-        with head.stdout:
-            yield found[1]
-            head.terminate()
-            head.wait(60)
+    """A cluster of one node with two CPUs, for this file."""
+    with cluster(2) as head:
+        yield head.address
 
 
 @pytest.fixture(scope="module")
@@ -182,16 +158,43 @@ def test_no_cluster_there(address: str) -> None:
     assert said.count("\n") == 1
 
 
+def prepare(inputs: Path, out: Path, *flags: str) -> list[str]:
+    command = [sys.executable, "-m", "brimful", "prepare", str(inputs), "--out", str(out)]
+    return [*command, "--tokenizer", "train:600", "--read.split", "line", "--shard-tokens", "2000", *flags]
+
+
+def prepared(out: Path) -> dict[str, bytes]:
+    files = [*(out / "shards").iterdir(), out / "tokenizer.json", out / "MANIFEST.json"]
+    return {path.name: path.read_bytes() for path in files}
+
+
 @pytest.mark.slow
 def test_prepare_on_a_cluster_makes_the_same_bytes(address: str, raw_texts: Path, tmp_path: Path) -> None:
-    def prepared(name: str, *flags: str) -> dict[str, bytes]:
-        out = tmp_path / name
-        command = [sys.executable, "-m", "brimful", "prepare", str(raw_texts), "--out", str(out)]
-        command += ["--tokenizer", "train:600", "--read.split", "line", "--shard-tokens", "2000", *flags]
-        subprocess.run(command, env=ENVIRONMENT, check=True, timeout=300)
-        files = [*(out / "shards").iterdir(), out / "tokenizer.json", out / "MANIFEST.json"]
-        return {path.name: path.read_bytes() for path in files}
-
-    on_ray = prepared("ray", "--engine", "ray", "--ray-address", address)
+    for name, *flags in ("ray", "--engine", "ray", "--ray-address", address), ("local",):
+        line = prepare(raw_texts, tmp_path / name, *flags)
+        subprocess.run(line, env=ENVIRONMENT, check=True, timeout=300)
+    on_ray = prepared(tmp_path / "ray")
     assert len(on_ray) > 20
-    assert on_ray == prepared("local")
+    assert on_ray == prepared(tmp_path / "local")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["text", "shards"])
+def test_a_node_that_is_lost_changes_no_byte(raw_texts: Path, tmp_path: Path, stage: str) -> None:
+    """The second node of a cluster loses power while it runs a task of a stage."""
+    inputs, lines = tmp_path / "inputs", raw_texts.read_text(encoding="utf-8").splitlines(keepends=True)
+    inputs.mkdir()
+    for number in range(60):
+        (inputs / f"{number}.txt").write_text("".join(lines[number::60]) * 20, encoding="utf-8")
+    subprocess.run(prepare(inputs, tmp_path / "local"), env=ENVIRONMENT, check=True, timeout=300)
+    out = tmp_path / "ray"
+    with cluster(1) as head:
+        second = Node(2, f"--address={head.address}")
+        line = prepare(inputs, out, "--engine", "ray", "--ray-address", head.address)
+        with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+            wait_for(lambda: any((out / stage).glob("*")) and bool(second.busy()))
+            second.kill()
+            _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "a machine was lost while it worked on" in said
+    assert prepared(out) == prepared(tmp_path / "local")
