@@ -149,6 +149,16 @@ def test_modern_with_muon(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.
         assert group["lr"] / 0.02 == pytest.approx(run.rates[-1] / 8e-4)
 
 
+def test_long_sequences(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(toy("pretrain-long", data=str(corpus_dir), out=str(tmp_path / "run")), monkeypatch)
+    assert run.kind == "modernbert"
+    lengths = [(phase["steps"], phase["max_length"]) for phase in run.summary["phases"]]
+    assert lengths == [(10, 128), (2, 1024)]
+    assert run.saved["packing"]["capacity"] == 1024
+    assert run.rates[1:10] == [pytest.approx(8e-4)] * 9
+    assert run.rates[-1] < run.rates[-2] <= run.rates[1]
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("pretrain-24-hours", "megatron-bert"), ("pretrain-laptop", "modernbert")]
 )
