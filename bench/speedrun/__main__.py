@@ -1,0 +1,358 @@
+"""The encoder speedrun: how much sooner does Brimful reach the held-out loss of tuned `transformers`?
+
+    text      fetch, clean and tokenize the track's text; cut the held-out part, and mask it once for all
+    search    tune each side by successive halving, all with the same budget
+    targets   what the best rival reaches in 10, 20 and 40 minutes
+    shortest  the shortest time in which Brimful reaches the target
+    record    alternate rival and Brimful over seeds, and write the record
+    ideas     what the loss is without each of Brimful's ideas, in the same time
+    buys      a frozen probe and fine-tuning of both encoders
+    show      check all records, print the leaderboard
+
+Each training is a process of its own whose clock starts with it. Finished trainings and pilots are kept in
+--work, so that an interrupted step continues; their names hash settings and text, but not the code: choose
+another --work when the code has changed. docs/speedrun.md has the rules.
+
+    python -m bench.speedrun [STEP...] [--language english]
+    python -m bench.speedrun --quick                # toy sizes: does it run?
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.common.corpora import DATA
+from bench.common.processes import machine_facts
+from bench.common.study import save_figure, table
+from bench.finetune.data import tables
+from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, targets
+from bench.speedrun.halving import search
+from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
+from bench.speedrun.rival import RIVALS
+from bench.speedrun.runs import Runs, Settings, parameters_allowed
+from bench.speedrun.side import OURS
+from bench.speedrun.sides import IDEAS, SIDES
+from bench.speedrun.text import make_text, read_record
+from bench.speedrun.track import TARGETS, TRACKS, Track, quick
+from brimful.commands.evaluate import evaluate
+from brimful.console import say, warn
+from brimful.errors import BrimfulError
+from brimful.nn.encoder import SHAPES
+
+STEPS = ("text", "search", "targets", "shortest", "record", "ideas", "buys", "show")
+DEFAULT_STEPS = ("text", "search", "targets", "shortest", "record", "show")
+
+
+class Speedrun:
+    """The steps; each makes what is missing of the steps before it, and finds what they have made."""
+
+    def __init__(self, track: Track, options: argparse.Namespace) -> None:
+        self.track = track
+        self.options = options
+        self.folder = options.work / track.name
+        self._searches: dict[str, dict[str, Any]] = {}
+
+    @property
+    def runs(self) -> Runs:
+        """The trainings."""
+        options = self.options
+        return Runs(self.track, self.folder / "text", self.folder, options.threads, options.pilot)
+
+    @property
+    def rivals(self) -> list[str]:
+        """The sides that are not Brimful's."""
+        return [side for side in self.options.sides if side != OURS]
+
+    def text(self) -> None:
+        """Make the text."""
+        record = make_text(self.track, self.options.data, self.folder / "text")
+        say(f"{self.track.name}: {record['counts']}, held out {record['held_out'][:16]}")
+
+    def tuned(self, side: str) -> Settings:
+        """The settings of a side: given, or found."""
+        if self.options.settings:
+            record = read_record_file(self.options.settings)
+            for found in record["searches"]:
+                if found["side"] == side:
+                    settings: Settings = found["settings"]
+                    return settings | ({"model": self.track.model} if side == OURS else {})
+            raise BrimfulError(f"{self.options.settings} has no settings of {side}")
+        return self.searched(side)["settings"]
+
+    def searched(self, side: str) -> dict[str, Any]:
+        """The search of a side."""
+        options, around = self.options, None
+        if options.around:
+            record = read_record_file(options.around)
+            around = next((found["settings"] for found in record["searches"] if found["side"] == side), None)
+        if side not in self._searches:
+            found = search(self.runs, side, options.trials, 60 * options.search_minutes, around)
+            self._searches[side] = found
+        return self._searches[side]
+
+    def search(self) -> None:
+        """Tune each side."""
+        for side in self.options.sides:
+            found = self.searched(side)
+            last = found["rungs"][-1]
+            loss = last["trials"][0]["loss"]
+            say(f"{side}: {found['settings']}, loss {loss:.3f} in {last['seconds']:.0f} s")
+
+    def all_targets(self) -> list[dict[str, Any]]:
+        """What the rivals reach."""
+        if not self.rivals:
+            raise BrimfulError(f"a target needs a rival: give --sides {OURS} and one of {', '.join(RIVALS)}")
+        return targets(self.runs, {rival: self.tuned(rival) for rival in self.rivals}, self.options.seeds)
+
+    def target(self) -> dict[str, Any]:
+        """The target of the record."""
+        return next(each for each in self.all_targets() if each["name"] == self.options.target)
+
+    def targets(self) -> None:
+        """Set the targets."""
+        self.all_targets()
+
+    def our_seconds(self) -> float:
+        """What Brimful gets in the record."""
+        given: float | None = self.options.our_seconds
+        if given is not None:
+            return given
+        target = self.target()
+        return our_seconds(shortest(self.runs, self.tuned(OURS), target), target)
+
+    def shortest(self) -> None:
+        """Find Brimful's shortest time."""
+        say(f"{OURS} gets {self.our_seconds():.0f} s")
+
+    def made(self) -> list[dict[str, Any]]:
+        """The runs of the record."""
+        target = self.target()
+        rival = self.tuned(target["rival"])
+        return alternate(self.runs, target, rival, self.tuned(OURS), self.our_seconds(), self.options.seeds)
+
+    def record(self) -> None:
+        """Alternate the sides and write the record."""
+        target, made = self.target(), self.made()
+        kept = [{name: value for name, value in run.items() if name != "model"} for run in made]
+        text = read_record(self.folder / "text")
+        ours = next(run for run in made if run["side"] == OURS)
+        optional: dict[str, Any] = {}
+        for name, find in (("ideas", self.found_ideas), ("buys", self.found_buys)):
+            if name in self.options.steps:
+                optional[name] = find()
+        written = write_record(
+            self.options.out,
+            {
+                "track": self.track.name,
+                "full": self.track.full,
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "machine": machine_facts(),
+                "changed_files": changed_files(),
+                "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+                "threads": self.options.threads,
+                "text": {
+                    name: text[name] for name in ("packages", "tokenizer", "training", "held_out", "counts")
+                },
+                "searches": [self.searched(side) for side in self.options.sides]
+                if not self.options.settings
+                else read_record_file(self.options.settings)["searches"],
+                "targets": self.all_targets(),
+                "target": target,
+                "shortest": []
+                if self.options.our_seconds is not None
+                else shortest(self.runs, self.tuned(OURS), target),
+                "parameters": {
+                    "ours": ours["points"][-1]["parameters"],
+                    "allowed": parameters_allowed(self.track, text["counts"]["vocabulary"]),
+                },
+                "runs": kept,
+                "result": compared(kept, target),
+                **optional,
+            },
+        )
+        say(f"{self.options.out}: {'; '.join(misses(written)) or 'a record'}")
+        draw(self.options.out.with_suffix(".png"), written)
+        print(shown(written))
+
+    def found_ideas(self) -> list[dict[str, Any]]:
+        """What each idea contributes."""
+        ideas = tuple(IDEAS)[:1] if self.track.quick else tuple(IDEAS)
+        return leave_out(self.runs, self.tuned(OURS), self.our_seconds(), self.options.seeds, ideas)
+
+    def ideas(self) -> None:
+        """Leave out each idea, and print a table."""
+        rows = [[each["idea"], f"{each['rise']:+.3f}", _error(each)] for each in self.found_ideas()]
+        print(table(["without", "loss rises by", "standard error"], rows))
+
+    def found_buys(self) -> list[dict[str, Any]]:
+        """Probe and fine-tuning of both encoders of the record's first seed, on each task."""
+        found = []
+        first = [run for run in self.made() if run["turn"] == 0]
+        names = {str(self.folder / "runs" / run["model"] / "model"): run["side"] for run in first}
+        for task in self.track.tasks:
+            train, test = tables(self.options.data, task, 2000)
+            out = self.folder / "buys" / f"{task}-{'-'.join(run['model'] for run in first)}"
+            summary = evaluate(
+                encoders=tuple(names),
+                out=str(out),
+                train=str(train),
+                test=str(test),
+                task="classification",
+                max_length=self.track.max_length,
+                seeds=len(self.options.seeds),
+            )
+            models = [dict(model) for model in summary["models"]]
+            for model in models:
+                for path, side in names.items():
+                    model["model"] = model["model"].replace(path, side)
+            found.append({"task": task, "metric": summary["primary_metric"], "models": models})
+        return found
+
+    def buys(self) -> None:
+        """Probe and fine-tune, and print a table."""
+        rows = [
+            [found["task"], model["model"], f"{model[found['metric']]:.3f}"]
+            for found in self.found_buys()
+            for model in found["models"]
+        ]
+        print(table(["task", "model", "accuracy"], rows))
+
+    def show(self) -> None:
+        """Check all records and print the leaderboard."""
+        print(leaderboard(sorted(FOLDER.glob("speedrun_*.json"))))
+
+
+def _error(found: dict[str, Any]) -> str:
+    return "" if found["standard_error"] is None else f"{found['standard_error']:.3f}"
+
+
+def changed_files() -> list[str]:
+    """Tracked files that differ from the commit."""
+    done = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True)
+    return [line[3:] for line in done.stdout.splitlines()]
+
+
+def shown(record: dict[str, Any]) -> str:
+    """A record's two sides as a table."""
+    rows = []
+    for side in ("ours", "rival"):
+        found = record["result"][side]
+        name = OURS if side == "ours" else record["target"]["rival"]
+        rows.append(
+            [
+                name,
+                f"{found['loss']['mean']:.3f}",
+                f"{found['seconds']['mean']:.0f}",
+                f"{found['tokens']['mean'] / 1e6:.2f}",
+                f"{found['flops']['mean'] / 1e12:.1f}",
+            ]
+        )
+    ratio = record["result"]["seconds_ratio"]["mean"]
+    titles = ["side", "loss", "seconds", "million tokens", "Tflop"]
+    said = f"target {record['target']['loss']:.3f} ({record['target']['name']}): {ratio:.2f} times as soon"
+    return f"{table(titles, rows)}\n{said if record['result']['reached'] else 'the target was not reached'}"
+
+
+def draw(path: Path, record: dict[str, Any]) -> None:
+    """Loss against wall time, a line for each run."""
+
+    def curves(axes: Any) -> None:
+        for run in record["runs"]:
+            ours = run["side"] == OURS
+            seconds, losses = zip(*((p["seconds"] / 60, p["loss"]) for p in run["points"]), strict=True)
+            label = run["side"] if run["turn"] == 0 else None
+            axes.plot(seconds, losses, "o-", color="#c8553d" if ours else "#2f6fb0", label=label)
+        axes.axhline(record["target"]["loss"], color="#888888", linestyle="--", label="target")
+        axes.set(xlabel="minutes from the start of the process", ylabel="held-out loss")
+        axes.legend(frameon=False)
+
+    save_figure(path, 1, curves)
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.speedrun",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="by default all but ideas and buys")
+    parser.add_argument("--language", choices=TRACKS, default="english")
+    parser.add_argument("--model", choices=SHAPES, help="another size")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
+    parser.add_argument("--target", choices=TARGETS, default="late")
+    parser.add_argument(
+        "--minutes",
+        nargs=3,
+        type=float,
+        help="of the rivals for each target; others than 10 20 40 make no record",
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--trials", type=int, default=8, help="of the first rung of each search")
+    parser.add_argument("--search-minutes", type=float, default=60.0, help="of each search")
+    parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
+    parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")
+    parser.add_argument("--our-seconds", type=float, help="what Brimful gets in the record")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--pilot", type=float, default=10.0, help="seconds of training that give a pace")
+    parser.add_argument("--data", type=Path, default=DATA, help="where fetched text is kept")
+    parser.add_argument("--work", type=Path, help="where trainings are kept; by default DATA/speedrun")
+    parser.add_argument(
+        "--out", type=Path, help="the record, by default speedrun_TRACK.json in bench/results"
+    )
+    parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        parser.set_defaults(
+            sides=[OURS, "grouped"], seeds=[0], trials=2, search_minutes=0.3, pilot=1.0, steps=[]
+        )
+        options = parser.parse_args(arguments)
+    if unknown := [step for step in options.steps if step not in STEPS]:
+        parser.error(f"there is no step {unknown[0]}: choose from {', '.join(STEPS)}")
+    if options.trials < 2 or options.search_minutes <= 0:
+        parser.error("--trials must be at least 2, and --search-minutes above 0")
+    options.steps = options.steps or list(DEFAULT_STEPS)
+    options.data = options.data.resolve()
+    options.work = (options.work or options.data / "speedrun").resolve()
+    return options
+
+
+def track_of(options: argparse.Namespace) -> Track:
+    """The track that the command line names."""
+    track = TRACKS[options.language]
+    if options.model:
+        track = replace(track, model=options.model)
+    if options.minutes:
+        track = replace(track, seconds=tuple(60 * minutes for minutes in options.minutes))
+    return quick(track) if options.quick else track
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the steps in their order."""
+    options = options_of(arguments)
+    track = track_of(options)
+    if options.out is None:
+        name = f"speedrun_{track.name.replace('-', '_')}.json"
+        options.out = options.work / track.name / name if not track.full else FOLDER / name
+    busy = os.getloadavg()[0]
+    if busy > 0.5 and options.steps != ["show"]:
+        warn(f"the machine is busy (load {busy:.1f}): its times are not those of an idle one; see --threads")
+    speedrun = Speedrun(track, options)
+    steps: dict[str, Callable[[], None]] = {step: getattr(speedrun, step) for step in STEPS}
+    try:
+        for step in STEPS:
+            if step in options.steps:
+                steps[step]()
+    except BrimfulError as error:
+        sys.exit(f"speedrun: {error}")
+
+
+if __name__ == "__main__":
+    main()

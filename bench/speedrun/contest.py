@@ -1,0 +1,139 @@
+"""From tuned settings to a record: targets, Brimful's shortest time to one, and the alternated runs."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.common.study import paired, spread
+from bench.speedrun.halving import SEED
+from bench.speedrun.runs import Run, Runs, Settings
+from bench.speedrun.side import OURS
+from bench.speedrun.sides import IDEAS, without
+from bench.speedrun.track import TARGETS
+from brimful.console import say
+
+GOAL = 8.0
+"""The ratio with which the search for Brimful's shortest time begins."""
+SHORTER, LONGER, MARGIN = 0.75, 1.4, 1.1
+TRIES = 6
+
+
+def targets(runs: Runs, tuned: Mapping[str, Settings], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """For each target its `loss`, what the best rival reaches in its seconds, and that `rival`.
+
+    Args:
+        tuned: the settings of each rival.
+    """
+    found = []
+    for name, seconds in zip(TARGETS, runs.track.seconds, strict=True):
+        losses = {}
+        for rival, settings in tuned.items():
+            reached = [runs.run(rival, settings, seconds, seed)["loss"] for seed in seeds]
+            losses[rival] = {"mean": statistics.fmean(reached), "deviation": _finite(spread(reached)[1])}
+        best = min(losses, key=lambda rival: losses[rival]["mean"])
+        say(f"target {name}: {losses[best]['mean']:.3f}, by {best} in {seconds:g} s")
+        found.append(
+            {
+                "name": name,
+                "seconds": seconds,
+                "loss": losses[best]["mean"],
+                "rival": best,
+                "losses": losses,
+                "seeds": list(seeds),
+            }
+        )
+    return found
+
+
+def shortest(runs: Runs, settings: Settings, target: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Trials of Brimful that bracket its shortest time to a target: from the goal on to shorter times if it
+    is reached there, to longer ones if it is not."""
+    seconds, tried = target["seconds"] / GOAL, []
+    if runs.track.quick:
+        seconds = target["seconds"]
+    while len(tried) < (1 if runs.track.quick else TRIES) and seconds <= target["seconds"]:
+        run = runs.run(OURS, settings, seconds, SEED)
+        reached = run["loss"] <= target["loss"]
+        say(f"{OURS}, {seconds:.0f} s: loss {run['loss']:.3f}, target {target['loss']:.3f}")
+        before = tried[-1]["reached"] if tried else reached
+        tried.append({"seconds": seconds, "loss": run["loss"], "reached": reached})
+        if reached != before:
+            break
+        seconds *= SHORTER if reached else LONGER
+    return tried
+
+
+def our_seconds(tried: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> float:
+    """What Brimful gets in the record: a little more than its shortest time, as every seed must reach it."""
+    reached = [one["seconds"] for one in tried if one["reached"]]
+    return min(target["seconds"], MARGIN * min(reached)) if reached else target["seconds"]
+
+
+def alternate(
+    runs: Runs,
+    target: Mapping[str, Any],
+    rival: Settings,
+    ours: Settings,
+    seconds: float,
+    seeds: Sequence[int],
+) -> list[Run]:
+    """The runs of a record: rival and Brimful with one seed, then with the next the other way round.
+
+    Args:
+        seconds: that Brimful gets.
+    """
+    made = []
+    for turn, seed in enumerate(seeds):
+        pair = [(target["rival"], rival, target["seconds"]), (OURS, ours, seconds)]
+        for side, settings, each in pair if turn % 2 == 0 else pair[::-1]:
+            run = runs.run(side, settings, each, seed, curve=True, keep=True)
+            say(f"{side}, seed {seed}: loss {run['loss']:.3f} after {run['seconds']:.0f} s")
+            made.append({"turn": turn, **run})
+    return made
+
+
+def compared(made: Sequence[Run], target: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runs of a record say: seconds, tokens and flops of both sides, and their ratios.
+
+    A rival that misses the target counts with all its seconds, which favours it. Brimful has reached the
+    target if every seed has.
+    """
+    sides = {
+        side: sorted(
+            (run for run in made if (run["side"] == OURS) == (side == "ours")), key=lambda r: r["seed"]
+        )
+        for side in ("ours", "rival")
+    }
+    found: dict[str, Any] = {
+        "reached": all(run["loss"] <= target["loss"] for run in sides["ours"]),
+    }
+    for side, each in sides.items():
+        found[side] = {
+            name: {"mean": statistics.fmean(values), "deviation": _finite(spread(values)[1])}
+            for name in ("seconds", "tokens", "flops", "loss")
+            if (values := [float(run[name]) for run in each])
+        }
+    for name in ("seconds", "tokens", "flops"):
+        ratios = [b[name] / a[name] for a, b in zip(sides["ours"], sides["rival"], strict=True)]
+        found[f"{name}_ratio"] = {"mean": statistics.fmean(ratios), "deviation": _finite(spread(ratios)[1])}
+    return found
+
+
+def leave_out(
+    runs: Runs, settings: Settings, seconds: float, seeds: Sequence[int], ideas: Sequence[str] = tuple(IDEAS)
+) -> list[dict[str, Any]]:
+    """What each idea contributes: how much the loss rises without it, in the same time; paired over seeds."""
+    whole = [runs.run(OURS, settings, seconds, seed)["loss"] for seed in seeds]
+    found = []
+    for idea in ideas:
+        losses = [runs.run(OURS, without(settings, idea), seconds, seed)["loss"] for seed in seeds]
+        rise, error = paired(losses, whole)
+        say(f"without {idea}: {rise:+.3f}")
+        found.append({"idea": idea, "rise": rise, "standard_error": _finite(error), "losses": losses})
+    return found
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,130 @@
+"""Successive halving (Jamieson and Talwalkar, 2016): many settings for a short time, the better for longer.
+
+Each rung takes the same time: half as many trials, each twice as long and with a schedule of its own. Trials
+have a seed that no record has, so nothing is chosen by a record's luck.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench.common.study import kept
+from bench.speedrun.runs import Run, Runs, Settings
+from bench.speedrun.side import OURS
+from bench.speedrun.sides import PRECISIONS, Space, space, start
+from brimful.console import say
+from brimful.errors import BrimfulError
+
+SEED = 100
+LAST = 2
+"""Trials of the last rung."""
+
+
+def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:
+    """How many trials each rung has, and the seconds of each trial; together `seconds`."""
+    sizes = [trials]
+    while sizes[-1] > LAST:
+        sizes.append(max(LAST, sizes[-1] // 2))
+    return [(size, seconds / len(sizes) / size) for size in sizes]
+
+
+def halve(
+    drawn: Sequence[Settings], seconds: float, trial: Callable[[Settings, float], Run]
+) -> tuple[Settings, list[dict[str, Any]]]:
+    """The best of these settings, and the record of each rung.
+
+    Args:
+        seconds: of all trials together.
+        trial: settings and seconds -> a result with `loss`, or with `error`.
+
+    Raises:
+        BrimfulError: every trial of a rung failed.
+    """
+    left, record = list(drawn), []
+    for size, each in rungs(len(drawn), seconds):
+        tried = [(settings, trial(settings, each)) for settings in left[:size]]
+        tried.sort(key=lambda pair: pair[1].get("loss", math.inf))
+        record.append(
+            {"seconds": each, "trials": [{"settings": settings, **_brief(run)} for settings, run in tried]}
+        )
+        if "loss" not in tried[0][1]:
+            raise BrimfulError(f"every trial failed; the first one: {tried[0][1]['error']}")
+        left = [settings for settings, run in tried if "loss" in run]
+    return left[0], record
+
+
+def _brief(run: Run) -> Run:
+    return {name: run[name] for name in ("loss", "seconds", "tokens", "error") if name in run}
+
+
+def fastest(runs: Runs, side: str) -> tuple[Settings, list[dict[str, Any]]]:
+    """A rival's start with the precision and compilation that make the most updates in the time of the last
+    target, its start-up included; and what was tried."""
+    tried = []
+    for precision in PRECISIONS:
+        for compiled in (False, True):
+            settings = {**start(side, runs.track), "precision": precision, "compile": compiled}
+            row: dict[str, Any] = {"precision": precision, "compile": compiled}
+            try:
+                pace = runs.pace(side, settings)
+                left = runs.track.seconds[-1] - pace["start_seconds"]
+                row |= {"start_seconds": pace["start_seconds"], "pace": pace["updates_per_second"]}
+                row["updates"] = left * pace["updates_per_second"]
+            except BrimfulError as error:
+                row["error"] = str(error)
+            tried.append((row, settings))
+    tried.sort(key=lambda pair: -pair[0].get("updates", -math.inf))
+    if "error" in tried[0][0]:
+        raise BrimfulError(tried[0][0]["error"])
+    return tried[0][1], [row for row, _ in tried]
+
+
+def search(
+    runs: Runs, side: str, trials: int, seconds: float, around: Settings | None = None
+) -> dict[str, Any]:
+    """Tune a side: `settings`, and all that was tried. The same budget gives the same number of trials.
+
+    Args:
+        trials: of the first rung; the start of the side is one of them.
+        seconds: of all trials together, without pilots.
+        around: search in the neighbourhood of these settings.
+    """
+    begin, found = start(side, runs.track), space(side)
+    variants: list[dict[str, Any]] = []
+    if side != OURS and not runs.track.quick:
+        begin, variants = fastest(runs, side)
+    if around is not None:
+        begin, found = dict(around), found.around(around)
+    place = runs.place("searches", side, begin, trials, seconds, around is None)
+
+    def trial(settings: Settings, each: float) -> Run:
+        try:
+            result = runs.run(side, settings, each, SEED)
+        except BrimfulError as error:
+            result = {"error": str(error)}
+        said = f"loss {result['loss']:.3f}" if "loss" in result else result["error"]
+        say(f"{side}, {each:.0f} s: {said} {_changed(settings, begin)}")
+        return result
+
+    def make() -> dict[str, Any]:
+        best, record = halve(_drawn(found, begin, trials, side), seconds, trial)
+        spent = sum(one.get("seconds", 0.0) for rung in record for one in rung["trials"])
+        return {
+            "side": side,
+            "settings": best,
+            "trials": trials,
+            "seconds": seconds,
+            "spent_seconds": spent,
+            "variants": variants,
+            "rungs": record,
+        }
+
+    return kept(place.with_suffix(".json"), make)
+
+
+def _drawn(found: Space, begin: Settings, trials: int, side: str) -> list[Settings]:
+    return found.draw(begin, trials, side)
+
+
+def _changed(settings: Settings, begin: Settings) -> Settings:
+    return {name: value for name, value in settings.items() if begin.get(name) != value}

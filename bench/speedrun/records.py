@@ -1,0 +1,131 @@
+"""Records: one JSON file each, refused if what it says does not follow from the runs that it holds."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.common.study import table
+from bench.speedrun.contest import compared
+from bench.speedrun.side import OURS
+from bench.speedrun.track import TARGETS
+from brimful.errors import BrimfulError
+from brimful.storage import read_object, write_json
+
+FORMAT = 1
+SEEDS = 3
+FOLDER = Path("bench/results")
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of all that a record says, but this."""
+    said = {name: value for name, value in record.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def write_record(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Write a record with its digest."""
+    value = json.loads(json.dumps({"format": FORMAT, **record}))
+    value["digest"] = digest(value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, value)
+    return value
+
+
+def read_record_file(path: Path) -> dict[str, Any]:
+    """A record that nobody has changed.
+
+    Raises:
+        BrimfulError: it is no record of this format, or it was changed, or contradicts itself.
+    """
+    record = read_object(path)
+    if record.get("format") != FORMAT or "digest" not in record:
+        raise BrimfulError(f"{path} is not a record of the speedrun")
+    if record["digest"] != digest(record):
+        raise BrimfulError(f"{path} was changed after it was measured: its digest differs; measure again")
+    if flaw := contradiction(record):
+        raise BrimfulError(f"{path} contradicts itself: {flaw}; measure again")
+    return record
+
+
+def contradiction(record: Mapping[str, Any]) -> str | None:
+    """What in a record does not follow from its runs; None if all does."""
+    runs, target = record["runs"], record["target"]
+    for run in runs:
+        last = run["points"][-1]
+        own = [run[name] for name in ("seconds", "updates", "tokens", "flops", "loss")]
+        if own != [last[name] for name in ("seconds", "updates", "tokens", "flops", "loss")]:
+            return f"{run['side']}, seed {run['seed']}, does not end with its last point"
+        clock = [point["seconds"] for point in run["points"]]
+        if clock != sorted(clock):
+            return f"the clock of {run['side']}, seed {run['seed']}, goes backwards"
+    if compared(runs, target) != record["result"]:
+        return "its ratios are not those of its runs"
+    return None
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """The rules that a record does not meet; empty: it counts."""
+    ours = [run for run in record["runs"] if run["side"] == OURS]
+    seeds = {run["seed"] for run in ours}
+    found = []
+    if not record["full"]:
+        found.append("the track was not run at its full size")
+    if len(seeds) < SEEDS:
+        found.append(f"{len(seeds)} seeds, not {SEEDS}")
+    if not record["result"]["reached"]:
+        found.append("a seed does not reach the target")
+    if record["parameters"]["ours"] > record["parameters"]["allowed"]:
+        found.append("the model has more parameters than the rival's")
+    if record["machine"]["commit"] is None or record["changed_files"]:
+        found.append("it was not measured at a commit")
+    budgets = {search["side"]: (search["trials"], search["seconds"]) for search in record["searches"]}
+    if len(set(budgets.values())) > 1 or OURS not in budgets or record["target"]["rival"] not in budgets:
+        found.append("the sides were not tuned with the same budget")
+    return found
+
+
+def leaderboard(paths: Sequence[Path]) -> str:
+    """Records that count as a Markdown table, the highest ratio first in each track and target; then a line
+    for each file that does not count."""
+    rows, others = [], []
+    for path in paths:
+        record = read_record_file(path)
+        if why := misses(record):
+            others.append(f"{path.name}: no record ({'; '.join(why)})")
+            continue
+        result, target = record["result"], record["target"]
+        rows.append(
+            (
+                record["track"],
+                TARGETS.index(target["name"]),
+                -result["seconds_ratio"]["mean"],
+                [
+                    record["track"],
+                    f"{target['name']}, {target['loss']:.3f}",
+                    _shown(result["seconds_ratio"]),
+                    _shown(result["tokens_ratio"]),
+                    f"{result['ours']['seconds']['mean'] / 60:.1f}",
+                    f"{target['rival']}, {result['rival']['seconds']['mean'] / 60:.1f}",
+                    record["machine"]["cpu"],
+                    record["machine"]["commit"][:8],
+                ],
+            )
+        )
+    titles = [
+        "track",
+        "target",
+        "times sooner",
+        "times fewer tokens",
+        "minutes",
+        "rival, minutes",
+        "processor",
+    ]
+    shown = table([*titles, "commit"], [row[-1] for row in sorted(rows)]) if rows else "no record yet"
+    return "\n".join([shown, *others])
+
+
+def _shown(value: Mapping[str, Any]) -> str:
+    deviation = value["deviation"]
+    return f"{value['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")

@@ -1,0 +1,126 @@
+"""The settings of each side: where its search begins, what the search may change, and Brimful's ideas."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.speedrun.rival import RIVALS
+from bench.speedrun.side import OURS
+from bench.speedrun.track import Track
+from brimful.errors import BrimfulError, nearest
+from brimful.randomness import derive_key, uniform
+
+SIDES = (OURS, *RIVALS)
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a search draws from.
+
+    Attributes:
+        choices: values of a setting, each as likely as the others.
+        ranges: the ends of a setting whose logarithm is drawn uniformly.
+    """
+
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def draw(self, start: Mapping[str, Any], number: int, key: str) -> list[dict[str, Any]]:
+        """`start`, and `number - 1` other settings; the same ones for the same arguments."""
+        drawn = [dict(start)]
+        for index in range(1, number):
+            settings = dict(start)
+            for name, values in self.choices.items():
+                at = uniform(derive_key("speedrun", key, name), [index])[0]  # type: ignore[arg-type]
+                settings[name] = values[int(at * len(values))]
+            for name, (low, high) in self.ranges.items():
+                at = uniform(derive_key("speedrun", key, name), [index])[0]  # type: ignore[arg-type]
+                settings[name] = float(f"{low * (high / low) ** at:.2g}")
+            drawn.append(settings)
+        return drawn
+
+    def around(self, settings: Mapping[str, Any]) -> "Space":
+        """A narrower space: each range from half to twice the setting, the neighbours of each choice."""
+        near = {}
+        for name, values in self.choices.items():
+            at = list(values).index(settings[name])
+            near[name] = values[max(0, at - 1) : at + 2]
+        return Space(near, {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges})
+
+
+RIVAL_START: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "batch": 32,
+    "mask_rate": 0.15,
+    "warmup": 0.06,
+    "precision": "fp32",
+    "compile": False,
+}
+RIVAL_SPACE = Space(
+    choices={"batch": (16, 32, 64, 128), "mask_rate": (0.15, 0.2, 0.3, 0.4)},
+    ranges={"learning_rate": (3e-4, 6e-3)},
+)
+
+
+def our_start(track: Track) -> dict[str, Any]:
+    """Where the search for Brimful's settings begins: near those of `brimful demo`."""
+    return {
+        "model": track.model,
+        "architecture": "modern",
+        "packing.max_length": track.max_length,
+        "packing.capacity": 512,
+        "rows_per_update": 4,
+        "rows_per_micro_batch": 4,
+        "masking.rate": 0.3,
+        "masking.final_rate": 0.15,
+        "masking.unit": "words",
+        "optimizer.name": "muon",
+        "optimizer.learning_rate": 2e-3,
+        "optimizer.muon_learning_rate": 0.02,
+        "optimizer.weight_decay": 0.01,
+        "schedule.shape": "linear",
+        "schedule.warmup": 0.05,
+    }
+
+
+OUR_SPACE = Space(
+    choices={"rows_per_update": (4, 8, 16), "masking.rate": (0.2, 0.3, 0.4)},
+    ranges={"optimizer.learning_rate": (1e-3, 8e-3), "optimizer.muon_learning_rate": (0.008, 0.06)},
+)
+
+IDEAS: dict[str, dict[str, Any]] = {
+    "Muon for matrices": {"optimizer.name": "adamw"},
+    "mask rate that decays": {"masking.final_rate": None},
+    "high mask rate": {"masking.rate": 0.15, "masking.final_rate": None},
+    "whole words": {"masking.unit": "tokens"},
+    "modern architecture": {"architecture": "bert"},
+    "packed rows": {"packing.max_sequences": 1, "packing.capacity": "max_length"},
+}
+"""Brimful's ideas, each with the settings that switch it off."""
+
+
+def without(settings: Mapping[str, Any], idea: str) -> dict[str, Any]:
+    """Brimful's settings with one idea switched off."""
+    off = dict(IDEAS[idea])
+    if off.get("packing.capacity") == "max_length":
+        rows = settings["packing.capacity"] // settings["packing.max_length"]
+        off["packing.capacity"] = settings["packing.max_length"]
+        off |= {name: settings[name] * rows for name in ("rows_per_update", "rows_per_micro_batch")}
+    return {**settings, **off}
+
+
+def start(side: str, track: Track) -> dict[str, Any]:
+    """The settings that the search of a side begins with.
+
+    Raises:
+        BrimfulError: there is no such side.
+    """
+    if side not in SIDES:
+        raise BrimfulError(f"unknown side {side!r}: {nearest(side, SIDES)}")
+    return our_start(track) if side == OURS else dict(RIVAL_START)
+
+
+def space(side: str) -> Space:
+    """What the search of a side may change."""
+    return OUR_SPACE if side == OURS else RIVAL_SPACE
