@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CUDA_VENV := .venv-cuda
 
-.PHONY: install demo test test-slow test-cuda lint clean
+.PHONY: install demo speedrun test test-slow test-cuda lint clean
 
 install: $(STAMP)
 
@@ -21,6 +21,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/brimful demo --out runs/demo
+
+# More than a day on two cores; see docs/speedrun.md. Interrupted, it continues.
+speedrun: install
+	$(BIN)/python -m bench.speedrun text search targets shortest ideas buys record show
 
 test: install lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal

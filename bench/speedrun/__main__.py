@@ -57,13 +57,14 @@ class Speedrun:
         self.track = track
         self.options = options
         self.folder = options.work / track.name
+        self.text_folder = options.work / ("text-quick" if track.quick else f"text-{track.language}")
         self._searches: dict[str, dict[str, Any]] = {}
 
     @property
     def runs(self) -> Runs:
         """The trainings."""
         options = self.options
-        return Runs(self.track, self.folder / "text", self.folder, options.threads, options.pilot)
+        return Runs(self.track, self.text_folder, self.folder, options.threads, options.pilot)
 
     @property
     def rivals(self) -> list[str]:
@@ -72,8 +73,8 @@ class Speedrun:
 
     def text(self) -> None:
         """Make the text."""
-        record = make_text(self.track, self.options.data, self.folder / "text")
-        say(f"{self.track.name}: {record['counts']}, held out {record['held_out'][:16]}")
+        record = make_text(self.track, self.options.data, self.text_folder)
+        say(f"{self.track.language}: {record['counts']}, held out {record['held_out'][:16]}")
 
     def tuned(self, side: str) -> Settings:
         """The settings of a side: given, or found."""
@@ -141,7 +142,7 @@ class Speedrun:
         """Alternate the sides and write the record."""
         target, made = self.target(), self.made()
         kept = [{name: value for name, value in run.items() if name != "model"} for run in made]
-        text = read_record(self.folder / "text")
+        text = read_record(self.text_folder)
         ours = next(run for run in made if run["side"] == OURS)
         optional: dict[str, Any] = {}
         for name, find in (("ideas", self.found_ideas), ("buys", self.found_buys)):

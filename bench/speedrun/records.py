@@ -98,11 +98,11 @@ def leaderboard(paths: Sequence[Path]) -> str:
         result, target = record["result"], record["target"]
         rows.append(
             (
-                record["track"],
+                record["track"] + record["text"]["held_out"],
                 TARGETS.index(target["name"]),
                 -result["seconds_ratio"]["mean"],
                 [
-                    record["track"],
+                    f"{record['track']} {record['text']['held_out'][:8]}",
                     f"{target['name']}, {target['loss']:.3f}",
                     _shown(result["seconds_ratio"]),
                     _shown(result["tokens_ratio"]),

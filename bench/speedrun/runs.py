@@ -22,10 +22,13 @@ from brimful.storage import read_json
 
 Settings = dict[str, Any]
 Run = dict[str, Any]
+ENVIRONMENT = {"GOMP_SPINCOUNT": "20000"}
+"""What `brimful` sets for itself, for all sides: threads that share a core do not stall (decisions.md)."""
 QUICK_UPDATES = 16
 """The fewest of a toy training, whose seconds may all go into its start."""
 LIMIT = 4.0
-"""A training that takes so many times its seconds, and a minute more, is ended."""
+"""A training that takes so many times its seconds, and `START` more, is ended."""
+START = 300.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Runs:
             pilot,
             time.monotonic(),
         )
-        limit = 60 + LIMIT * (seconds or 60 + (pilot or 0))
+        limit = START + LIMIT * (seconds or pilot or 0.0)
         with tempfile.TemporaryFile("w+") as said:
             try:
                 status = subprocess.run(
@@ -161,7 +164,7 @@ class Runs:
                     stdout=said,
                     stderr=said,
                     timeout=limit,
-                    env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                    env=os.environ | {"OMP_NUM_THREADS": str(self.threads), **ENVIRONMENT},
                 ).returncode
             except subprocess.TimeoutExpired:
                 raise BrimfulError(

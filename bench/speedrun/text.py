@@ -24,6 +24,7 @@ from bench.speedrun.track import MASK_RATE, Track
 from brimful.commands.demo_reviews import same_text
 from brimful.commands.prepare import prepare
 from brimful.config import config_hash
+from brimful.console import warn
 from brimful.corpus.shards import MANIFEST, Corpus, write_manifest
 from brimful.data.batch import IGNORED
 from brimful.data.blocks import Blocks, PackingConfig
@@ -108,7 +109,7 @@ def make_text(track: Track, data: Path, folder: Path) -> dict[str, Any]:
     Args:
         data: where fetched text is kept.
     """
-    wanted = config_hash([asdict(track), REPEATED, MASK_RATE])
+    wanted = config_hash([text_of(track), REPEATED, MASK_RATE])
     known = find_commit(folder / RECORD, inputs=wanted)
     if known is not None:
         return known
@@ -139,7 +140,6 @@ def make_text(track: Track, data: Path, folder: Path) -> dict[str, Any]:
         folder / RECORD,
         files,
         inputs=wanted,
-        track=track.name,
         packages=[] if track.quick else versions(track, data),
         tokenizer=training.tokenizer_hash,
         training=training.fingerprint,
@@ -148,16 +148,27 @@ def make_text(track: Track, data: Path, folder: Path) -> dict[str, Any]:
             "documents": training.documents,
             "tokens": training.tokens,
             "vocabulary": training.vocabulary_size,
-            "clean_megabytes": round(training.tokens / summary["tokens_per_character"] / 1e6, 1),
+            "characters": round(training.tokens / summary["tokens_per_character"]),
             "held_out_sequences": len(held_out.offsets) - 1,
             "held_out_tokens": len(held_out.shown),
             "predictions": int((held_out.labels != IGNORED).sum()),
             "repeated_sequences": repeated,
         },
     )
+    if record["held_out"] != track.fixed and not track.quick:
+        warn(
+            f"the held-out part of {track.language} is {record['held_out'][:16]}, not {track.fixed[:16]}:"
+            " its packages have changed, so compare results on it with no earlier ones"
+        )
     for scratch in (raw, prepared, folder / "plans"):
         shutil.rmtree(scratch, ignore_errors=True)
     return record
+
+
+def text_of(track: Track) -> dict[str, Any]:
+    """The fields of a track that decide its text."""
+    others = ("model", "seconds", "tasks", "fixed")
+    return {name: value for name, value in asdict(track).items() if name not in others}
 
 
 def versions(track: Track, data: Path) -> list[str]:

@@ -21,6 +21,7 @@ class Track:
         seconds: what the rivals get, from the start of their process, for each target.
         tasks: tables for the probe and for fine-tuning (bench/finetune/data.py).
         quick: toy sizes, which show that everything runs.
+        fixed: the hash of the held-out part when the track was fixed.
     """
 
     language: str
@@ -33,6 +34,7 @@ class Track:
     seconds: tuple[float, ...] = (600.0, 1200.0, 2400.0)
     tasks: tuple[str, ...] = ()
     quick: bool = False
+    fixed: str = ""
 
     @property
     def name(self) -> str:
@@ -74,6 +76,7 @@ ENGLISH = Track(
         "aptitude-doc-en/doc/aptitude/html/en",
     ),
     tasks=("r8", "newsgroups"),
+    fixed="243eeb19cb2a1746468f001c5a6159c7096df29848682810aa5fc8486b1c009e",
 )
 CHINESE = Track(
     "chinese",
@@ -85,6 +88,7 @@ CHINESE = Track(
     ),
     held_out_share=0.05,
     tasks=("reviews",),
+    fixed="8b395e8d2c53f009e124ad57cd2ebfafe0d550112bee1ebaddb165b558a740a6",
 )
 TRACKS = {track.language: track for track in (ENGLISH, CHINESE)}
 

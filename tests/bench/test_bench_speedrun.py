@@ -1,0 +1,384 @@
+"""The rules of the speedrun: fixed masks, nothing held out in training, equal budgets, honest records."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench.speedrun import ours, rival
+from bench.speedrun.__main__ import main
+from bench.speedrun.contest import compared, our_seconds
+from bench.speedrun.halving import halve, rungs
+from bench.speedrun.points import EnoughError, Points
+from bench.speedrun.records import digest, leaderboard, misses, read_record_file, write_record
+from bench.speedrun.rival import RIVALS, Sequences, batches, new_model
+from bench.speedrun.runs import Runs, parameters_allowed
+from bench.speedrun.scoring import score
+from bench.speedrun.side import OURS
+from bench.speedrun.sides import (
+    IDEAS,
+    OUR_SPACE,
+    RIVAL_SPACE,
+    RIVAL_START,
+    SIDES,
+    our_start,
+    start,
+    without,
+)
+from bench.speedrun.text import (
+    REPEATED,
+    grams,
+    load_held_out,
+    load_plain,
+    make_text,
+    occurs,
+    tokenizer_of,
+)
+from bench.speedrun.track import ENGLISH, quick
+from brimful.corpus.shards import Corpus
+from brimful.data.batch import IGNORED, pack
+from brimful.errors import BrimfulError
+from brimful.nn.interop import load_pretrained
+from brimful.text.tokenizer import mask_id
+
+ROOT = Path(__file__).parents[2]
+TRACK = quick(ENGLISH)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    """The folder of the toy track's text."""
+    folder = tmp_path_factory.mktemp("speedrun") / "text"
+    make_text(TRACK, folder, folder)
+    return folder
+
+
+def test_held_out_masks_are_fixed(text, tmp_path):
+    again = make_text(TRACK, tmp_path, tmp_path / "text")
+    held_out = load_held_out(text)
+    assert again["held_out"] == held_out.hash == load_held_out(tmp_path / "text").hash
+    special = tokenizer_of(text)[1]
+    predicted = held_out.labels != IGNORED
+    inner = ~np.isin(held_out.tokens, [special.cls, special.sep])
+    assert not predicted[~inner].any()
+    # 290 predictions of about 200 words, each drawn alone: three deviations are 0.15 * 3 / sqrt(200).
+    assert abs(predicted[inner].mean() - 0.15) < 0.035
+
+
+def test_other_masks_are_refused(text, tmp_path):
+    shutil.copytree(text, tmp_path / "text")
+    held_out = load_held_out(tmp_path / "text")
+    moved = np.roll(held_out.labels, 1)
+    np.savez(tmp_path / "text" / "held_out.npz", **(vars(held_out) | {"labels": moved}))
+    with pytest.raises(BrimfulError, match="texts or masks were changed"):
+        load_held_out(tmp_path / "text")
+
+
+def test_nothing_held_out_is_trained_on(text):
+    corpus, held_out = Corpus.open(text / "training", verify=True), load_held_out(text)
+    assert corpus.part("validation") is None
+    plain = load_plain(text)
+    assert (plain["tokens"] == np.concatenate([shard.tokens for shard in corpus.shards])).all()
+    trained = {tuple(run) for run in np.lib.stride_tricks.sliding_window_view(plain["tokens"], REPEATED)}
+    for begin, end in zip(held_out.offsets[:-1] + 1, held_out.offsets[1:] - 1, strict=True):
+        runs = np.lib.stride_tricks.sliding_window_view(held_out.tokens[begin:end], REPEATED)
+        assert len(runs)
+        assert not trained & {tuple(run) for run in runs}
+
+
+def test_a_repeated_run_is_found_wherever_it_is(seed):
+    draw = np.random.default_rng(seed)
+    training = draw.integers(0, 50, 2000).astype(np.uint16)
+    seen = grams(training, REPEATED)
+    other = draw.integers(0, 50, 100)
+    assert not occurs(other, seen)
+    begin = draw.integers(0, 2000 - REPEATED)
+    at = draw.integers(0, 100 - REPEATED)
+    other[at : at + REPEATED] = training[begin : begin + REPEATED]
+    assert occurs(other, seen)
+    assert not occurs(other[: REPEATED - 1], seen)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_rivals_read_all_tokens_and_mask_words(text, name, seed):
+    tokenizer, special = tokenizer_of(text)
+    plain, mask = load_plain(text), mask_id(tokenizer)
+    data = Sequences(name, TRACK, plain, special)
+    lengths = np.diff(data.offsets)
+    assert lengths.max() <= TRACK.max_length
+    ordinary = ~np.isin(data.tokens, [special.cls, special.sep])
+    if name == "lines":
+        assert len(data) == plain["line_starts"].sum()
+    else:
+        assert (lengths == TRACK.max_length).all()
+        assert (data.tokens[ordinary] == plain["tokens"]).all()
+    settings = RIVAL_START | {"batch": 16, "mask_rate": 0.3}
+    seen = predicted = 0
+    stream = batches(data, settings, seed, special, mask, tokenizer.get_vocab_size())
+    for batch, real in (next(stream) for _ in range(len(data) // 16)):
+        ids, labels = batch["input_ids"], batch["labels"]
+        original = torch.where(labels == IGNORED, ids, labels)
+        never = (original == special.pad) | (original == special.cls) | (original == special.sep)
+        assert (labels[never] == IGNORED).all()
+        inside = batch.get("attention_mask", torch.ones_like(ids))
+        assert int(inside.sum()) == real
+        assert ((original == special.pad) == (inside == 0)).all()
+        seen += int((~never).sum())
+        predicted += int((labels != IGNORED).sum())
+    assert seen > 0.8 * len(plain["tokens"]) or name == "lines"
+    assert abs(predicted / seen - 0.3) < 0.02
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side):
+    points, settings = Points(tmp_path / "points", time.monotonic()), start(side, TRACK)
+    pace = {"seed": 1, "updates": 3, "every": 2}
+    if side == OURS:
+        ours.train(settings, text, tmp_path / "run", points, **pace)
+    else:
+        rival.train(side, TRACK, settings, text, points, **pace)
+    assert [point["updates"] for point in points.reached] == [2, 3]
+    assert points.training_since is not None
+    held_out, special = load_held_out(text), tokenizer_of(text)[1]
+    folders = [tmp_path / "points" / f"{point['updates']:07d}" for point in points.reached]
+    first, last = (score(folder, held_out, special.pad) for folder in folders)
+    assert first["loss"] != last["loss"]
+    allowed = parameters_allowed(TRACK, tokenizer_of(text)[0].get_vocab_size())
+    assert last["parameters"] <= allowed
+    seconds, tokens, flops = (
+        [point[name] for point in points.reached] for name in ("seconds", "tokens", "flops")
+    )
+    assert 0 < seconds[0] < seconds[1]
+    assert 0 < tokens[0] < tokens[1]
+    # At most three passes over all parameters, also for padding, which is most of what `lines` computes.
+    assert 1e5 < flops[1] / tokens[1] < 6 * allowed * 8
+
+
+def test_scores_are_those_of_brimful(text, tmp_path):
+    tokenizer, special = tokenizer_of(text)
+    torch.manual_seed(0)
+    model = new_model("grouped", TRACK, tokenizer.get_vocab_size(), special).eval()
+    model.save_pretrained(tmp_path)
+    held_out = load_held_out(text)
+    found = score(tmp_path, held_out, special.pad)
+    encoder, head = load_pretrained(tmp_path)
+    total = count = 0.0
+    for begin, end in zip(held_out.offsets[:-1], held_out.offsets[1:], strict=True):
+        batch = pack([held_out.shown[begin:end].astype(np.int64)], max_length=TRACK.max_length, pad=0)
+        labels = torch.from_numpy(held_out.labels[begin:end].astype(np.int64))
+        with torch.inference_mode():
+            logits = head(encoder(batch)).double()
+        total += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        count += int((labels != IGNORED).sum())
+    assert found["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert 0 <= found["accuracy"] <= 1
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.fill_(math.nan)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(BrimfulError, match="diverged"):
+        score(tmp_path, held_out, special.pad)
+
+
+def test_the_clock_starts_with_the_process_and_stops_for_weights(tmp_path):
+    points = Points(tmp_path, time.monotonic() - 100)
+    points.training()
+    points.add(lambda path: time.sleep(0.3), 1, 10, 20)
+    assert 100 <= points.reached[0]["seconds"] < 100.2
+    assert points.seconds < points.reached[0]["seconds"] + 0.2
+    pilot = Points(tmp_path, time.monotonic(), pilot=0.0)
+    pilot.training()
+    time.sleep(0.01)
+    with pytest.raises(EnoughError):
+        pilot.add(lambda path: None, 1, 10, 20)
+
+
+def test_halving_finds_the_best_and_spends_its_budget():
+    spent = []
+
+    def trial(settings, seconds):
+        spent.append(seconds)
+        # The best has a late start, and one diverges.
+        return {"error": "NaN"} if settings["a"] == 3 else {"loss": abs(settings["a"] - 5) + 1 / seconds}
+
+    best, record = halve([{"a": a} for a in range(8)], 480.0, trial)
+    assert best == {"a": 5}
+    assert rungs(8, 480.0) == [(8, 20.0), (4, 40.0), (2, 80.0)]
+    assert sum(spent) == pytest.approx(480)
+    assert [len(rung["trials"]) for rung in record] == [8, 4, 2]
+    with pytest.raises(BrimfulError, match="every trial failed; the first one: NaN"):
+        halve([{"a": 3}, {"a": 3}], 10, trial)
+
+
+@pytest.mark.parametrize("space", [OUR_SPACE, RIVAL_SPACE])
+def test_draws_are_fixed_and_within_the_space(space):
+    begin = our_start(ENGLISH) if space is OUR_SPACE else RIVAL_START
+    drawn = space.draw(begin, 8, "key")
+    assert drawn == space.draw(begin, 8, "key")
+    assert drawn[0] == begin
+    assert len({json.dumps(each) for each in drawn}) == 8
+    for settings in drawn:
+        near = space.around(settings).draw(settings, 8, "key")
+        for each in (*drawn[1:], *near):
+            assert all(each[name] in values for name, values in space.choices.items())
+        assert all(
+            low * 0.9 <= s[name] <= high * 1.1
+            for s in drawn[1:]
+            for name, (low, high) in space.ranges.items()
+        )
+        for name in space.ranges:
+            assert all(settings[name] * 0.45 <= each[name] <= settings[name] * 2.2 for each in near)
+
+
+@pytest.mark.parametrize("idea", IDEAS)
+def test_an_idea_is_one_valid_change(idea):
+    settings = our_start(ENGLISH)
+    off = without(settings, idea)
+    assert off != settings
+
+    def config(values):
+        return ours.config(values, Path("corpus"), Path("out"), seed=0, updates=100, every=10)
+
+    whole, less = config(settings), config(off)
+    assert less.trainer == whole.trainer
+    # The same slots in an update, whatever is packed.
+    assert less.rows_per_update * less.packing.capacity == whole.rows_per_update * whole.packing.capacity
+    assert whole.validation_tokens == 0
+
+
+def run_of(side, seed, seconds, tokens, loss):
+    point = {"seconds": seconds, "updates": 10, "tokens": tokens, "flops": tokens, "loss": loss}
+    points = [{**point, "seconds": seconds / 2, "updates": 5, "loss": loss + 1}, point]
+    return {"side": side, "seed": seed, "settings": {}, "turn": seed, "points": points, **point}
+
+
+def record_of(ours_losses=(3.9, 3.85, 3.95)):
+    target = {"name": "late", "seconds": 2400.0, "loss": 4.0, "rival": "grouped"}
+    runs = []
+    for seed, loss in enumerate(ours_losses):
+        runs += [run_of("grouped", seed, 2400.0, 12_000, 4.02), run_of(OURS, seed, 300.0, 3000, loss)]
+    return {
+        "track": "english-mini",
+        "full": True,
+        "machine": {"commit": "0123456789", "cpu": "a processor"},
+        "changed_files": [],
+        "text": {"held_out": "abcdefghij"},
+        "searches": [{"side": side, "trials": 8, "seconds": 3600.0} for side in (OURS, "grouped")],
+        "target": target,
+        "parameters": {"ours": 10, "allowed": 10},
+        "runs": runs,
+        "result": compared(runs, target),
+    }
+
+
+def test_a_record_counts_and_is_shown(tmp_path):
+    record = write_record(tmp_path / "speedrun_a.json", record_of())
+    assert read_record_file(tmp_path / "speedrun_a.json") == record
+    assert misses(record) == []
+    assert record["result"]["seconds_ratio"] == {"mean": 8.0, "deviation": 0.0}
+    assert record["result"]["tokens_ratio"]["mean"] == 4.0
+    assert "| 8.00 ± 0.00 | 4.00 ± 0.00 | 5.0 | grouped, 40.0 |" in leaderboard(
+        [tmp_path / "speedrun_a.json"]
+    )
+    assert leaderboard([]) == "no record yet"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (lambda record: record.update(full=False), "full size"),
+        (lambda record: record["machine"].update(commit=None), "at a commit"),
+        (lambda record: record.update(changed_files=["a.py"]), "at a commit"),
+        (lambda record: record["parameters"].update(ours=11), "more parameters"),
+        (lambda record: record["searches"][0].update(seconds=7200.0), "same budget"),
+        (lambda record: record["searches"].pop(), "same budget"),
+    ],
+)
+def test_what_breaks_a_rule_is_no_record(tmp_path, change, rule):
+    record = record_of()
+    change(record)
+    write_record(tmp_path / "speedrun_a.json", record)
+    assert rule in leaderboard([tmp_path / "speedrun_a.json"])
+
+
+def test_every_seed_must_reach_the_target(tmp_path):
+    assert misses(record_of((3.9, 3.8, 4.01))) == ["a seed does not reach the target"]
+    assert misses(record_of((3.9, 3.8))) == ["2 seeds, not 3"]
+
+
+def test_a_tampered_record_is_refused(tmp_path):
+    path = tmp_path / "speedrun_a.json"
+    write_record(path, record_of())
+
+    def altered(change):
+        record = json.loads(path.read_text())
+        change(record)
+        return record
+
+    faster = altered(lambda record: record["runs"][1].update(seconds=100.0))
+    for record, message in [
+        (faster, "was changed after it was measured"),
+        (faster | {"digest": digest(faster)}, "does not end with its last point"),
+    ]:
+        other = tmp_path / "other.json"
+        other.write_text(json.dumps(record))
+        with pytest.raises(BrimfulError, match=message):
+            read_record_file(other)
+    ratio = altered(lambda record: record["result"]["seconds_ratio"].update(mean=80.0))
+    other.write_text(json.dumps(ratio | {"digest": digest(ratio)}))
+    with pytest.raises(BrimfulError, match="its ratios are not those of its runs"):
+        read_record_file(other)
+
+
+def test_the_shortest_time_has_a_margin():
+    target = {"seconds": 2400.0}
+    tried = [{"seconds": 300.0, "reached": True}, {"seconds": 225.0, "reached": False}]
+    assert our_seconds(tried, target) == pytest.approx(330.0)
+    assert our_seconds([{"seconds": 2000.0, "reached": False}], target) == 2400.0
+
+
+def test_errors_are_one_line(text, tmp_path):
+    with pytest.raises(BrimfulError, match="run the step `text` first"):
+        Runs(TRACK, tmp_path, tmp_path, 1, 1.0)
+    with pytest.raises(SystemExit, match=r"^speedrun: .* has no text: run the step `text` first$"):
+        main(["search", "--work", str(tmp_path)])
+    runs = Runs(TRACK, text, tmp_path, 1, 0.1)
+    with pytest.raises(BrimfulError, match=r"brimful ended with status 1 \(.*optimizer\.name"):
+        runs.run(OURS, our_start(TRACK) | {"optimizer.name": "none"}, 5.0, 0)
+
+
+def test_settings_become_a_configuration_and_other_minutes_no_record():
+    assert ours.nested({"a": 1, "b.c": 2, "b.d": 3}) == {"a": 1, "b": {"c": 2, "d": 3}}
+    assert replace(ENGLISH, seconds=(1.0, 2.0, 3.0)).full is False
+    assert ENGLISH.full
+
+
+@pytest.mark.slow
+def test_a_killed_speedrun_continues_and_ends_with_a_record(tmp_path):
+    work, out = tmp_path / "work", tmp_path / "speedrun_quick.json"
+    command = [sys.executable, "-m", "bench.speedrun", "--quick", "--threads", "1"]
+    command += ["--work", str(work), "--out", str(out)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        runs = work / TRACK.name / "runs"
+        while not list(runs.glob("*.json")):
+            assert process.poll() is None
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGKILL)
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    record = read_record_file(out)
+    assert "the track was not run at its full size" in misses(record)
+    assert {run["side"] for run in record["runs"]} == {OURS, "grouped"}
+    assert out.with_suffix(".png").is_file()
+    assert str(tmp_path) not in out.read_text()
