@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/brimful demo --out runs/demo
 
-# More than a day on two cores; see docs/speedrun.md. Interrupted, it continues.
+# About 20 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
 speedrun: install
 	$(BIN)/python -m bench.speedrun text search targets shortest ideas buys record show
 

@@ -26,6 +26,16 @@ ENVIRONMENT = {"GOMP_SPINCOUNT": "20000"}
 """What `brimful` sets for itself, for all sides: threads that share a core do not stall (decisions.md)."""
 QUICK_UPDATES = 16
 """The fewest of a toy training, whose seconds may all go into its start."""
+SAME_PACE = {
+    "learning_rate",
+    "warmup",
+    "optimizer.learning_rate",
+    "optimizer.muon_learning_rate",
+    "optimizer.weight_decay",
+    "schedule.shape",
+    "schedule.warmup",
+}
+"""Settings that do not change how long an update takes, so that a pilot is for all of their values."""
 LIMIT = 4.0
 """A training that takes so many times its seconds, and `START` more, is ended."""
 START = 300.0
@@ -65,7 +75,9 @@ class Runs:
 
     def pace(self, side: str, settings: Settings) -> Run:
         """Updates a second and the seconds of the start-up, from a pilot."""
-        place = self.place("paces", side, settings, self.pilot)
+        place = self.place(
+            "paces", side, {k: v for k, v in settings.items() if k not in SAME_PACE}, self.pilot
+        )
 
         def make() -> Run:
             found = self._train(place, side, settings, seed=0, updates=1_000_000, pilot=self.pilot)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 import signal
 import subprocess
@@ -362,17 +361,26 @@ def test_settings_become_a_configuration_and_other_minutes_no_record():
     assert ENGLISH.full
 
 
+def children_of(process: int) -> list[str]:
+    """The process ids of its children."""
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
 @pytest.mark.slow
 def test_a_killed_speedrun_continues_and_ends_with_a_record(tmp_path):
     work, out = tmp_path / "work", tmp_path / "speedrun_quick.json"
     command = [sys.executable, "-m", "bench.speedrun", "--quick", "--threads", "1"]
     command += ["--work", str(work), "--out", str(out)]
-    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         runs = work / TRACK.name / "runs"
-        while not list(runs.glob("*.json")):
+        while not (list(runs.glob("*.json")) and (children := children_of(process.pid))):
             assert process.poll() is None
             time.sleep(0.2)
-        os.killpg(process.pid, signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*.json")}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
