@@ -59,6 +59,7 @@ class Speedrun:
         self.folder = options.work / track.name
         self.text_folder = options.work / ("text-quick" if track.quick else f"text-{track.language}")
         self._searches: dict[str, dict[str, Any]] = {}
+        self._targets: list[dict[str, Any]] = []
 
     @property
     def runs(self) -> Runs:
@@ -110,7 +111,10 @@ class Speedrun:
         """What the rivals reach."""
         if not self.rivals:
             raise BrimfulError(f"a target needs a rival: give --sides {OURS} and one of {', '.join(RIVALS)}")
-        return targets(self.runs, {rival: self.tuned(rival) for rival in self.rivals}, self.options.seeds)
+        if not self._targets:
+            tuned = {rival: self.tuned(rival) for rival in self.rivals}
+            self._targets = targets(self.runs, tuned, self.options.seeds)
+        return self._targets
 
     def target(self) -> dict[str, Any]:
         """The target of the record."""
