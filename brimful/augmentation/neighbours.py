@@ -110,7 +110,8 @@ def read_vectors(path: str | Path) -> Neighbours:
                 width = width or len(parts) - 1
                 word = " ".join(parts[:-width]) if width else ""
                 try:
-                    if not word:
+                    more = parts[1:-width]  # of a word with spaces, or numbers too many
+                    if not word or (more and all(map(_is_number, more))):
                         raise ValueError
                     vector = np.array(parts[-width:], dtype=np.float32)
                 except ValueError as error:
@@ -132,6 +133,14 @@ def read_vectors(path: str | Path) -> Neighbours:
     if not words:
         raise BrimfulError(f"{path} has no vectors of words")
     return Neighbours(words, F.normalize(torch.from_numpy(np.stack(vectors)), dim=1), number)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str]) -> Neighbours:

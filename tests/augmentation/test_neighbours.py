@@ -51,6 +51,7 @@ def test_only_the_first_words_of_a_file_are_read(tmp_path, monkeypatch) -> None:
     [
         (b"cat 1 2\ndog 1\n", "line 2 is not a word and 2 numbers"),
         (b"cat 1 2\ndog 1 x\n", "line 2 is not a word and 2 numbers"),
+        (b"cat 1 2\nnew york 1 2\ndog 1 2 3\n", "line 3 is not a word and 2 numbers"),
         (b"cat 1 nan\n", "line 1 has a number that is not finite"),
         (b"\xff\xfe\x00", "is not UTF-8 text; of word2vec and fastText take the text files"),
         (b"", "has no vectors of words"),
