@@ -19,7 +19,9 @@ still such t than that the their theirs them themselves then there therefore the
 through throughout thus till to together too toward towards under unless unlike until up upon us ve very via
 was wasn we well were weren what whatever when whenever where whereas wherever whether which whichever while
 who whoever whole whom whose why will with within without won would wouldn y yes yet you your yours yourself
-yourselves zero two three four five six seven eight nine ten eleven twelve hundred thousand million billion
+yourselves zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+billion trillion
 """
 _CHINESE = """
 的 地 得 了 着 过 吗 呢 吧 啊 呀 哦 嗯 哈 嘛 啦 么 哪 之 乎 者 也 矣 焉 所 等 等等 们 第 我 你 您 他 她 它

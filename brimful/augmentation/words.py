@@ -1,5 +1,6 @@
-"""Which words of a text may be replaced: those of letters alone that are no stop words."""
+"""Which words of a text may be replaced: those of letters alone that are no stop words and no numbers."""
 
+import re
 import unicodedata
 from collections.abc import Collection
 from functools import lru_cache
@@ -19,6 +20,16 @@ def is_word(text: str) -> bool:
     )
 
 
+_NUMERALS = "零一二两三四五六七八九十百千万亿几壹贰叁肆伍陆柒捌玖拾佰仟兩萬億幾"
+_CHINESE_NUMBER = re.compile(f"第?[{_NUMERALS}]+(?:分之[{_NUMERALS}]+)?.?")
+
+
+def is_number(text: str) -> bool:
+    """Whether a word is a number in Chinese characters, with at most one character behind it that says of
+    what. Other words that begin with a numeral and are as short count as numbers too."""
+    return _CHINESE_NUMBER.fullmatch(text) is not None
+
+
 class Words:
     """Finds the words that may be replaced.
 
@@ -35,7 +46,7 @@ class Words:
         """Their characters, begin and end, int64 (words, 2)."""
         spans = self._segmenter.spans(text)
         kept = [
-            is_word(word := text[begin:end]) and word.casefold() not in self._stop
+            is_word(word := text[begin:end]) and word.casefold() not in self._stop and not is_number(word)
             for begin, end in spans.tolist()
         ]
         return spans[np.array(kept, dtype=bool)]

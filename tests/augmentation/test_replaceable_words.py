@@ -28,6 +28,19 @@ def test_chinese_words_are_whole_and_function_words_stay() -> None:
     assert not set(found) & {"我们", "这个", "的", "因为", "它", "非常", "，", "2021"}
 
 
+def test_numbers_in_words_stay() -> None:
+    assert words_of("Twenty cats ate thirteen fish, ninety birds fled") == [
+        "cats",
+        "ate",
+        "fish",
+        "birds",
+        "fled",
+    ]
+    found = words_of("三个演员用了两千万元，第二部电影涨了百分之五")
+    assert {"演员", "电影"} <= set(found)
+    assert not any(set(word) & set("三两千万二百五") for word in found)
+
+
 def test_words_of_the_lexicon_are_whole() -> None:
     assert words_of("I drink Coca Cola daily", lexicon=["Coca Cola"]) == ["drink", "Coca Cola", "daily"]
     assert words_of("drink coke(00700) daily", lexicon=["coke(00700)"]) == ["drink", "daily"]
