@@ -218,6 +218,15 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
     return evaluate
 
 
+def reorder(head: TaskHead, order: Sequence[int]) -> None:
+    """Give a head's outputs another order, in place: output i becomes the one that was `order[i]`."""
+    if list(order) == list(range(len(order))):
+        return
+    with torch.no_grad():
+        for tensor in (head.classifier.weight, head.classifier.bias):
+            tensor.copy_(tensor[list(order)])
+
+
 def holds_task_model(folder: Path) -> bool:
     """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
     mean as modules of sentence-transformers."""
@@ -251,12 +260,15 @@ def load_task_model(path: Path | str) -> TaskModel:
     if not isinstance(problem, str) or problem not in known:
         where = folder / "config.json"
         raise BrimfulError(f"{where}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
-    task = known[problem].from_labels(labels or []).with_settings(values.get(SETTINGS, {}))
+    names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
+    task = known[problem].from_labels(names).with_settings(values.get(SETTINGS, {}))
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
             " check id2label in config.json"
         )
+    if type(head) is TokenHead:
+        reorder(head, [names.index(label) for label in task.labels])
     length = text_length(folder, encoder)
     return TaskModel(
         task, encoder, head, length, values.get(OVERLAP), values.get(TEMPERATURE), values.get(PAIRS)

@@ -71,9 +71,10 @@ class TokenClassification(Task):
 
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
-        if labels != tag_names([label[2:] for label in labels[1::2]]):
-            raise BrimfulError(f"the model's labels {labels} are not O, then B-X and I-X for each label X")
-        return cls(labels)
+        names = tag_names(list(dict.fromkeys(label[2:] for label in labels if label != "O")))
+        if sorted(labels) != sorted(names):
+            raise BrimfulError(f"the model's labels {labels} are not O, and B-X and I-X for each label X")
+        return cls(names)
 
     @property
     def kinds(self) -> list[str]:

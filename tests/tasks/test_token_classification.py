@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -13,7 +14,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from brimful.console import recorded_warnings
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import TokenHead
+from brimful.nn.interop import save_model
+from brimful.nn.layers import EncoderConfig
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.model import load_task_model, reorder
 from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
 from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
@@ -323,3 +329,25 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: s
     with pytest.raises(BrimfulError, match=message) as error:
         read_tagged(tmp_path / name, labelled=True)
     assert "\n" not in str(error.value)
+
+
+def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
+    """Those of the field's models are sorted, or as their data had them; a model says the same."""
+    tokenizer = wordpiece(BERT(lowercase=True))
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 16, "max_length": 64}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **shape)).eval()
+    encoder.tokenizer = tokenizer
+    head = TokenHead(encoder, 5).eval()
+    save_model(tmp_path / "ours", encoder, head, TASK.labels)
+    expected = load_task_model(tmp_path / "ours").predict([TEXT])
+    order = [3, 1, 0, 4, 2]
+    names = [TASK.labels[number] for number in order]
+    reorder(head, order)
+    save_model(tmp_path / "theirs", encoder, head, names)
+    found = load_task_model(tmp_path / "theirs")
+    assert found.task.labels == tag_names([names[0][2:], names[1][2:]])
+    assert sorted(map(str, found.predict([TEXT])[0]["spans"])) == sorted(map(str, expected[0]["spans"]))
+    save_model(tmp_path / "other", encoder, head, ["O", "B-X", "I-X", "B-Y", "Y"])
+    with pytest.raises(BrimfulError, match="are not O, and B-X and I-X for each label X"):
+        load_task_model(tmp_path / "other")
