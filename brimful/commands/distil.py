@@ -222,7 +222,8 @@ def _outputs(
             raise BrimfulError(f"--teacher {TFIDF}: {reason}")
         fitted = replace(data, train=parts[0], fit=parts[0])
         scores.append([task.scores(each) for each in taught(task, fitted, Tfidf(), tables[1:])])
-    scores += [[teacher.scores(table, runtime) for table in tables] for teacher in teachers]
+    calibrated = not config.single  # one model is imitated as it is
+    scores += [[each.scores(table, runtime, calibrated) for table in tables] for each in teachers]
     *found, of_test = (list(each) for each in zip(*scores, strict=True))
     outputs = [averaged(task, each, table) for each, table in zip(found, tables, strict=False)]
     if not know_all(of_test):

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from brimful.console import say
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.encoder import Encoder
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, reorder
 from brimful.tasks.table import FORMATS, Table, readable, rows_of_file
 from brimful.tasks.task import Outputs, Task, TaskHead
 from brimful.text.tokenizer import tokenizer_hash
@@ -31,6 +30,8 @@ TEXT, TEXT_B = "text", "text_b"
 SCORES = "scores"
 """The column of scores: an object, a number for each label."""
 ARRAYS = ".npy"
+ROUNDING = 1e-4
+"""How far a probability may lie outside 0 to 1, which it is then set to."""
 
 
 def order_of_labels(model: TaskModel, labels: Sequence[str], where: str) -> list[int]:
@@ -103,18 +104,16 @@ class ModelTeacher:
     def in_order(self) -> tuple[Encoder, TaskHead]:
         """The encoder, and a head with the task's order of labels."""
         head = copy.deepcopy(self.model.head)
-        if self.order != list(range(len(self.order))):
-            with torch.no_grad():
-                for tensor in (head.classifier.weight, head.classifier.bias):
-                    tensor.copy_(tensor[self.order])
+        reorder(head, self.order)
         return self.model.encoder, head
 
-    def scores(self, table: Table, runtime: Runtime) -> np.ndarray:
-        """What it says of each row, calibrated, as `brimful predict --scores`: with the tokenizer and the
-        windows of its own; float32 (rows, C), in the order of the task's labels."""
+    def scores(self, table: Table, runtime: Runtime, calibrated: bool) -> np.ndarray:
+        """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the
+        order of the task's labels. Calibrated, they are those of `brimful predict --scores`."""
         data = self.model.encode(table)
         answers = self.model.task.answers(_writable(self._outputs(data, runtime)), data)
-        return self.model.task.scores(self.model.calibrated(answers))[:, self.order]
+        answers = self.model.calibrated(answers) if calibrated else answers
+        return self.model.task.scores(answers)[:, self.order]
 
     def answers(self, data: Encoded, runtime: Runtime) -> Any:
         """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
@@ -196,17 +195,18 @@ def _checked(values: np.ndarray, task: Task, where: str) -> np.ndarray:
     if task.problem_type == "regression":
         return values
     exclusive = task.problem_type == "single_label_classification"
-    if (values < 0).any() or (values > 1).any() or (exclusive and abs(float(values.sum()) - 1) > 1e-2):
+    outside = (values < -ROUNDING).any() or (values > 1 + ROUNDING).any()
+    if outside or (exclusive and abs(float(values.sum()) - 1) > 1e-2):
         shown = ", ".join(f"{value:g}" for value in values[:8])
         raise BrimfulError(
             f"{where}: the scores {shown} are no probabilities"
             f"{', which add up to 1' if exclusive else ''}: write a softmax or sigmoid of logits"
         )
-    return values
+    return np.clip(values, 0.0, 1.0)
 
 
 def read_array(path: Path, rows: int) -> np.ndarray:
-    """A .npy of numbers, (rows, C) as float32.
+    """A .npy of numbers, (rows, C) as float32; one of (rows,) has one column.
 
     Raises:
         BrimfulError: it cannot be read, or has another shape or what is no number.
@@ -215,12 +215,12 @@ def read_array(path: Path, rows: int) -> np.ndarray:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise BrimfulError(f"cannot read {path}: {error}") from error
-    if found.dtype.kind not in "fiu" or found.ndim != 2 or len(found) != rows:
+    if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or len(found) != rows:
         raise BrimfulError(
             f"{path} holds {found.dtype} {found.shape}: expected numbers, {rows:,} rows, one for each text of"
             " train and then of the unlabelled files"
         )
-    found = np.asarray(found, dtype=np.float32)
+    found = np.asarray(found, dtype=np.float32).reshape(rows, -1)
     finite = np.atleast_1d(np.isfinite(found).all(1))
     if not finite.all():
         raise BrimfulError(f"{path}, row {int(np.flatnonzero(~finite)[0])}: not finite")
@@ -233,7 +233,11 @@ def rows_of_array(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> 
     Raises:
         BrimfulError: as `read_array`.
     """
-    parts = np.split(read_array(path, sum(sizes)), np.cumsum(sizes)[:-1])
+    return _dealt(read_array(path, sum(sizes)), tables, sizes)
+
+
+def _dealt(values: np.ndarray, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
+    parts = np.split(values, np.cumsum(sizes)[:-1])
     return [
         part if table.rows is None else part[table.rows] for part, table in zip(parts, tables, strict=True)
     ]
@@ -244,11 +248,10 @@ def _array(path: Path, task: Task, tables: Sequence[Table], sizes: Sequence[int]
     found = read_array(path, sum(sizes))
     if found.shape[1] != len(task.labels):
         raise BrimfulError(f"{path} has {found.shape[1]} columns: expected {len(task.labels)}, one a label")
-    for row in range(len(found)):
-        _checked(found[row], task, f"{path}, row {row}")
+    found = np.stack([_checked(values, task, f"{path}, row {row}") for row, values in enumerate(found)])
     say(f"{path}: the columns are taken as {', '.join(task.labels[:8])}, in this order")
     return [
-        *rows_of_array(path, learned, sizes),
+        *_dealt(found, learned, sizes),
         np.full((len(test), found.shape[1]), np.nan, dtype=np.float32),
     ]
 
@@ -270,8 +273,8 @@ def averaged(task: Task, given: Sequence[np.ndarray], table: Table) -> np.ndarra
     if not there.any(0).all():
         rows = np.flatnonzero(~there.any(0))
         raise BrimfulError(
-            f"{table.where(int(rows[0]))}: no teacher has scores of this text, and of {len(rows) - 1:,} more"
-            f" of {table.path}: {table.texts[int(rows[0])]!r:.60}"
+            f"{table.where(int(rows[0]))}: no teacher has scores of this text,"
+            f" {table.texts[int(rows[0])]!r:.60}; {len(rows):,} of the {len(table):,} texts have none"
         )
     total = np.where(there[:, :, None], all_scores, 0.0).sum(0)
     return task.outputs_of((total / there.sum(0)[:, None]).astype(np.float32))

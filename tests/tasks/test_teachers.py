@@ -22,8 +22,9 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.regression import Regression
 from brimful.tasks.table import Table
-from brimful.tasks.teachers import averaged
+from brimful.tasks.teachers import averaged, read_scores
 
 TWO = Classification(["a", "b"])
 
@@ -53,6 +54,18 @@ def test_a_teacher_that_does_not_know_a_text_is_left_out_of_its_average():
     known = np.array([[0.2, 0.8], [0.9, 0.1]], dtype=np.float32)
     found = torch.from_numpy(averaged(TWO, [unknown, known], table(["x", "y"]))).softmax(1)
     np.testing.assert_allclose(found, [[0.2, 0.8], [0.7, 0.3]], atol=1e-6)
+
+
+def test_probabilities_may_be_rounded_and_values_of_a_regression_stand_in_one_column(tmp_path):
+    both = table(["x", "y"])
+    (tmp_path / "s.tsv").write_text("text\ta\tb\nx\t1.00002\t-0.00002\ny\t0.25\t0.75\n")
+    np.save(tmp_path / "s.npy", np.array([[1.00002, -0.00002], [0.25, 0.75]]))
+    for name in ("s.tsv", "s.npy"):
+        found, _ = read_scores(tmp_path / name, TWO, [both, both], [2])
+        np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
+    np.save(tmp_path / "v.npy", np.array([3.5, -2.0]))
+    found, _ = read_scores(tmp_path / "v.npy", Regression(), [both, both], [2])
+    assert found.tolist() == [[3.5], [-2.0]]
 
 
 @pytest.mark.parametrize("scores", [[0.0, 1.0], [1e-9, 1 - 1e-9]])
