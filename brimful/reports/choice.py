@@ -79,8 +79,13 @@ def _of_run(run: Run) -> Iterator[Measured]:
     for key in branch(run.summary, "baselines"):
         places.append((RUNGS.get(key, title(key)), f"baselines.{key}", f"baselines.{key}.latency_ms"))
     if run.kind == "distil":
-        names = {"student": run.name, "teacher": "Teacher", "tfidf": RUNGS["tfidf"]}
-        places = [(name, key, f"latency_ms.{key}") for key, name in names.items()]
+        places = [
+            (run.name, "student", "latency_ms.student"),
+            (f"{run.name}, from labels alone", "student_without_distillation", "latency_ms.student"),
+            ("Teacher's layers, by logits alone", "student_layer_drop", "latency_ms.student_layer_drop"),
+            ("Teacher", "teacher", "latency_ms.teacher"),
+            (RUNGS["tfidf"], "tfidf", "latency_ms.tfidf"),
+        ]
     for label, place, time in places:
         value, milliseconds = metric(run.summary, f"{place}.{primary.name}"), metric(run.summary, time)
         if n is None or value is None or not milliseconds:

@@ -9,7 +9,7 @@ ROWS = (
     ("teacher", "teacher", "teacher"),
     ("student", "student", "student"),
     ("its start, from labels alone", "student_without_distillation", "student"),
-    ("teacher's layers, by logits alone", "student_layer_drop", "student"),
+    ("teacher's layers, by logits alone", "student_layer_drop", "student_layer_drop"),
     ("TF-IDF and a linear model", "tfidf", "tfidf"),
 )
 """Titles; keys of the summary for metrics; and for the model's size and time."""

@@ -61,7 +61,8 @@ def test_students_stand_beside_teacher_and_baselines() -> None:
 
 
 def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
-    other = STUDENT | {"test": {"n": 10}}
+    other = STUDENT | {"test": {"n": 10}, "student_without_distillation": {"accuracy": 0.823}}
+    other["latency_ms"] = {**STUDENT["latency_ms"], "student_layer_drop": 4.6}
     runs = [
         load_run(saved(tmp_path, name, summary))
         for name, summary in (("small", STUDENT), ("large", FINETUNED), ("elsewhere", other))
@@ -78,7 +79,9 @@ def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
         "large",
     ]
     assert "3,436 test texts" in chart.note
-    assert choice_charts(runs[2:3])  # alone, its own table counts
+    (alone,) = choice_charts(runs[2:3])  # its own table counts
+    assert "elsewhere, from labels alone 0.823 at 4.2 ms" in alone.svg
+    assert "layers, by logits alone 0.843 at 4.6 ms" in alone.svg
     assert choice_charts([load_run(saved(tmp_path, "bare", FINETUNED | {"baselines": {}}))]) == []
     page = render(runs)
     assert page.count("Accuracy against the time of one text") >= 2
