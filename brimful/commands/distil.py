@@ -5,22 +5,22 @@ teacher's layers. Then it imitates the teachers' outputs. Both stages need texts
 text of the same kind is as good as the training table.
 """
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from brimful.augmentation.tokens import augmented
-from brimful.commands.distil_config import TFIDF, DistilConfig, finetuning_of
+from brimful.commands.distil_config import STATIC, TFIDF, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import run_recipe
 from brimful.commands.distil_shards import absolute_sources
 from brimful.commands.distil_stages import StageTrainer
 from brimful.commands.distil_start import Start, start_of
-from brimful.commands.distil_static import STATIC, StaticDistillation, distil_static, require_static
-from brimful.commands.distil_students import Distillation, Students
+from brimful.commands.distil_static import StaticDistillation, distil_static, require_static
+from brimful.commands.distil_students import Distillation, Students, add_tfidf, latency
 from brimful.commands.distil_table import show_distilled
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.verdict import verdict_of_trainings
@@ -46,9 +46,10 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.restart import restarted
+from brimful.runs.signals import StoppedError
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
-from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms, taught
+from brimful.tasks.baselines import Tfidf, available, taught
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.comparison import differences
 from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
@@ -62,8 +63,6 @@ from brimful.tasks.table import Table, with_text
 from brimful.tasks.task import Outputs
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
-
-CPU = torch.device("cpu")
 
 
 def _load_teachers(config: DistilConfig) -> list[ModelTeacher]:
@@ -262,7 +261,13 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             if ranks.is_main and not resuming:
                 start_run(directory, config)
             ranks.barrier()
-            summary = run_recipe(config, directory, distil)
+            try:
+                summary = run_recipe(config, directory, distil)
+            except StoppedError as stopped:
+                number = stopped.exit_code - 128
+                raise StoppedError(
+                    f"stopped by {signal.Signals(number).name}; continue with --resume {directory}", number
+                ) from stopped
             if ranks.is_main:
                 finish_run(directory, summary)
             ranks.barrier()
@@ -315,14 +320,19 @@ def _static(
     require_static(given.data)
     if config.dry_run:
         return {"dry_run": True, "texts": given.count, "student_layers": 0}
-    if isinstance(given.texts, AugmentedExamples):
-        raise BrimfulError("a static student learns from the texts as they are: leave --augment out")
+    assert isinstance(given.texts, Examples)  # copies are refused with --student static
     encoder = given.start.encoder
     if given.start.origin is not None:
         encoder, _ = load_pretrained(given.start.origin.encoder_folder)
         encoder.pooling = given.start.pooling()
     material = StaticDistillation(
-        encoder, given.texts, given.data, given.taught, given.count, config.temperature
+        encoder,
+        given.texts,
+        given.data,
+        given.taught,
+        given.teachers[0].model if config.single else None,
+        given.count,
+        config.temperature,
     )
     summary = distil_static(material, config, directory, inputs, main=ranks.is_main)
     ranks.barrier()
@@ -390,16 +400,18 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     students = Students(distillation, StageTrainer(config, stages, runtime))
     trained = {"student": [students.distilled(seed) for seed in config.seeds]}
     best = max(trained["student"], key=lambda one: primary.score(one.dev))
+    models = {"student": best.model}
     if config.baseline:
         trained["student_without_distillation"] = [students.undistilled(seed) for seed in config.seeds]
         if distillation.imitated is not None and distillation.start.dropped is not None:
-            trained["student_layer_drop"] = [students.layer_drop(seed) for seed in config.seeds]
+            dropped = [students.layer_drop(seed) for seed in config.seeds]
+            trained["student_layer_drop"] = dropped
+            models["student_layer_drop"] = dropped[0].model
     measured = {name: over_seeds([one.test for one in models]) for name, models in trained.items()}
     answers = {name: [one.answers for one in models] for name, models in trained.items()}
     if distillation.taught is not None:
         measured["teacher"] = task.measure(distillation.taught, data.test)
         answers["teacher"] = [distillation.taught]
-    models = {"student": best.model}
     if distillation.teachers and config.single:
         models["teacher"] = distillation.teachers[0].model
     parameters = {name: model.parameters for name, model in models.items()}
@@ -415,7 +427,7 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
         **task.facts,
         "parameters": parameters,
         "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
-        "latency_ms": {name: _latency(model, data.test.table) for name, model in models.items()},
+        "latency_ms": {name: latency(model, data.test.table) for name, model in models.items()},
         "precision": runtime.precision,
         "seconds": students.trainer.seconds,
     }
@@ -423,18 +435,10 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
     if ranks.is_main:
         best.model.to(runtime.device).save(directory / "model", token_types=data.train.examples.typed)
         write_rows(directory / "predictions.jsonl", task.compared_rows(best.answers, data.test))
-        if config.baseline and available(task) is None and (rung := linear(task, data, Tfidf())):
-            summary["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
-            summary["latency_ms"]["tfidf"] = rung.latency_ms
+        if config.baseline:
+            add_tfidf(summary, answers, data)
         summary["comparisons"] = differences(task, answers, data.test)
         summary |= verdict_of_trainings(students.trainer.folders)
         finish_stages(directory, summary)
     ranks.barrier()
     return summary
-
-
-def _latency(model: TaskModel, table: Table) -> float:
-    """Median milliseconds of one text on this machine's CPU, from text to prediction, in float32."""
-    model.to(CPU)
-    rows = [table.take([row]) for row in range(min(TIMED, len(table)))]
-    return median_ms(lambda one: model.rows(model.encode(one), "fp32"), rows, 3)

@@ -1,6 +1,6 @@
 """What `brimful distil` is told: its options, and what they decide together."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,6 +23,13 @@ from brimful.train.config import TrainerConfig, check_trainer
 
 TFIDF = "tfidf"
 """The name of the teacher that is a linear model on TF-IDF."""
+STATIC = "static"
+"""What `--student` calls a student without layers."""
+_OF_LAYERS = (
+    *("layers", "logits", "vectors", "augment", "batch", "micro_batch_tokens"),
+    *("optimizer", "schedule", "trainer"),
+)
+"""The options of students that are trained as encoders."""
 
 _TEACHERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
@@ -194,6 +201,12 @@ class DistilConfig:
                 "--student has a shape and weights: leave --student-layers, --keep-layers, --student-hidden"
                 " and --initialisation out"
             )
+        defaults = {one.name: one.default for one in fields(self)}
+        unused = [name for name in _OF_LAYERS if getattr(self, name) != defaults[name]]
+        if self.student == STATIC and unused:
+            raise BrimfulError(
+                f"--student {STATIC} has a training of its own: leave --{unused[0].replace('_', '-')} out"
+            )
         if self.student_layers and self.keep_layers and self.student_layers != len(self.keep_layers):
             raise BrimfulError(
                 f"--keep-layers names {len(self.keep_layers)} layers and --student-layers is"
@@ -237,6 +250,11 @@ def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] |
     if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
         raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
     if config.initialisation == "random" or (config.student_hidden or 0) > shape.hidden_size:
+        if kept is not None:
+            raise BrimfulError(
+                "a student that is wider than its teacher, or has --initialisation random, starts from no"
+                " layers: give --student-layers in place of --keep-layers"
+            )
         return None
     if config.depth > shape.layers:
         raise BrimfulError(f"student_layers is {config.depth}: the teacher has {shape.layers} layers")

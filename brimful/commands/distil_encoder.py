@@ -72,7 +72,9 @@ class VectorTeacher:
             return cls(encoder, folder)
         path = Path(config.teacher_scores[0])
         if path.suffix != ARRAYS:
-            raise UsageError(f"{path} holds scores of a task: give its --train and --test too")
+            raise UsageError(
+                f"{path} holds scores of a task: give its --train and --test too; vectors are a .npy file"
+            )
         return cls(None, path)
 
     @property
@@ -115,17 +117,16 @@ def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder
         student, _ = load_pretrained(find_model(Path(config.student), "encoder"))
         if student.tokenizer is None:
             raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
-        student.pooling = student.pooling or teacher.pooling
         return _without_dropout(student)
     if teacher.encoder is None:
-        raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
+        raise UsageError(
+            "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
+        )
     kept = kept_layers(config, teacher.encoder.config)
     if kept is not None:
-        student = layers_of(config, teacher.encoder.to(torch.device("cpu")), kept)
-        student.pooling = teacher.pooling
-        return _without_dropout(student)
+        return _without_dropout(layers_of(config, teacher.encoder.to(torch.device("cpu")), kept))
     student = Encoder(student_shape(config, teacher.encoder.config))
-    student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.pooling
+    student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.encoder.pooling
     return student
 
 
@@ -170,6 +171,9 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     ranks = runtime.world
     if len(config.seeds) > 1 or config.baseline:
         raise BrimfulError("several seeds and --baseline are for students of a task: leave them out")
+    for name in ("augment", "dev", "temperature"):
+        if getattr(config, name) != getattr(DistilConfig(), name):
+            raise BrimfulError(f"--{name} is for the student of a task: this one learns vectors")
     if config.logits != DistilConfig().logits:
         raise BrimfulError("this student learns vectors and no logits: --vectors sets its second stage")
     seed = config.seeds[0]
@@ -217,13 +221,16 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     if texts is not None and (config.vectors.epochs or teacher.encoder is None):
         vectors = _vectors(teacher, data, sizes, own, same, runtime)
         texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
-    objective = VectorDistillation(student, student.pooling or "mean", width, config.vectors.loss)
+    pooling = student.pooling or teacher.pooling
+    objective = VectorDistillation(student, pooling, width, config.vectors.loss)
     trained = {"encoder": student, "projections": objective.projections}
     learned = shards if shards is not None else texts
     if layers is not None and learned is not None:
         trainer.train("layers", seed, config.layers, learned, student, layers, trained)
     if texts is not None:
         trainer.train("vectors", seed, config.vectors, texts, student, objective, trained)
+        if config.vectors.epochs:  # else how it makes vectors is as unknown as before
+            student.pooling = pooling
     measured: dict[str, Any] = {}
     if test is not None and teacher.encoder is not None:
         measured = {"test": _agreement(teacher, objective, student, test, own, max_length, same, runtime)}

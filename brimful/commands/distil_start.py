@@ -66,11 +66,15 @@ class Start:
         """
         task, config = data.task, self.config
         options = FinetuneConfig(dropout=0.0, attention_dropout=0.0)
+        source: tuple[Encoder, MaskedLMHead | None]
         origin: TaskModel | None = None  # whose head the student takes over
         if config.student is not None and not of_teacher:
             folder = find_model(Path(config.student), "model")
             origin = load_task_model(folder) if holds_task_model(folder) else None
-            model = starting_model(options, seed, task, load_pretrained(folder))
+            source = load_pretrained(folder)
+            if origin is None and self.teacher is not None and source[0].pooling is None:
+                options = replace(options, pooling=self.pooling())
+            model = starting_model(options, seed, task, source)
         elif self.layers is None and not of_teacher:
             model = self._random(task, seed)
         else:
@@ -78,7 +82,7 @@ class Start:
             own = self.teacher.model.encoder.to(CPU)
             layers = self.dropped if of_teacher else self.layers
             assert layers is not None
-            source: tuple[Encoder, MaskedLMHead | None] = (own, None)
+            source = (own, None)
             if self.of_origin and not of_teacher:
                 assert self.origin is not None
                 among = self.origin.layers or range(own.config.layers)
@@ -156,7 +160,9 @@ def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: Model
             wanted, overlap = wanted or min(teacher.model.max_length, longest), teacher.model.overlap
         return Start(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
     if teacher is None:
-        raise UsageError("without a model as --teacher, distil needs --student, the folder to start from")
+        raise UsageError(
+            "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
+        )
     shape = teacher.model.encoder.config
     kept = kept_layers(config, shape)
     if config.initialisation == "teacher" and kept is None:

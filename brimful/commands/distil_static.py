@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from brimful.commands.distil_config import STATIC
+from brimful.commands.distil_students import add_tfidf, latency
 from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
@@ -20,14 +22,12 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.comparison import differences
 from brimful.tasks.data import TaskData
 from brimful.tasks.metrics import over_seeds
+from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
 from brimful.tasks.static import StaticModel
 from brimful.tasks.static_training import StaticConfig, token_vectors, train_static
 from brimful.tasks.task import LEAST
 from brimful.text.tokenizer import special_ids
-
-STATIC = "static"
-"""What `--student` calls it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class StaticDistillation:
         encoder: whose token vectors it starts from, with its tokenizer.
         texts: examples of the encoder's tokens with the target `TEACHER`.
         taught: the teachers' answers for test; None where they have none.
+        teacher: the one model that teaches; None where there is another teacher.
         count: of the texts.
     """
 
@@ -45,6 +46,7 @@ class StaticDistillation:
     texts: Examples
     data: TaskData
     taught: Any
+    teacher: TaskModel | None
     count: int
     temperature: float
 
@@ -87,47 +89,62 @@ def distil_static(
     started = time.perf_counter()
     logits = torch.from_numpy(np.array(given.texts.targets[TEACHER]))
     chances = torch.softmax(logits / given.temperature, -1).numpy()
-    texts, vectors, length = (
-        ids_of(given.texts, encoder),
-        token_vectors(encoder),
-        data.train.examples.max_length,
-    )
+    vectors, labelled = token_vectors(encoder), data.train.examples
 
-    def answers(model: StaticModel, part: Any) -> np.ndarray:
+    def trained(texts: Examples, targets: np.ndarray) -> list[StaticModel]:
+        ids, length = ids_of(texts, encoder), labelled.max_length
+        settings = [StaticConfig(seed=seed) for seed in config.seeds]
+        return [
+            train_static(encoder, ids, targets, task.labels, each, max_length=length, vectors=vectors)
+            for each in settings
+        ]
+
+    def answers_of(model: StaticModel, part: Any) -> np.ndarray:
         return np.log(np.maximum(model.predict(part.table.texts), LEAST)).astype(np.float32)
 
-    models = [
-        train_static(
-            encoder, texts, chances, task.labels, StaticConfig(seed=seed), max_length=length, vectors=vectors
-        )
-        for seed in config.seeds
-    ]
+    models = trained(given.texts, chances)
+    answers = {"student": [answers_of(model, data.test) for model in models]}
+    if config.baseline:
+        alone = trained(labelled, np.asarray(labelled.targets["label"]))
+        answers["student_without_distillation"] = [answers_of(model, data.test) for model in alone]
     seconds = time.perf_counter() - started
-    on_dev = [{} if data.dev is None else task.measure(answers(m, data.dev), data.dev) for m in models]
+    on_dev = [{} if data.dev is None else task.measure(answers_of(m, data.dev), data.dev) for m in models]
     best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
-    tests = [answers(model, data.test) for model in models]
-    model = models[best]
+    model, shown = models[best], answers["student"][best]
     singles = [[text] for text in list(data.test.table.texts)[:TIMED]]
     size = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
+    measured = {
+        name: over_seeds([task.measure(each, data.test) for each in its]) for name, its in answers.items()
+    }
+    if given.taught is not None:
+        measured["teacher"], answers["teacher"] = task.measure(given.taught, data.test), [given.taught]
+    parameters = {"student": model.parameters}
+    megabytes = {"student": size / 1e6}
+    milliseconds = {"student": median_ms(model.predict, singles, 3)}
+    if given.teacher is not None:
+        parameters["teacher"] = given.teacher.parameters
+        megabytes["teacher"] = 4 * given.teacher.parameters / 1e6
+        milliseconds["teacher"] = latency(given.teacher, data.test.table)
+    for name, count in parameters.items():
+        measured[name] = measured.get(name, {}) | {"parameters": count}
     summary: dict[str, Any] = {
         "kind": "distil",
         "task": task.name,
         "primary_metric": task.metrics[0].name,
-        "student": over_seeds([task.measure(each, data.test) for each in tests])
-        | {"parameters": model.parameters},
-        **({} if given.taught is None else {"teacher": task.measure(given.taught, data.test)}),
+        **measured,
         "test": {"n": len(data.test)},
         "texts": given.count,
         **task.facts,
-        "parameters": {"student": model.parameters},
-        "megabytes": {"student": size / 1e6},
-        "latency_ms": {"student": median_ms(model.predict, singles, 3)},
+        "parameters": parameters,
+        "megabytes": megabytes,
+        "latency_ms": milliseconds,
         "seconds": seconds,
     }
     if main:
         model.save(directory / "model")
-        methods = {"student": tests} | ({} if given.taught is None else {"teacher": [given.taught]})
-        summary["comparisons"] = differences(task, methods, data.test)
-        write_rows(directory / "predictions.jsonl", task.compared_rows(tests[best], data.test))
+        write_rows(directory / "predictions.jsonl", task.compared_rows(shown, data.test))
+        if config.baseline:
+            add_tfidf(summary, answers, data)
+        summary["comparisons"] = differences(task, answers, data.test)
         finish_stages(directory, summary)
     return summary

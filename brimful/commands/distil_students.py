@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from brimful.commands.distil_config import DistilConfig
 from brimful.commands.distil_stages import StageTrainer
 from brimful.commands.distil_start import Start
@@ -10,8 +12,10 @@ from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
+from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.table import Table
 from brimful.tasks.teachers import ModelTeacher
 
 
@@ -114,6 +118,20 @@ class Students:
         answers, metrics = student.judge(data.test, runtime)
         dev = {} if data.dev is None else student.judge(data.dev, runtime)[1]
         return Trained(student, answers, metrics, dev)
+
+
+def add_tfidf(summary: dict[str, Any], answers: dict[str, list[Any]], data: TaskData) -> None:
+    """Fit TF-IDF under a linear model to the labels, and add what it reaches, where the task has one."""
+    if available(data.task) is None and (rung := linear(data.task, data, Tfidf())):
+        summary["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
+        summary["latency_ms"]["tfidf"] = rung.latency_ms
+
+
+def latency(model: TaskModel, table: Table) -> float:
+    """Median milliseconds of one text on this machine's CPU, from text to prediction, in float32."""
+    model.to(torch.device("cpu"))
+    rows = [table.take([row]) for row in range(min(TIMED, len(table)))]
+    return median_ms(lambda one: model.rows(model.encode(one), "fp32"), rows, 3)
 
 
 def _modules(student: TaskModel) -> dict[str, Any]:

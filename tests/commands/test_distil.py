@@ -107,6 +107,12 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
     given |= {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
     with pytest.raises(BrimfulError, match="learns vectors and no logits"):
         distil(**given, logits={"labels": 1.0})
+    for name, value in (("augment", {"copies": 2}), ("dev", "a.tsv"), ("temperature", 2.0)):
+        with pytest.raises(BrimfulError, match=f"--{name} is for the student of a task"):
+            distil(**given, **{name: value})
+    for more in ({"initialisation": "random"}, {"student_hidden": 64}):
+        with pytest.raises(BrimfulError, match="starts from no layers: give --student-layers"):
+            distil(**given, keep_layers=[0, 1], **more)
     assert not (tmp_path / "run").exists()
 
 
@@ -316,7 +322,7 @@ def test_several_teachers_are_averaged(teacher, tmp_path):
         (
             "a.jsonl",
             '{"text": "good fine nice", "scores": {"yes": 0.5, "no": 0.5}}',
-            "no teacher has scores of",
+            "no teacher has scores of this text, 'bad awful poor'; 3 of the 4 texts have none",
         ),
         ("a.jsonl", '{"text": "a", "scores": {"yes": 0.5}}', "line 1 has no score of 'no'"),
         (
@@ -325,6 +331,7 @@ def test_several_teachers_are_averaged(teacher, tmp_path):
             "are no probabilities, which add up",
         ),
         ("a.jsonl", '{"text": "a", "scores": {"yes": 0.5, "no": 0.4}}', "are no probabilities, which add up"),
+        ("a.jsonl", '{"text": "a", "scores": {"yes": 1.001, "no": -0.001}}', "are no probabilities"),
         ("a.jsonl", '{"text": "a", "scores": {"yes": NaN, "no": 0.4}}', "are not all finite numbers"),
         (
             "a.jsonl",
@@ -379,13 +386,40 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, cap
     assert "does not read the student's tokens: its outputs alone" in capsys.readouterr().err
 
 
+def test_one_model_gives_its_logits_as_they_are(teacher, tmp_path):
+    """Also where the student reads other tokens: its temperature calibrates an average alone."""
+    encoder = Encoder.load(teacher.parent / "encoder")
+    state = json.loads(encoder.tokenizer.to_str())
+    state["pre_tokenizer"] = None
+    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
+    encoder.save(tmp_path / "other")
+    shutil.copytree(teacher, tmp_path / "calibrated")
+    config = tmp_path / "calibrated" / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"calibration_temperature": 4.0}))
+    assert load_task_model(tmp_path / "calibrated").temperature == 4.0
+    given = {"student": str(tmp_path / "other"), **CALM}
+    distil(teacher=str(teacher), out=str(tmp_path / "a"), **given)
+    distil(teacher=str(tmp_path / "calibrated"), out=str(tmp_path / "b"), **given)
+    assert_same(tmp_path / "a", tmp_path / "b", 1e-6)
+
+
+def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):
+    encoder, head, labels = load_model(teacher / "model")
+    head.pooling = encoder.pooling = "first"
+    save_model(tmp_path / "teacher", encoder, head, labels, max_length=16)
+    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
+    student = str(teacher.parent / "encoder")
+    distil(teacher=str(tmp_path / "teacher"), student=student, out=str(tmp_path / "run"), **tables, **CALM)
+    assert load_model(tmp_path / "run" / "model")[1].pooling == "first"
+
+
 def test_seeds_and_baselines(teacher, tmp_path):
     more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1), "baseline": True}
     summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **more)
     for name in ("student", "student_without_distillation", "student_layer_drop"):
         assert len(summary[name]["accuracy_runs"]) == 2, name
     for group in ("parameters", "megabytes", "latency_ms"):
-        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
+        assert summary[group].keys() - {"tfidf"} == {"teacher", "student", "student_layer_drop"}
         assert all(value > 0 for value in summary[group].values())
     for name in ("teacher", "student_without_distillation", "student_layer_drop"):
         found = summary["comparisons"][f"student_minus_{name}"]
@@ -433,6 +467,15 @@ def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
     np.save(tmp_path / "v.npy", np.zeros((3, 8)))
     with pytest.raises(BrimfulError, match=r"v.npy holds float64 \(3, 8\): expected numbers, 4 rows"):
         distil(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
+
+
+def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teacher, tmp_path):
+    """As its teacher: so fine-tuning chooses. One that learned vectors makes them as it learned to."""
+    given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
+    assert Encoder.load(teacher.parent / "encoder").pooling is None
+    for name, vectors, pooling in (("layers", STILL, None), ("vectors", EPOCH, "mean")):
+        distil(**given, layers=EPOCH, vectors=vectors, out=str(tmp_path / name))
+        assert Encoder.load(tmp_path / name / "encoder").pooling == pooling
 
 
 def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
@@ -564,6 +607,7 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
     given = {"teacher": str(teacher), "student": "static", "unlabelled": [str(more)], "seed": (0, 1)}
+    given |= {"baseline": True}
     assert distil(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
     summary = distil(**given, out=str(tmp_path / "run"))
     assert len(summary["student"]["accuracy_runs"]) == 2
@@ -571,10 +615,18 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     chances = model.predict([text for text, _ in ROWS])
     assert chances.shape == (4, 2)
     assert model.parameters == summary["parameters"]["student"]
+    assert len(summary["student_without_distillation"]["accuracy_runs"]) == 2
+    for group in ("parameters", "megabytes", "latency_ms"):
+        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
+    assert "student_minus_student_without_distillation" in summary["comparisons"]
     written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
-    with pytest.raises(BrimfulError, match="a static student learns from the texts as they are"):
+    with pytest.raises(
+        BrimfulError, match=r"--student static has a training of its own: leave --augment out"
+    ):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
+    with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):
+        distil(teacher="tfidf", student="static", train=str(more), test=str(more), out=str(tmp_path / "b"))
 
 
 def test_the_recipe_takes_the_options_of_a_students_shape(teacher, tmp_path):
