@@ -80,7 +80,8 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
     if config.resume is None:
         if not all(getattr(config, name) for name in needs):
             options = [f"--{name}" for name in needs]
-            raise UsageError(f"{verb} needs {', '.join(options[:-1])} and {options[-1]}, or --resume RUN")
+            several = ", ".join(options[:-1]) + (" and " if len(options) > 1 else "")
+            raise UsageError(f"{verb} needs {several}{options[-1]}, or --resume RUN")
         assert config.out is not None
         out = Path(config.out)
         if ranks.is_main:
