@@ -68,6 +68,11 @@ class LayerStageConfig(StageConfig):
 
     losses: LayerLosses = LayerLosses()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs and not self.losses.coefficients:
+            raise BrimfulError("all weights of the first stage are 0: --layers.epochs 0 leaves it out")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogitStageConfig(StageConfig):
@@ -144,7 +149,7 @@ class DistilConfig:
     neurons with the largest weights, a wider one starts from random weights."""
     initialisation: Literal["pretrained", "teacher", "random"] = "pretrained"
     """pretrained: layers of the encoder that the teacher was fine-tuned from, where it is known. teacher:
-    layers of the teacher itself, with its head."""
+    layers of the teacher itself, with its head. random: new weights."""
     max_length: int | None = None
     """The most tokens of an example; by default as the teacher's. Without a model as teacher, 128."""
     seed: Annotated[int | tuple[int, ...], _SEEDS] = 0
@@ -278,11 +283,7 @@ def student_shape(config: DistilConfig, shape: EncoderConfig) -> EncoderConfig:
 
 
 def finetuning_of(run: Path) -> FinetuneConfig | None:
-    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it.
-
-    Raises:
-        BrimfulError: there is a config.yaml that lacks what a run has.
-    """
+    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it."""
     if not (run / CONFIG).is_file():
         return None
     try:

@@ -87,7 +87,7 @@ class Start:
                 assert self.origin is not None
                 among = self.origin.layers or range(own.config.layers)
                 layers = tuple(among[layer] for layer in layers)
-                source = load_pretrained(self.origin.encoder_folder)
+                source = load_pretrained(self._origin_folder())
             else:
                 origin = self.teacher.model
             options = replace(options, pooling=self.pooling())
@@ -95,6 +95,21 @@ class Start:
         _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
+
+    def _origin_folder(self) -> Path:
+        """Of the encoder that the teacher was fine-tuned from.
+
+        Raises:
+            BrimfulError: it is there no more.
+        """
+        assert self.origin is not None
+        try:
+            return self.origin.encoder_folder
+        except BrimfulError as error:
+            raise BrimfulError(
+                f"the student would start from the encoder that the teacher was fine-tuned from, but {error};"
+                " give --student FOLDER or --initialisation teacher"
+            ) from error
 
     def _kept(
         self, encoder: Encoder, head: MaskedLMHead | None, layers: tuple[int, ...]
