@@ -82,9 +82,13 @@ def _tables(config: DistilConfig, origin: FinetuneConfig | None) -> tuple[str, s
     train, test = config.train or known[0], config.test or known[2]
     dev = config.dev or (None if config.train else known[1])
     if train is None or test is None:
-        what = config.models[0] if config.models else "the scores"
+        if not config.models:
+            raise UsageError(
+                "without a model as --teacher, whose tables would be used: give --train and --test"
+            )
         raise UsageError(
-            f"{what} is not a run of `brimful finetune`, whose tables would be used: give --train and --test"
+            f"{config.models[0]} is not a run of `brimful finetune`, whose tables would be used: give --train"
+            " and --test"
         )
     return train, dev, test
 
@@ -145,9 +149,11 @@ def _prepare(
     elif config.layers.epochs and ranks.is_main:
         why = "does not read the student's tokens" if teachers else "has no layers"
         say(f"the teacher {why}: its outputs alone are imitated, not its layers")
-    outputs, taught_test = [None] * len(parts), None
-    if computes:
-        outputs, taught_test = _outputs(config, data, parts, sizes, teachers, imitated, student, runtime)
+    outputs, taught_test = _outputs(
+        config, data, parts, sizes, teachers, imitated, student, runtime, computes=computes
+    )
+    if config.augment.copies and (imitated is None or not config.single):
+        raise BrimfulError("copies of texts need one model as --teacher, which reads the student's tokens")
     examples = [
         part.examples if said is None else _with_target(part, said)
         for part, said in zip(parts, outputs, strict=True)
@@ -158,7 +164,7 @@ def _prepare(
         chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k in kept})
     texts: Examples | AugmentedExamples = chained
     if computes and config.augment.copies:
-        texts = _augmented(config, start, imitated, chained, [part.table for part in parts], ranks)
+        texts = _augmented(config, start, chained, [part.table for part in parts], ranks)
     count = len(texts) if isinstance(texts, AugmentedExamples) else sum(map(len, parts))
     return Distillation(config, start, teachers, imitated, texts, count, data, taught_test)
 
@@ -166,14 +172,11 @@ def _prepare(
 def _augmented(
     config: DistilConfig,
     start: Start,
-    imitated: ModelTeacher | None,
     texts: Examples,
     tables: list[Table],
     ranks: World,
 ) -> AugmentedExamples:
     """The texts with copies, which the teacher is asked about while the student trains."""
-    if imitated is None or not config.single:
-        raise BrimfulError("copies of texts need one model as --teacher, which reads the student's tokens")
     assert start.encoder.tokenizer is not None
     plain = replace(texts, targets={k: v for k, v in texts.targets.items() if k != TEACHER})
     encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
@@ -197,17 +200,24 @@ def _outputs(
     imitated: ModelTeacher | None,
     student: TaskModel,
     runtime: Runtime,
+    *,
+    computes: bool,
 ) -> tuple[list[Any], Any]:
     """What the teachers say of each part, and their answers for test; None where they have none.
 
     Args:
         sizes: the rows of each part's file, with those of empty texts.
+        computes: whether models are asked and TF-IDF is fitted; else all is None, and files of scores are
+            read, so that wrong ones are refused.
     """
+    nothing: tuple[list[Any], Any] = [None] * len(parts), None
     task, test = data.task, data.test
     by_text = isinstance(student.head, SequenceHead)
     if imitated is not None and config.single:
         whole = (imitated.model.max_length, imitated.model.overlap) == (student.max_length, student.overlap)
         if whole or not by_text:
+            if not computes:
+                return nothing
             return [imitated.outputs(part, runtime) for part in parts], imitated.answers(test, runtime)
     if not by_text:
         raise BrimfulError(
@@ -216,9 +226,11 @@ def _outputs(
         )
     tables = [*(part.table for part in parts), test.table]
     scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
+    if TFIDF in config.teachers and (reason := available(task)):
+        raise BrimfulError(f"--teacher {TFIDF}: {reason}")
+    if not computes:
+        return nothing
     if TFIDF in config.teachers:
-        if reason := available(task):
-            raise BrimfulError(f"--teacher {TFIDF}: {reason}")
         fitted = replace(data, train=parts[0], fit=parts[0])
         scores.append([task.scores(each) for each in taught(task, fitted, Tfidf(), tables[1:])])
     calibrated = not config.single  # one model is imitated as it is
@@ -258,6 +270,8 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             if dry_run:
                 return run_recipe(config, directory, distil)
             config = _resolved(config)
+            if not resuming:  # what would stop a later step is refused before the first one
+                run_recipe(replace(config, dry_run=True), directory, distil)
             if ranks.is_main and not resuming:
                 start_run(directory, config)
             ranks.barrier()
@@ -297,14 +311,14 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if static:
             return _static(_resolved(config), distillation, directory, inputs, ranks)
         new = distillation.start.student(distillation.data, config.seeds[0]).encoder.config
+        if dry_run:
+            return {"dry_run": True, "texts": texts, "student_layers": new.layers}
         if ranks.is_main and not resuming:
             taught = "the scores"
             if distillation.teachers:
                 old = distillation.teachers[0].model.encoder.config
                 taught = f"{old.layers} layers of width {old.hidden_size}"
             say(f"distilling {taught} into {new.layers} layers of width {new.hidden_size} on {texts:,} texts")
-        if dry_run:
-            return {"dry_run": True, "texts": texts, "student_layers": new.layers}
         config = _resolved(config)
         if ranks.is_main:
             start_run(directory, config, inputs)

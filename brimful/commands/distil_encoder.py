@@ -185,7 +185,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     check_length(max_length, longest)
     data, sizes, test = _read(config, student, max_length, ranks)
     same = teacher.encoder is not None and _reads_as(teacher.encoder, student, own >= max_length)
-    if ranks.is_main and not resuming:
+    if ranks.is_main and not (resuming or config.dry_run):
         said = f"distilling {teacher.folder} into {student.config.layers} layers of width"
         say(f"{said} {student.config.hidden_size} on {sum(map(len, data)):,} texts")
         if config.layers.epochs and not same:

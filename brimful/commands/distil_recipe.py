@@ -32,6 +32,7 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     - `student`: both stages of the task from that student, with the baselines.
 
     Args:
+        config: its `dry_run` checks what can be checked of all steps, and does nothing.
         distil: the verb.
 
     Returns:
@@ -51,27 +52,31 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     train = config.train or (origin.train if origin else None)
     if encoder is None or train is None:
         raise UsageError("--recipe task needs a run as --teacher; or --encoder, --train and --test")
+    if config.vectors != DistilConfig().vectors:
+        raise UsageError("no step of --recipe task learns vectors: leave --vectors out")
+    finetuning = {name: values[name] for name in _OF_TEACHER if name in values}
+    finetuning |= {"encoder": encoder, "seed": config.seeds[:1]}
+    general = {name: values[name] for name in _OF_GENERAL if name in values}
+    if origin is not None and config.columns == OWN and config.layout is None:
+        general |= {"columns": to_dict(origin.columns), "layout": origin.layout}
+    general["task"] = config.task or (origin.task if origin else None)
+    general |= {"teacher": encoder, "vectors": {"epochs": 0.0}, "seed": config.seeds[0], "data": data}
+    general["train"] = None if data else train
+    del values["dry_run"]
     if config.dry_run:
-        del values["dry_run"]
+        if config.student is None:
+            distil(out=str(directory / "general"), dry_run=True, **general)
+            values |= {"initialisation": "random", "student_layers": config.depth, "keep_layers": None}
         if config.models:
-            return distil(out=str(directory), dry_run=True, **values)
+            return distil(out=str(directory / "student"), dry_run=True, **values)
+        return finetune(out=str(directory / "teacher"), dry_run=True, **finetuning)
     if not config.models:
-        options = {name: values[name] for name in _OF_TEACHER if name in values}
-        options |= {"encoder": encoder, "seed": config.seeds[:1]}
-        if config.dry_run:
-            return finetune(out=str(directory), dry_run=True, **options)
-        run_once(finetune, directory / "teacher", **options)
+        run_once(finetune, directory / "teacher", **finetuning)
     if config.student is None:
-        options = {name: values[name] for name in _OF_GENERAL if name in values}
-        if origin is not None and config.columns == OWN and config.layout is None:
-            options |= {"columns": to_dict(origin.columns), "layout": origin.layout}
-        options["task"] = config.task or (origin.task if origin else None)
-        options |= {"teacher": encoder, "vectors": {"epochs": 0.0}, "seed": config.seeds[0], "data": data}
-        options["train"] = None if data else train
-        run_once(distil, directory / "general", **options)
+        run_once(distil, directory / "general", **general)
         values["student"] = str(directory / "general")
-    shape = dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))  # the folder's own
-    values |= shape | {"initialisation": "pretrained", "baseline": True}
+    values |= dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))  # the folder's own
+    values |= {"initialisation": "pretrained", "baseline": True}
     if not config.models:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)
     return run_once(distil, directory / "student", **values)

@@ -12,7 +12,7 @@ import torch
 from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.distil import distil
-from brimful.commands.distil_config import DistilConfig, StageConfig, student_shape
+from brimful.commands.distil_config import DistilConfig, LayerStageConfig, StageConfig, student_shape
 from brimful.commands.distil_shards import ShardTexts
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.predict import predict
@@ -158,7 +158,11 @@ def test_losses_that_do_not_fit_the_models_are_refused(teacher, tmp_path, losses
     assert not (tmp_path / "run").exists()
 
 
-def test_a_negative_weight_is_refused():
+def test_a_negative_weight_is_refused_and_a_stage_without_any():
+    nothing = LayerLosses(embedding=0.0, hidden=0.0, attention=0.0)
+    with pytest.raises(BrimfulError, match=r"all weights of the first stage are 0: --layers.epochs 0"):
+        LayerStageConfig(**EPOCH, losses=nothing)
+    assert LayerStageConfig(**EPOCH | {"epochs": 0.0}, losses=nothing).losses == nothing
     with pytest.raises(BrimfulError, match="the weight of hidden is -1"):
         LayerLosses(hidden=-1.0)
 
@@ -201,8 +205,53 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil(teacher=str(teacher / "model"), out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="needs --teacher or --teacher-scores"):
         distil(out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"^distil needs --out, or --resume RUN$"):
+        distil(teacher=str(teacher))
+    with pytest.raises(UsageError, match=r"^without a model as --teacher, .* give --train and --test$"):
+        distil(teacher="tfidf", out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="distilling an encoder needs texts"):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
+
+
+def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
+    shutil.copytree(teacher, tmp_path / "moved")
+    config = tmp_path / "moved" / "config.yaml"
+    config.write_text(config.read_text().replace(str(teacher.parent / "encoder"), "/gone"))
+    given = {"teacher": str(tmp_path / "moved"), "out": str(tmp_path / "run"), "dry_run": True}
+    with pytest.raises(BrimfulError, match=r"fine-tuned from, but /gone .* or --initialisation teacher"):
+        distil(**given)
+    assert distil(**given, initialisation="teacher")["dry_run"]
+    assert distil(**given, recipe="task", encoder=str(teacher.parent / "encoder"))["dry_run"]
+
+
+def test_a_dry_run_refuses_what_the_run_would(teacher, tmp_path):
+    rows, encoder = str(teacher.parent / "rows.tsv"), str(teacher.parent / "encoder")
+    given = {"train": rows, "test": rows, "student": encoder, "out": str(tmp_path / "run"), "dry_run": True}
+    (tmp_path / "s.jsonl").write_text('{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}')
+    with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text"):
+        distil(**given, teacher_scores=[str(tmp_path / "s.jsonl")])
+    with pytest.raises(BrimfulError, match="copies of texts need one model as --teacher"):
+        distil(**given, teacher=(str(teacher), "tfidf"), augment={"copies": 2})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
+        ({"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
+        ({"vectors": {"loss": "mse"}}, "no step of --recipe task learns vectors"),
+        ({"logits": {"labels": -1.0}}, "weight of labels is -1"),
+        ({"keep_layers": [0], "initialisation": "random"}, "starts from no layers"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_path, options, said, dry_run):
+    rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
+    for start in (given, {"teacher": str(teacher)}):
+        with pytest.raises(BrimfulError, match=said):
+            distil(recipe="task", **start, **options, out=str(out), dry_run=dry_run)
+        assert not out.exists()
 
 
 def test_a_dry_run_writes_nothing(teacher, tmp_path):
