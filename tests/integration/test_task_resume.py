@@ -25,7 +25,10 @@ from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
-CLOCK = ("seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait")
+CLOCK = (
+    *("seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait"),
+    *("slowest_rank", "lag", "communication"),
+)
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
 RATES = (1e-3, 3e-3)
 TRAININGS = {
