@@ -26,7 +26,7 @@ from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say, warn
-from brimful.data.augmented import AugmentedExamples
+from brimful.data.augmented import AugmentedExamples, require_augmentable
 from brimful.data.examples import Examples
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
@@ -163,8 +163,11 @@ def _prepare(
         kept = (TEACHER, CHOICE)
         chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k in kept})
     texts: Examples | AugmentedExamples = chained
-    if computes and config.augment.copies:
-        texts = _augmented(config, start, chained, [part.table for part in parts], ranks)
+    if config.augment.copies:
+        plain = replace(chained, targets={k: v for k, v in chained.targets.items() if k != TEACHER})
+        require_augmentable(plain)  # before the candidates, which take long
+        if computes:
+            texts = _augmented(config, start, plain, [part.table for part in parts], ranks)
     count = len(texts) if isinstance(texts, AugmentedExamples) else sum(map(len, parts))
     return Distillation(config, start, teachers, imitated, texts, count, data, taught_test)
 
@@ -178,9 +181,8 @@ def _augmented(
 ) -> AugmentedExamples:
     """The texts with copies, which the teacher is asked about while the student trains."""
     assert start.encoder.tokenizer is not None
-    plain = replace(texts, targets={k: v for k, v in texts.targets.items() if k != TEACHER})
     encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
-    return augmented(config.augment, tables, plain, start.encoder.tokenizer, encoder, ranks=ranks)
+    return augmented(config.augment, tables, texts, start.encoder.tokenizer, encoder, ranks=ranks)
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:

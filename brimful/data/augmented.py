@@ -89,6 +89,17 @@ class Replacements:
     texts: np.ndarray
 
 
+def require_augmentable(examples: Examples) -> None:
+    """
+    Raises:
+        BrimfulError: the examples have targets of tokens, or belong together.
+    """
+    if examples.together:
+        raise BrimfulError("texts whose examples belong together have no augmented copies")
+    if any(isinstance(values, Ragged) for values in examples.targets.values()):
+        raise BrimfulError("labels of tokens do not fit augmented texts: leave out either")
+
+
 class AugmentedExamples:
     """Examples and, in each epoch, new copies of them.
 
@@ -108,10 +119,7 @@ class AugmentedExamples:
         Raises:
             BrimfulError: the examples have targets of tokens, or belong together.
         """
-        if examples.together:
-            raise BrimfulError("texts whose examples belong together have no augmented copies")
-        if any(isinstance(values, Ragged) for values in examples.targets.values()):
-            raise BrimfulError("labels of tokens do not fit augmented texts: leave out either")
+        require_augmentable(examples)
         self.examples = examples
         self.copies = copies
         self.rate = rate

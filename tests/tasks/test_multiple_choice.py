@@ -494,6 +494,11 @@ def test_a_student_is_distilled(tmp_path: Path, folder: Path, labels: float):
     assert max(json.loads(line).get("step", 0) for line in logged) == 2 * 60 // 8
     assert TaskModel.load(out).task == TASK
     other = {"teacher": (str(teacher),), "out": str(tmp_path / "other")}
+    for dry_run in (True, False):
+        with pytest.raises(
+            BrimfulError, match="texts whose examples belong together have no augmented copies"
+        ):
+            distil(**other, augment={"copies": 2}, dry_run=dry_run)
     with pytest.raises(BrimfulError, match="use soft or kl"):
         distil(**other, logits={"loss": "mse"})
     with pytest.raises(BrimfulError, match="give one model"):
