@@ -27,7 +27,7 @@ from builders.verbs import Call, command, labelled_rows, run, sha256, start, wri
 
 CLOCK = (
     *("seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait"),
-    *("slowest_rank", "lag", "communication"),
+    *("slowest_rank", "lag", "communication", "verdict"),
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
 RATES = (1e-3, 3e-3)
