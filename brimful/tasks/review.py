@@ -6,12 +6,12 @@ the trial with the same settings, which has not. Without a dev table there is no
 """
 
 import importlib.util
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 
 from brimful.console import counted, say
 from brimful.nn.encoder import Encoder
@@ -97,8 +97,8 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
 
     Returns:
         `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each
-        target accuracy above that without abstaining the `threshold` of the calibrated probability, with as
-        many digits as predictions have, and the `dev_coverage` and `dev_accuracy` there.
+        target accuracy above that without abstaining the `threshold` of the calibrated probability, as
+        predictions write it, and the `dev_coverage` and `dev_accuracy` there.
     """
     labels = dev.targets["label"]
     correct = answers.argmax(1) == labels
@@ -107,12 +107,11 @@ def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
         temperature = analysis.fit_temperature(answers, labels)
     else:
         say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
-    confidence = analysis.confidences(answers, temperature)
+    confidence = _as_written(answers, temperature)
     chosen = []
     for target in TARGETS:
         threshold = analysis.abstain_threshold(confidence, correct, target)
         if target > correct.mean() and threshold is not None:
-            threshold = math.floor(threshold * 10**DIGITS) / 10**DIGITS
             coverage, accuracy = analysis.answered(confidence, correct, threshold)
             chosen.append(
                 {
@@ -149,8 +148,9 @@ def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fit
             "bins_calibrated": _bins(after),
         }
         told["abstain"] = []
+        written = _as_written(answers, temperature)
         for row in fitted["abstain"]:
-            coverage, accuracy = analysis.answered(confidence, correct, row["threshold"])
+            coverage, accuracy = analysis.answered(written, correct, row["threshold"])
             told["abstain"].append(row | {"test_coverage": coverage, "test_accuracy": accuracy})
         curve = analysis.selection(confidence, correct)
         points = np.unique(np.linspace(0, len(curve.kept) - 1, 40).round().astype(int))
@@ -167,6 +167,13 @@ def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fit
         for label, guess, rows in analysis.most_confused(matrix)[:SHOWN]
     ]
     return told
+
+
+def _as_written(answers: np.ndarray, temperature: float) -> np.ndarray:
+    """The probability of each row's predicted class as `predict` computes and writes it, and compares it with
+    `--abstain-below`; float64 (n,)."""
+    chances = torch.softmax(torch.from_numpy(answers / np.float32(temperature)), -1).amax(1)
+    return np.array([round(chance, DIGITS) for chance in chances.tolist()])
 
 
 def _bins(found: analysis.Reliability) -> dict[str, list[float]]:

@@ -78,6 +78,7 @@ def on_gpus(hosts=((0, 1),), slow=()):
             "all": 20e9,
         },
         "data": [],
+        "tuning": None,
         "loader": None,
     }
 
