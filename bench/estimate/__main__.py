@@ -45,7 +45,7 @@ class Shape:
 COMMON = ("--packing.max-length", "512", "--rows-per-update", "2", "--validation-tokens", "0")
 SHAPES = (
     Shape("mini modern, fp32", ("--model", "mini", "--precision", "fp32"), 20),
-    # So many that oneDNN has kernels of all lengths.
+    # Enough updates for oneDNN to have kernels of all lengths.
     Shape("mini modern, bf16", ("--model", "mini", "--precision", "bf16"), 150),
     Shape(
         "mini bert, fp32, 4 rows at once",
