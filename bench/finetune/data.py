@@ -79,7 +79,7 @@ def _orange(data: Path, name: str, part: str) -> list[tuple[str, str]]:
 
 
 def tables(data: Path, name: str, train: int, test: int = 2000) -> tuple[Path, Path]:
-    """The training and the test table of r8, newsgroups or reviews: a keyed draw, at most so many rows."""
+    """The training and the test table of r8, newsgroups or reviews: a keyed draw, at most that many rows."""
     folder = data / "finetune" / f"{name}-{train}-{test}"
     paths = folder / "train.csv", folder / "test.csv"
     if not paths[1].is_file():

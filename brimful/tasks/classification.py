@@ -139,7 +139,7 @@ class Classification(Task):
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """The probability of each class."""
-        return torch.softmax(torch.from_numpy(answers), -1).numpy()
+        return probabilities(answers)
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Logarithms of the probabilities, less their mean."""
@@ -156,6 +156,11 @@ class Classification(Task):
             {"label": self.labels[label], "prediction": guess, "probability": value}
             for label, (guess, value) in zip(data.targets["label"], self._best(answers), strict=True)
         ]
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The probability of each class, float32 (n, classes), as predictions have it."""
+    return torch.softmax(torch.from_numpy(logits), -1).numpy()
 
 
 def _matthews(table: np.ndarray) -> float:

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 
 from brimful.console import counted, say
 from brimful.nn.encoder import Encoder
@@ -20,7 +19,7 @@ from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_of_encoded
-from brimful.tasks.classification import DIGITS, Classification
+from brimful.tasks.classification import DIGITS, Classification, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -172,7 +171,7 @@ def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fit
 def _as_written(answers: np.ndarray, temperature: float) -> np.ndarray:
     """The probability of each row's predicted class as `predict` computes and writes it, and compares it with
     `--abstain-below`; float64 (n,)."""
-    chances = torch.softmax(torch.from_numpy(answers / np.float32(temperature)), -1).amax(1)
+    chances = probabilities(answers / np.float32(temperature)).max(1)
     return np.array([round(chance, DIGITS) for chance in chances.tolist()])
 
 
