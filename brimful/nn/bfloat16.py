@@ -1,36 +1,26 @@
-"""Loops over bfloat16 numbers on a CPU, each of which reads and writes its numbers once.
+"""bfloat16 on a CPU: loops (bfloat16_loops.py) in place of several operations of ATen."""
 
-ATen takes several operations for the same work; each of them converts, reads and writes all numbers.
-Measured on one core with AMX, in nanoseconds a number: softmax, highest score and rounding of a tile of the
-cross-entropy 0.6, by ATen 2.6; rotation of queries and keys 0.23, by ATen 2.9.
-
-The loops see bfloat16 as the upper halves of float32, in int16. They compute in float32, and round to nearest
-even at the end, as ATen does. NaN gives NaN.
-"""
-
+import importlib.util
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 
-from brimful.compiled import compiled, compiled_sums
+from brimful.nn.workers import run, workers
 
-_LOWEST = np.float32(-87.0)
-"""exp of it is about the smallest normal float32."""
-_LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_TO_INTEGER = np.float32(12582912.0)
-"""1.5 * 2 ** 23: a small number added to it is rounded to an integer, the lower bits of the sum."""
-_SIX = np.float32(1.9875691500e-4)
-_FIVE = np.float32(1.3981999507e-3)
-_FOUR = np.float32(8.3334519073e-3)
-_THREE = np.float32(4.1665795894e-2)
-_TWO = np.float32(1.6666665459e-1)
-_ONE = np.float32(5.0000001201e-1)
+
+@cache
+def _has_numba() -> bool:
+    """The training core also runs where numba is not installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def applies(x: Tensor) -> bool:
+    """Whether the functions of this module take the tensor. Inductor has loops of its own."""
+    is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    return is_bfloat16 and not torch.compiler.is_compiling() and _has_numba()
 
 
 def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
@@ -38,121 +28,40 @@ def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
     return tensor.detach().view(torch.int16).numpy()
 
 
-@intrinsic
-def _bits(context: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
-
-
-@intrinsic
-def _float(context: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
-
-
-@compiled
-def widen(x: np.int16) -> np.float32:
-    """bfloat16 -> float32."""
-    return _float(np.int32(x) << np.int32(16))
-
-
-@compiled
-def narrow(x: np.float32) -> np.int16:
-    """float32 -> bfloat16, to the nearest, of two the even one."""
-    bits = _bits(x)
-    odd = (bits >> np.int32(16)) & np.int32(1)
-    return np.int16((bits + np.int32(0x7FFF) + odd) >> np.int32(16))
-
-
-@compiled
-def exp(x: np.float32) -> np.float32:
-    """exp(x) for x <= 0, relative error below 2e-7; 1.6e-38 for all x below -87 (Moshier's Cephes, expf)."""
-    x = _LOWEST if x < _LOWEST else x  # NaN stays
-    shifted = x * _LOG2_E + _TO_INTEGER
-    n = shifted - _TO_INTEGER
-    r = x - n * _LN2_HIGH
-    r = r - n * _LN2_LOW
-    p = ((((_SIX * r + _FIVE) * r + _FOUR) * r + _THREE) * r + _TWO) * r + _ONE
-    y = p * r * r + r + np.float32(1.0)
-    power = (_bits(shifted) - _bits(_TO_INTEGER) + np.int32(127)) << np.int32(23)
-    return y * _float(power)
-
-
-@compiled
-def highest(row: np.ndarray) -> np.float32:
-    """The highest number of a row of bfloat16, which has one; NaN if any is."""
-    top, size = np.int16(-32768), np.int16(0)
-    for i in range(len(row)):  # compared as integers: the bits of negative numbers but the sign are inverted
-        top = max(top, np.int16(row[i] ^ ((row[i] >> np.int16(15)) & np.int16(0x7FFF))))
-    for i in range(len(row)):  # one loop for both is not vectorised
-        size = max(size, np.int16(row[i] & np.int16(0x7FFF)))
-    if size > 0x7F80:
-        return np.float32(np.nan)
-    return widen(np.int16(top ^ ((top >> np.int16(15)) & np.int16(0x7FFF))))
-
-
-@compiled_sums
-def exp_rows(scores: np.ndarray, tops: np.ndarray, sums: np.ndarray) -> None:
-    """Replace scores by exp(score - highest of its row); each row's highest score and sum of the results.
+def exp_rows(scores: Tensor, tops: Tensor, sums: Tensor) -> None:
+    """Replace scores (rows, columns) by exp(score - highest of its row).
 
     Args:
-        scores: bfloat16 (rows, columns).
-        tops, sums: float32 (rows,), written.
+        tops, sums: float32 (rows,), written: the highest score, and the sum of the results before rounding.
     """
-    for row in range(len(scores)):
-        top = highest(scores[row])
-        total = np.float32(0.0)
-        for column in range(scores.shape[1]):
-            e = exp(widen(scores[row, column]) - top)
-            total += e
-            scores[row, column] = narrow(e)
-        tops[row], sums[row] = top, total
+    from brimful.nn.bfloat16_loops import exp_rows
+
+    exp_rows(numbers(scores), tops.numpy(), sums.numpy())
 
 
-@compiled
-def scale_rows(
-    scores: np.ndarray, factors: np.ndarray, places: np.ndarray, values: np.ndarray, sums: np.ndarray
-) -> None:
-    """Multiply rows by their factors, replace one number of each, and add all rows.
+def scale_rows(scores: Tensor, factors: Tensor, places: Tensor, values: Tensor, sums: Tensor) -> None:
+    """Multiply rows of scores (rows, columns) by their factors, replace one number of each, and add all rows.
 
     Args:
-        scores: bfloat16 (rows, columns), changed.
-        factors: float32 (rows,).
+        factors, values: float32 (rows,), the factor, and the number that replaces another.
         places: int64 (rows,), the column of the number that is replaced; outside of the columns: none.
-        values: float32 (rows,), what replaces it.
         sums: float32 (columns,), to which the rounded results of each column are added.
     """
-    for row in range(len(scores)):
-        factor = factors[row]
-        for column in range(scores.shape[1]):
-            scores[row, column] = narrow(widen(scores[row, column]) * factor)
-        if 0 <= places[row] < scores.shape[1]:
-            scores[row, places[row]] = narrow(values[row])
-        for column in range(scores.shape[1]):
-            sums[column] += widen(scores[row, column])
+    from brimful.nn.bfloat16_loops import scale_rows
+
+    scale_rows(numbers(scores), factors.numpy(), places.numpy(), values.numpy(), sums.numpy())
 
 
-@compiled
-def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray, out: np.ndarray) -> None:
-    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its token's angle; copy the values.
+def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys where it lies.
 
     Args:
-        x: bfloat16 (T, 3, heads, head_dim): queries, keys, values.
+        qkv: (T, 3, heads, head_dim), changed and returned.
         cosine, sine: float32 (T, head_dim / 2).
-        out: bfloat16, the shape of `x`, written.
     """
-    tokens, _, heads, width = x.shape
-    half = width // 2
-    for token in range(tokens):
-        for part in range(2):
-            for head in range(heads):
-                for i in range(half):
-                    c, s = cosine[token, i], sine[token, i]
-                    a, b = widen(x[token, part, head, i]), widen(x[token, part, head, i + half])
-                    out[token, part, head, i] = narrow(a * c - b * s)
-                    out[token, part, head, i + half] = narrow(b * c + a * s)
-        out[token, 2] = x[token, 2]
+    from brimful.nn.bfloat16_loops import rotate_rows
+
+    rows = max(1, -(-len(qkv) // workers()))
+    parts = zip(qkv.split(rows), cosine.split(rows), sine.split(rows), strict=True)
+    run(lambda x, c, s: rotate_rows(numbers(x), c.numpy(), s.numpy()), parts, device=qkv.device)
+    return qkv

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError, nearest
-from brimful.nn import fused
+from brimful.nn import bfloat16, fused
 from brimful.nn.attention import CaptureFunction, Layout, attend
 from brimful.nn.drawing import Linear, draw
 
@@ -213,6 +213,8 @@ class _Rotate(torch.autograd.Function):
 
 def _rotated(q: Tensor, k: Tensor, v: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """q and k rotated, and v: each (T, heads, head_dim) -> (T, 3, heads, head_dim)."""
+    if bfloat16.applies(q):
+        return bfloat16.rotate(torch.stack((q, k, v), dim=1), cosine[:, 0], sine[:, 0])
 
     def turned(x: Tensor) -> Tensor:
         a, b = x.chunk(2, dim=-1)

@@ -1,0 +1,142 @@
+"""The loops over bfloat16 numbers, against float64 and ATen."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.compiled import compiled
+from brimful.nn.bfloat16 import exp_rows, numbers, rotate, scale_rows
+from brimful.nn.bfloat16_loops import exp, highest, narrow, widen
+
+ROUNDING = 2.0**-8
+"""The largest relative error of a rounding to bfloat16, with a margin of two."""
+
+
+@compiled
+def each_exp(x, out):
+    for i in range(len(x)):
+        out[i] = exp(x[i])
+
+
+@compiled
+def each_narrow(x, out):
+    for i in range(len(x)):
+        out[i] = narrow(x[i])
+
+
+@compiled
+def each_widen(x, out):
+    for i in range(len(x)):
+        out[i] = widen(x[i])
+
+
+def random_bits(seed: int, count: int) -> torch.Tensor:
+    """float32 numbers of all sizes, subnormal and infinite ones among them, without NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    bits = torch.randint(-(2**31), 2**31, (count,), generator=generator, dtype=torch.int64).to(torch.int32)
+    numbers = bits.view(torch.float32)
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1.00390625, 1.01171875, 3.4028235e38])
+    return torch.cat([numbers[~numbers.isnan()], special])
+
+
+def test_rounding_is_atens():
+    x = random_bits(7, 100_000)
+    rounded = torch.empty(len(x), dtype=torch.bfloat16)
+    each_narrow(x.numpy(), numbers(rounded))
+    assert torch.equal(rounded.view(torch.int16), x.to(torch.bfloat16).view(torch.int16))
+
+
+def test_nan_stays_nan():
+    x = torch.tensor([torch.nan, -torch.nan])
+    rounded = torch.empty(2, dtype=torch.bfloat16)
+    each_narrow(x.numpy(), numbers(rounded))
+    assert rounded.isnan().all()
+    out = np.zeros(2, np.float32)
+    each_exp(x.numpy(), out)
+    assert np.isnan(out).all()
+
+
+def test_widening_is_exact():
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    out = np.zeros(len(bits), np.float32)
+    each_widen(bits.numpy(), out)
+    np.testing.assert_array_equal(out, bits.view(torch.bfloat16).float().numpy())
+
+
+def test_exp():
+    x = np.concatenate([np.linspace(-87, 0, 1_000_001), -np.logspace(-30, 0, 1000)]).astype(np.float32)
+    out = np.zeros(len(x), np.float32)
+    each_exp(x, out)
+    expected = np.exp(x.astype(np.float64))
+    assert np.abs(out / expected - 1).max() < 2e-7
+    each_exp(np.full(3, -np.inf, np.float32), low := np.ones(3, np.float32))
+    assert (low < 2e-38).all()
+
+
+@given(
+    st.lists(
+        st.floats(width=16, allow_nan=False) | st.sampled_from([-0.0, -torch.inf, torch.inf]), min_size=1
+    )
+)
+def test_highest(values):
+    row = torch.tensor(values).to(torch.bfloat16)
+    assert highest(numbers(row)) == row.float().amax().item()
+
+
+@pytest.mark.parametrize("bits", [0x7FC0, -64, 0x7F81, -1], ids=["quiet", "negative", "signalling", "all"])
+@pytest.mark.parametrize("place", [0, 17, 99])
+def test_the_highest_of_a_row_with_nan_is_nan(bits, place):
+    row = torch.randn(100).to(torch.bfloat16)
+    row.view(torch.int16)[place] = bits
+    assert row[place].isnan()
+    assert np.isnan(highest(numbers(row)))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 17), (40, 1000)])
+@pytest.mark.parametrize("size", [0.1, 5.0, 300.0])
+def test_exp_of_rows(shape, size):
+    scores = (torch.randn(shape) * size).to(torch.bfloat16)
+    exact = (scores.double() - scores.double().amax(1, keepdim=True)).exp()
+    tops, sums = torch.zeros(2, len(scores))
+    found = scores.clone()
+    exp_rows(found, tops, sums)
+    torch.testing.assert_close(tops, scores.float().amax(1), rtol=0, atol=0)
+    torch.testing.assert_close(sums.double(), exact.sum(1), rtol=2e-6, atol=0)
+    torch.testing.assert_close(found.double(), exact, rtol=ROUNDING, atol=2e-38)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_scores_that_are_not_finite_spoil_their_row_alone(value):
+    scores = torch.randn(3, 50).to(torch.bfloat16)
+    scores[1, 20] = value
+    tops, sums = torch.zeros(2, 3)
+    exp_rows(scores, tops, sums)
+    assert sums.isnan().tolist() == [False, True, False]
+
+
+def test_scaled_rows():
+    scores, factors, values = torch.rand(50, 70).to(torch.bfloat16), torch.rand(50), torch.randn(50)
+    places = torch.randint(-70, 140, (50,))
+    places[:4] = torch.tensor([-1, 0, 69, 70])
+    exact = scores.double() * factors.double()[:, None]
+    for row, place in enumerate(places.tolist()):
+        if 0 <= place < 70:
+            exact[row, place] = values[row].double()
+    before, found = torch.randn(70), scores.clone()
+    sums = before.clone()
+    scale_rows(found, factors, places, values, sums)
+    torch.testing.assert_close(found.double(), exact, rtol=ROUNDING, atol=0)
+    torch.testing.assert_close(sums, before + found.float().sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_rotated_rows():
+    x = torch.randn(30, 3, 2, 16).to(torch.bfloat16)
+    angle = torch.randn(30, 8)
+    turn = torch.polar(torch.ones(30, 1, 1, 8, dtype=torch.float64), angle.double()[:, None, None])
+    exact = x.double()
+    pairs = torch.complex(exact[:, :2, :, :8], exact[:, :2, :, 8:]) * turn
+    exact = torch.cat([torch.cat([pairs.real, pairs.imag], -1), exact[:, 2:]], 1)
+    rotate(x, angle.cos(), angle.sin())
+    torch.testing.assert_close(x.double(), exact, rtol=ROUNDING, atol=1e-6)
