@@ -37,13 +37,13 @@ def compiled_briefly(function: Callable[..., Any]) -> Any:
     return _compile(function, nogil=False)
 
 
-def compiled_sums(function: Callable[..., Any]) -> Any:
-    """As `compiled`, with sums in an order of the compiler's choice; in order they are not vectorised."""
-    return _compile(function, nogil=True, fastmath={"reassoc"})
+def compiled_floats(function: Callable[..., Any]) -> Any:
+    """As `compiled`, with sums in any order, and infinity for a division by 0: so loops are vectorised."""
+    return _compile(function, nogil=True, fastmath={"reassoc"}, error_model="numpy")
 
 
-def _compile(function: Callable[..., Any], *, nogil: bool, fastmath: Any = False) -> Any:
-    loop = numba.njit(nogil=nogil, fastmath=fastmath)(function)
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    loop = numba.njit(**options)(function)
     try:
         loop._cache = _Cache(function)
     except RuntimeError:  # numba's word for "no folder"; it then compiles in memory

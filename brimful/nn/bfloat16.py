@@ -65,3 +65,35 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     parts = zip(qkv.split(rows), cosine.split(rows), sine.split(rows), strict=True)
     run(lambda x, c, s: rotate_rows(numbers(x), c.numpy(), s.numpy()), parts, device=qkv.device)
     return qkv
+
+
+def gate(up: Tensor) -> Tensor:
+    """GeLU of the first half of each row times its second half: (T, 2 * inner) -> (T, inner)."""
+    return _Gate.apply(up)
+
+
+class _Gate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, up: Tensor) -> Tensor:
+        from brimful.nn.bfloat16_loops import gate_rows
+
+        ctx.save_for_backward(up)
+        out = up.new_empty(len(up), up.shape[1] // 2)
+        _by_rows(gate_rows, up, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+        from brimful.nn.bfloat16_loops import gate_gradients
+
+        (up,) = ctx.saved_tensors
+        d_up = torch.empty_like(up)
+        _by_rows(gate_gradients, up, gradients.contiguous(), d_up)
+        return d_up
+
+
+def _by_rows(loop: Any, *tensors: Tensor) -> None:
+    """Call a loop with the memory of bfloat16 tensors, their rows shared among the workers."""
+    rows = max(1, -(-len(tensors[0]) // workers()))
+    parts = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    run(lambda *part: loop(*map(numbers, part)), parts, device=tensors[0].device)

@@ -331,6 +331,8 @@ class Layer(nn.Module):
     def _activate(self, up: Tensor) -> Tensor:
         if not self.gated:
             return F.gelu(up)
+        if bfloat16.applies(up):
+            return self.gate_dropout(bfloat16.gate(up))
         value, gate = up.chunk(2, dim=-1)
         return self.gate_dropout(F.gelu(value) * gate)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.compiled import compiled
-from brimful.nn.bfloat16 import exp_rows, numbers, rotate, scale_rows
+from brimful.nn.bfloat16 import exp_rows, gate, numbers, rotate, scale_rows
 from brimful.nn.bfloat16_loops import exp, highest, narrow, widen
 
 ROUNDING = 2.0**-8
@@ -140,3 +140,28 @@ def test_rotated_rows():
     exact = torch.cat([torch.cat([pairs.real, pairs.imag], -1), exact[:, 2:]], 1)
     rotate(x, angle.cos(), angle.sin())
     torch.testing.assert_close(x.double(), exact, rtol=ROUNDING, atol=1e-6)
+
+
+def gate_of(up: torch.Tensor) -> torch.Tensor:
+    value, other = up.chunk(2, -1)
+    return torch.nn.functional.gelu(value) * other
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (1, 2), (3, 10), (50, 260)])
+@pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
+def test_gate(shape, size):
+    up = (torch.randn(shape) * size).to(torch.bfloat16).requires_grad_()
+    exact = up.detach().double().requires_grad_()
+    found, expected = gate(up), gate_of(exact)
+    atol = 1e-6 * size**2
+    torch.testing.assert_close(found.double(), expected, rtol=ROUNDING, atol=atol)
+    gradient = torch.randn(found.shape).to(torch.bfloat16)
+    found.backward(gradient)
+    expected.backward(gradient.double())
+    torch.testing.assert_close(up.grad.double(), exact.grad, rtol=ROUNDING, atol=10 * atol)
+
+
+def test_gate_passes_nan_on():
+    up = torch.randn(2, 8).to(torch.bfloat16)
+    up[0, 1] = up[1, 5] = torch.nan
+    assert gate(up).isnan().sum(1).tolist() == [1, 1]
