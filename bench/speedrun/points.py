@@ -8,6 +8,9 @@ from typing import Any
 
 from brimful.storage import write_json
 
+FEWEST = 6
+"""Updates of a pilot: compiling slows the first one down, and another one if shapes change."""
+
 
 class EnoughError(Exception):
     """A pilot has run long enough to know its pace."""
@@ -20,8 +23,10 @@ class Points:
     Attributes:
         folder: gets a folder with a model, and a JSON file beside it, for each point.
         started: `time.monotonic()` of the parent before it started this process (one clock on Linux).
-        pilot: seconds of training after which a pilot ends; None: this is no pilot.
+        pilot: seconds after the first update, and after `FEWEST`, after which a pilot ends; None: this is no
+            pilot.
         reached: seconds, updates, tokens and flops of each point.
+        training_since: when the first update ended: what comes before is the start-up, compiling included.
     """
 
     folder: Path
@@ -36,10 +41,6 @@ class Points:
         """On the clock now."""
         return time.monotonic() - self.started - self.away
 
-    def training(self) -> None:
-        """The first update begins: what came before is the start-up."""
-        self.training_since = self.seconds
-
     def add(self, save: Callable[[Path], None], updates: int, tokens: int, flops: int) -> None:
         """A point: the clock stands still while `save` writes the model to a folder.
 
@@ -49,12 +50,14 @@ class Points:
         stopped = time.monotonic()
         point = {"seconds": self.seconds, "updates": updates, "tokens": tokens, "flops": flops}
         self.reached.append(point)
+        if self.training_since is None and updates:
+            self.training_since = point["seconds"]
         if self.pilot is None:
             path = self.folder / f"{updates:07d}"
             save(path)
             write_json(path.with_suffix(".json"), point)
             self.away += time.monotonic() - stopped
-        elif self.training_since is not None and point["seconds"] - self.training_since > self.pilot:
+        elif updates >= FEWEST and point["seconds"] - (self.training_since or 0.0) > self.pilot:
             raise EnoughError
 
     @property

@@ -182,7 +182,6 @@ def train(
     data = Sequences(rival, track, load_plain(folder), special)
     tokens = flops = 0
     stream = batches(data, settings, seed, special, mask_id(tokenizer), vocabulary)
-    points.training()
     for update, (batch, real) in zip(range(1, updates + 1), stream, strict=False):
         with torch.autocast("cpu", dtype, enabled=dtype is not None):
             loss = forward(**batch).loss

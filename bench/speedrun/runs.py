@@ -134,7 +134,6 @@ class Runs:
                 "settings": settings,
                 "seed": seed,
                 "asked_seconds": seconds,
-                "start_seconds": found["start_seconds"],
                 **{name: scored[-1][0][name] for name in ("seconds", "updates", "tokens", "flops", "loss")},
                 "points": found["points"],
                 **model,

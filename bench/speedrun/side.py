@@ -68,9 +68,9 @@ def main() -> None:
             rival.train(training.side, track, training.settings, folder, points, **pace)
     except BrimfulError as error:
         sys.exit(str(error))
-    result = {"start_seconds": points.training_since, "points": points.reached}
+    result: dict[str, Any] = {"points": points.reached}
     if training.pilot:
-        result["updates_per_second"] = points.pace
+        result |= {"start_seconds": points.training_since, "updates_per_second": points.pace}
     write_json(out / "result.json", result)
 
 

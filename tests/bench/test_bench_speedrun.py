@@ -190,15 +190,25 @@ def test_scores_are_those_of_brimful(text, tmp_path):
 
 def test_the_clock_starts_with_the_process_and_stops_for_weights(tmp_path):
     points = Points(tmp_path, time.monotonic() - 100)
-    points.training()
     points.add(lambda path: time.sleep(0.3), 1, 10, 20)
     assert 100 <= points.reached[0]["seconds"] < 100.2
     assert points.seconds < points.reached[0]["seconds"] + 0.2
-    pilot = Points(tmp_path, time.monotonic(), pilot=0.0)
-    pilot.training()
-    time.sleep(0.01)
+
+
+def test_a_pilots_first_update_belongs_to_the_start_up(tmp_path, monkeypatch):
+    """It compiles; so may another one, where shapes change."""
+    now = 50.0
+    monkeypatch.setattr("bench.speedrun.points.time.monotonic", lambda: now)
+    pilot = Points(tmp_path, 40.0, pilot=3.0)
+    ends = [0, 30, 31, 36, 37, 38, 39, 40]  # updates 1 and 3 compile; after six there are 9 seconds
+    for update, end in enumerate(ends[:6]):
+        now = 50.0 + end
+        pilot.add(lambda path: None, update, 10, 20)
+    assert pilot.training_since == 40.0
+    now = 50.0 + ends[6]
     with pytest.raises(EnoughError):
-        pilot.add(lambda path: None, 1, 10, 20)
+        pilot.add(lambda path: None, 6, 10, 20)
+    assert pilot.pace == pytest.approx(4 / 8)  # from update 2, after a third of the points
 
 
 def test_halving_finds_the_best_and_spends_its_budget():
