@@ -1,11 +1,13 @@
-"""Exact attention of packed sequences, one sequence at a time, with the faster kernel for its length.
+"""Exact attention of packed sequences, each with the faster kernel for its length.
 
-    fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout
-    explicit   matrix product, softmax, matrix product: everything else. In 16 bits the backward of the fused
-               kernel takes twice the time; its forward is faster up to SHORT tokens
+    fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout;
+               in 16 bits the forward pass up to SHORT tokens
+    grouped    many sequences at a time (short_attention.py): bfloat16 on a CPU up to GROUPED tokens, without
+               window and dropout, but forward passes up to SHORT tokens, which are more precise fused
+    explicit   matrix product, softmax, matrix product: everything else
 
-Neither kernel keeps the probabilities for backward. They are computed again from q and k, and the dropout
-mask from its seed. The explicit kernel takes heads and queries in tiles whose scores stay in the cache, and
+No kernel keeps the probabilities for backward. They are computed again from q and k, and the dropout mask
+from its seed. The explicit kernel takes heads and queries in tiles whose scores stay in the cache, and
 skips keys outside a window. bench/attention.py compares it with F.scaled_dot_product_attention.
 
 A sequence's result does not depend on its neighbours, to the last bit. The two functions are opaque custom
@@ -13,12 +15,19 @@ ops, so that a compiled step stays one graph. Lengths travel in a tensor of fixe
 does not compile again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from brimful.nn import short_attention
+from brimful.nn.bfloat16 import applies
+from brimful.nn.short_attention import Rows, groups
 from brimful.nn.workers import run, workers
+
+GROUPED = 512
+"""The longest sequence that is computed in a group with others, in bfloat16 on a CPU."""
 
 SHORT = 96
 """The longest sequence whose 16-bit forward pass is fused."""
@@ -94,19 +103,39 @@ def _factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_he
     return factors.div_(1 - rate)
 
 
-def _jobs(lengths: Tensor, *tensors: Tensor) -> Iterator[tuple[int, int, *tuple[Tensor, ...]]]:
-    """First token, first head, and views (heads, length, ...) of each sequence that is not empty.
+def _grouped(
+    q: Tensor, lengths: Tensor, scale: float, reach: int, rate: float, *, backward: bool
+) -> dict[int, int]:
+    """First tokens and lengths of the sequences that short_attention.py computes."""
+    if not applies(q) or rate or scale <= 0 or not q[0:1].numel():
+        return {}
+    fewest = 1 if backward else SHORT + 1
+    sizes = lengths.tolist()
+    return {
+        start: size
+        for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
+        if fewest <= size <= GROUPED and not _hides(reach, size)
+    }
+
+
+def _jobs(
+    lengths: Tensor, grouped: Container[int], *tensors: Tensor
+) -> Iterator[tuple[int, int, *tuple[Tensor, ...]]]:
+    """First token, first head, and views (heads, length, ...) of each sequence that is not empty or grouped.
 
     A long sequence is split by heads into one job for each worker, so that no worker waits for another.
     """
     sizes = [size for size in lengths.tolist() if size]
-    token = 0
-    for views in zip(*(tensor.split(sizes, 1) for tensor in tensors), strict=True):
+    starts = list(accumulate(sizes, initial=0))[:-1]
+    if all(start in grouped for start in starts):
+        return
+    for token, *views in zip(starts, *(tensor.split(sizes, 1) for tensor in tensors), strict=True):
+        if token in grouped:
+            continue
         heads, length = views[0].shape[:2]
         each = heads if length <= LONG else -(-heads // workers())
         for head in range(0, heads, each):
             yield token, head, *(view[head : head + each] for view in views)
-        token += length
 
 
 @torch.library.custom_op("brimful::blockwise_attention", mutates_args=())
@@ -131,8 +160,8 @@ def blockwise_attention(
         rate: dropout of the probabilities.
 
     Returns:
-        (T, heads, head_dim), contiguous; and for the fused backward the logarithm of each softmax's
-        normalizer, (heads, T) in float32 or float64, of the sequences that the fused kernel computes.
+        (T, heads, head_dim), contiguous; and for backward the logarithm of each softmax's normalizer,
+        (heads, T) in float32 or float64, of the sequences that the fused or grouped kernel computes.
     """
     out, normalizer = _outputs(q)
     number = None if seed is None else int(seed)
@@ -151,8 +180,14 @@ def blockwise_attention(
                 p *= _factors(p, rate, number, token + queries.start, own, heads)
             torch.bmm(p, v[some, keys], out=out[some, queries])
 
+    grouped = _grouped(q, lengths, scale, reach, rate, backward=False)
+    if grouped:
+        inputs = tuple(Rows.of(tensor) for tensor in (q, k, v))
+        shared = scale, inputs, Rows.of(out), normalizer.numpy()
+        items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
+        run(short_attention.forward, items, device=q.device)
     views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))
-    run(job, _jobs(lengths, *views, normalizer), device=q.device)
+    run(job, _jobs(lengths, grouped, *views, normalizer), device=q.device)
     return out, normalizer
 
 
@@ -225,9 +260,16 @@ def blockwise_attention_backward(
             d_q[some, queries].baddbmm_(d_s, k_i, beta=0, alpha=scale)
             d_k[some, keys].baddbmm_(d_s.transpose(1, 2), q_i, beta=beta, alpha=scale)
 
+    grouped = _grouped(q, lengths, scale, reach, rate, backward=True)
+    if grouped:
+        inputs = tuple(Rows.of(tensor) for tensor in (k, q, v, grad))
+        written = tuple(Rows.of(gradients[:, part]) for part in (0, 2, 1))
+        shared = scale, inputs, normalizer.numpy(), written
+        items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
+        run(short_attention.backward, items, device=q.device)
     views = (tensor.transpose(0, 1) for tensor in (grad, q, k, v, out))
     d_views = (tensor.transpose(0, 1) for tensor in gradients.unbind(1))
-    run(job, _jobs(lengths, *views, normalizer, *d_views), device=q.device)
+    run(job, _jobs(lengths, grouped, *views, normalizer, *d_views), device=q.device)
     return gradients
 
 
