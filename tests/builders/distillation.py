@@ -1,0 +1,25 @@
+"""Short trainings of `brimful distil`, and students that must be equal."""
+
+from pathlib import Path
+
+import torch
+
+from brimful.nn.interop import load_model
+
+ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
+EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}
+STILL = {"epochs": 0.0, "learning_rate": 0.0}
+STAGE = {"epochs": 2.0, "learning_rate": 1e-2}
+CALM = {"layers": STILL, "logits": STAGE, "batch": 2, "precision": "fp32"}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    """The student's."""
+    encoder, head, _ = load_model(run / "model")
+    return dict(torch.nn.ModuleDict({"encoder": encoder, "head": head}).named_parameters())
+
+
+def assert_same(first: Path, second: Path, atol: float) -> None:
+    ours, theirs = weights(first), weights(second)
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)
