@@ -212,6 +212,8 @@ class DistilConfig:
             raise BrimfulError(
                 f"--student {STATIC} has a training of its own: leave --{unused[0].replace('_', '-')} out"
             )
+        if self.keep_layers and len(set(self.keep_layers)) < len(self.keep_layers):
+            raise BrimfulError(f"keep_layers is {list(self.keep_layers)}: name no layer twice")
         if self.student_layers and self.keep_layers and self.student_layers != len(self.keep_layers):
             raise BrimfulError(
                 f"--keep-layers names {len(self.keep_layers)} layers and --student-layers is"

@@ -119,6 +119,8 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
         distil(**given, student=str(teacher.parent / "encoder"), student_layers=2)
     with pytest.raises(BrimfulError, match="names 3 layers and --student-layers is 2"):
         distil(**given, keep_layers=[0, 1, 2], student_layers=2)
+    with pytest.raises(BrimfulError, match=r"keep_layers is \[3, 1, 3\]: name no layer twice"):
+        distil(**given, keep_layers=[3, 1, 3])
     with pytest.raises(BrimfulError, match="learns no vectors"):
         distil(**given, vectors={"loss": "mse"})
     given |= {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
