@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.distil_config import DistilConfig, finetuning_of
+from brimful.commands.distil_config import STATIC, DistilConfig, finetuning_of
 from brimful.commands.finetune import finetune
 from brimful.config import to_dict
 from brimful.errors import UsageError
@@ -69,7 +69,11 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
             values |= {"initialisation": "random", "student_layers": config.depth, "keep_layers": None}
         if config.models:
             return distil(out=str(directory / "student"), dry_run=True, **values)
-        return finetune(out=str(directory / "teacher"), dry_run=True, **finetuning)
+        checked = finetune(out=str(directory / "teacher"), dry_run=True, **finetuning)
+        if config.teacher_scores or config.teachers:
+            values |= _without_model(config, encoder)
+            distil(out=str(directory / "student"), dry_run=True, **values)
+        return checked
     if not config.models:
         run_once(finetune, directory / "teacher", **finetuning)
     if config.student is None:
@@ -80,3 +84,12 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     if not config.models:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)
     return run_once(distil, directory / "student", **values)
+
+
+def _without_model(config: DistilConfig, encoder: str) -> dict[str, Any]:
+    """The options in which a run of the other teachers alone differs from the last step: it has no layers to
+    imitate. So a dry run reads their files before there is a model."""
+    student = encoder if config.student in (None, STATIC) else config.student
+    shape = dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))
+    layers = to_dict(config.layers) | {"epochs": 0.0}
+    return {"student": student, **shape, "initialisation": "pretrained", "layers": layers}

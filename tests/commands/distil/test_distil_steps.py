@@ -120,6 +120,47 @@ def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_
         assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("gone.jsonl", None, "cannot read .*gone.jsonl"),
+        (
+            "s.jsonl",
+            '{"text": "good fine nice", "scores": {"yes": 1}}',
+            "s.jsonl, line 1 has no score of 'no'",
+        ),
+        ("s.tsv", "text\tyes\na\t1\n", "s.tsv, line 2 has no score of 'no'"),
+        ("s.jsonl", '{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}', "s.jsonl has no scores of any text"),
+        ("s.npy", np.full((5, 2), 0.5), "expected numbers, 8 rows"),
+        ("s.npy", np.full((8, 3), 0.5), "has 3 columns: expected 2, one a label"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recipe_reads_scores_before_its_first_step(teacher, tmp_path, name, content, said, dry_run):
+    """Also those that teach beside a model which is not fine-tuned yet."""
+    rows, out, file = str(teacher.parent / "rows.tsv"), tmp_path / "run", tmp_path / name
+    if isinstance(content, str):
+        file.write_text(content)
+    elif content is not None:
+        np.save(file, content)
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
+    more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(out), "dry_run": dry_run}
+    for start in (given, given | {"student_layers": 1}, {"teacher": str(teacher)}):
+        with pytest.raises(BrimfulError, match=said):
+            distil(recipe="task", **start, **more)
+        assert not out.exists()
+
+
+def test_a_recipe_of_scores_that_fit_begins(teacher, tmp_path):
+    """Scores of some of the texts are enough, since the model that is fine-tuned knows the others."""
+    rows = str(teacher.parent / "rows.tsv")
+    (tmp_path / "s.jsonl").write_text('{"text": "good fine nice", "scores": {"yes": 0.9, "no": 0.1}}')
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows, "dry_run": True}
+    given |= {"teacher_scores": [str(tmp_path / "s.jsonl")], "out": str(tmp_path / "run")}
+    for more in ({}, {"keep_layers": [0, 2]}, {"student": given["encoder"]}, {"initialisation": "random"}):
+        assert distil(recipe="task", **given, **more)["train"] == len(ROWS)
+
+
 def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
     rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
     line = [
