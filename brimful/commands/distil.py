@@ -28,6 +28,7 @@ from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.interop import load_pretrained
 from brimful.runs.directory import (
+    SUMMARY,
     absolute,
     check_inputs,
     find_model,
@@ -39,6 +40,7 @@ from brimful.runs.directory import (
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError
 from brimful.runs.stages import Stages, finish_stages
+from brimful.storage import read_json
 from brimful.tasks.comparison import differences
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import holds_task_model
@@ -151,9 +153,10 @@ def _static(
         given.count,
         config.temperature,
     )
-    summary = distil_static(material, config, directory, inputs, main=ranks.is_main)
+    if ranks.is_main:
+        distil_static(material, config, directory, inputs)
     ranks.barrier()
-    return summary
+    return read_json(directory / SUMMARY)
 
 
 def _without_task(config: DistilConfig, origin: FinetuneConfig | None) -> bool:
@@ -197,32 +200,32 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
             dropped = [students.layer_drop(seed) for seed in config.seeds]
             trained["student_layer_drop"] = dropped
             models["student_layer_drop"] = dropped[0].model
-    measured = {name: over_seeds([one.test for one in models]) for name, models in trained.items()}
-    answers = {name: [one.answers for one in models] for name, models in trained.items()}
-    if distillation.taught is not None:
-        measured["teacher"] = task.measure(distillation.taught, data.test)
-        answers["teacher"] = [distillation.taught]
-    if distillation.teachers and config.single:
-        models["teacher"] = distillation.teachers[0].model
-    parameters = {name: model.parameters for name, model in models.items()}
-    for name, count in parameters.items():
-        measured[name] = {**measured.get(name, {}), "parameters": count}
-    summary = {
-        "kind": "distil",
-        "task": task.name,
-        "primary_metric": primary.name,
-        **measured,
-        "test": {"n": best.test["n"]},
-        "texts": distillation.count,
-        **task.facts,
-        "parameters": parameters,
-        "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
-        "latency_ms": {name: latency(model, data.test.table) for name, model in models.items()},
-        "precision": runtime.precision,
-        "seconds": students.trainer.seconds,
-    }
-    ranks.barrier()  # every rank has read the kept weights
+    ranks.barrier()  # every rank has read the kept weights, and leaves the processors to the main one
     if ranks.is_main:
+        measured = {name: over_seeds([one.test for one in models]) for name, models in trained.items()}
+        answers = {name: [one.answers for one in models] for name, models in trained.items()}
+        if distillation.taught is not None:
+            measured["teacher"] = task.measure(distillation.taught, data.test)
+            answers["teacher"] = [distillation.taught]
+        if distillation.teachers and config.single:
+            models["teacher"] = distillation.teachers[0].model
+        parameters = {name: model.parameters for name, model in models.items()}
+        for name, count in parameters.items():
+            measured[name] = {**measured.get(name, {}), "parameters": count}
+        summary = {
+            "kind": "distil",
+            "task": task.name,
+            "primary_metric": primary.name,
+            **measured,
+            "test": {"n": best.test["n"]},
+            "texts": distillation.count,
+            **task.facts,
+            "parameters": parameters,
+            "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
+            "latency_ms": {name: latency(model, data.test.table) for name, model in models.items()},
+            "precision": runtime.precision,
+            "seconds": students.trainer.seconds,
+        }
         best.model.to(runtime.device).save(directory / "model", token_types=data.train.examples.typed)
         write_rows(directory / "predictions.jsonl", task.compared_rows(best.answers, data.test))
         if config.baseline:
@@ -231,4 +234,4 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
         summary |= verdict_of_trainings(students.trainer.folders)
         finish_stages(directory, summary)
     ranks.barrier()
-    return summary
+    return read_json(directory / SUMMARY)

@@ -69,23 +69,17 @@ def ids_of(examples: Examples, encoder: Encoder) -> list[np.ndarray]:
     return [ids[~np.isin(ids, (special.cls, special.sep, special.pad))] for ids in examples.tokens]
 
 
-def distil_static(
-    given: StaticDistillation, config: Any, directory: Path, inputs: dict[str, int], *, main: bool
-) -> dict[str, Any]:
-    """Train static students, one for each seed; save the one that is best on dev, else the first.
+def distil_static(given: StaticDistillation, config: Any, directory: Path, inputs: dict[str, int]) -> None:
+    """Train static students, one for each seed; save the one that is best on dev, else the first, and write
+    summary.json.
 
     Args:
         config: a DistilConfig, resolved.
-        main: whether this rank writes.
-
-    Returns:
-        the content of summary.json.
     """
     data, encoder = given.data, given.encoder
     task = require_static(data)
-    if main:
-        start_run(directory, config, inputs)
-        say(f"static students of {encoder.config.hidden_size} numbers a token on {given.count:,} texts")
+    start_run(directory, config, inputs)
+    say(f"static students of {encoder.config.hidden_size} numbers a token on {given.count:,} texts")
     started = time.perf_counter()
     logits = torch.from_numpy(np.array(given.texts.targets[TEACHER]))
     chances = torch.softmax(logits / given.temperature, -1).numpy()
@@ -140,11 +134,9 @@ def distil_static(
         "latency_ms": milliseconds,
         "seconds": seconds,
     }
-    if main:
-        model.save(directory / "model")
-        write_rows(directory / "predictions.jsonl", task.compared_rows(shown, data.test))
-        if config.baseline:
-            add_tfidf(summary, answers, data)
-        summary["comparisons"] = differences(task, answers, data.test)
-        finish_stages(directory, summary)
-    return summary
+    model.save(directory / "model")
+    write_rows(directory / "predictions.jsonl", task.compared_rows(shown, data.test))
+    if config.baseline:
+        add_tfidf(summary, answers, data)
+    summary["comparisons"] = differences(task, answers, data.test)
+    finish_stages(directory, summary)

@@ -12,8 +12,10 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
+from brimful.storage import read_json
 from brimful.tasks.static import StaticModel
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
+from builders.ranks import on_two_ranks
 
 
 @pytest.mark.parametrize(
@@ -209,3 +211,41 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
     with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):
         distil(teacher="tfidf", student="static", train=str(more), test=str(more), out=str(tmp_path / "b"))
+
+
+RANK = """
+import json, os, sys
+from pathlib import Path
+from brimful.commands import distil_static, distil_students
+from brimful.commands.distil import distil
+from brimful.distributed import world
+from brimful.tasks.baselines import median_ms
+
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
+def counted(*arguments):
+    with open(folder / f"timed-{rank}", "a") as file:
+        file.write("once\\n")
+    return median_ms(*arguments)
+distil_static.median_ms = distil_students.median_ms = counted
+stage = {"epochs": 1.0, "learning_rate": 1e-3}
+shape = {"layers": stage, "logits": stage, "baseline": True}
+with world():
+    layered = distil(teacher=sys.argv[2], out=str(folder / "layered"), **shape)
+    static = distil(teacher=sys.argv[2], out=str(folder / "static"), student="static")
+(folder / f"found-{rank}").write_text(json.dumps([layered, static]))
+"""
+
+
+@pytest.mark.distributed
+def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
+    on_two_ranks(RANK, tmp_path, teacher)
+    assert not (tmp_path / "timed-1").exists()
+    timed = (tmp_path / "timed-0").read_text().count("once")
+    found = [json.loads((tmp_path / f"found-{rank}").read_text()) for rank in range(2)]
+    assert (
+        found[0]
+        == found[1]
+        == [read_json(tmp_path / name / "summary.json") for name in ("layered", "static")]
+    )
+    assert timed == sum(len(one["latency_ms"].keys() - {"tfidf"}) for one in found[0]) == 5
