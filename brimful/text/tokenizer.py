@@ -178,9 +178,12 @@ def _file(path: Path) -> Path:
             f'python -c "from transformers import AutoTokenizer as A; '
             f"A.from_pretrained('{model.parent}').save_pretrained('{model.parent}')\""
         )
+    if file is None and path.is_dir():
+        raise BrimfulError(
+            f"no tokenizer in {path} (looked for {', '.join(_FILES)}): copy the files of the tokenizer there"
+        )
     if file is None:
-        where = f"in {path} (looked for {', '.join(_FILES)})" if path.is_dir() else f"at {path}"
-        raise BrimfulError(f"no tokenizer {where}; give train:8000, a folder or a file")
+        raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
     return file
 
 

@@ -74,6 +74,11 @@ class TokenizerChoice:
         return settings
 
     def _given(self) -> "Tokenizer":
+        if not Path(self.tokenizer).exists():
+            raise BrimfulError(
+                f"no tokenizer at {self.tokenizer}: name one that there is, a folder or a file, or give"
+                f" {TRAIN}SIZE, as in {TRAIN}8000"
+            )
         given = load(self.tokenizer, lowercase=self.lowercase)
         mask_id(given)  # pretraining needs one
         return named_as(with_nfkc(given), given) if self.nfkc else given

@@ -480,6 +480,7 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     for bad, message in [
         ({"tokenizer": "train:many"}, "write train:SIZE"),
+        ({"tokenizer": "gone"}, "no tokenizer at gone: .* or give train:SIZE, as in train:8000"),
         ({"tokenizer": "train:99999999999"}, "with a SIZE from 64 to 1,000,000"),
         ({"tokenizer": "train:300", "model": "bpe"}, "with a SIZE from 320"),
         ({"document_seconds": float("nan")}, "document_seconds is nan"),
