@@ -64,6 +64,10 @@ def read_parts(read: Callable[[Take], Table]) -> Iterator[Table]:
     while paired is None or parts.left:
         table = read(parts.take)
         if paired not in (None, table.second is not None):
-            raise BrimfulError(f"{table.path}: only some of the rows have a text_b")
+            here, before = ("no", "one") if paired else ("a", "none")
+            raise BrimfulError(
+                f"{table.where(0)} has {here} text_b, and the rows before it have {before}: write it in all"
+                " rows or in none"
+            )
         paired = table.second is not None
         yield table

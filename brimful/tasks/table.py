@@ -365,6 +365,7 @@ def read_table(
     lines: list[int] = []
     ids: list[str] = []
     unsure, short = 0, list[int]()
+    unpaired: str | None = None
     with readable(path):
         for number, row in take(rows):
             where = f"{path}, {place} {number}"
@@ -395,14 +396,17 @@ def read_table(
             lines.append(number)
             if columns.text_b in cells:
                 second.append(cells[columns.text_b] or "")
+            else:
+                unpaired = unpaired or where
             if layout.id and cells.get(layout.id) is not None:
                 ids.append(cells[layout.id])
     if not texts:
         expected = "a header and one row" if form in _DELIMITERS else "a row"
         raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
-    for name, values in ((columns.text_b, second), (columns.label, labels)):
-        if values and len(values) != len(texts):
-            raise BrimfulError(f"{path}: only {len(values)} of {len(texts)} rows have a {name}")
+    if second and unpaired:
+        raise BrimfulError(
+            f"{unpaired} has no {columns.text_b}, and other rows have one: write it in all rows or in none"
+        )
     if short:
         warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:

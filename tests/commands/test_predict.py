@@ -197,7 +197,16 @@ def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"txet": "w1"}\n', "line 31"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + "{\n", "line 31 is not JSON"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"text": "a\\ud83d"}\n', r"a\.jsonl, line 31 holds half"),
-        ("a.jsonl", '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7, "have a text_b"),
+        (
+            "a.jsonl",
+            '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7,
+            "line 8 has a text_b, and the rows before it have none: write it in all rows or in none",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "w1", "text_b": "w2"}\n' * 7 + '{"text": "w1"}\n' * 7,
+            "line 8 has no text_b, and the rows before it have one",
+        ),
         ("a.txt", "\n" * 40, "holds no text"),
         ("a.tsv", "text\n", "no rows"),
         ("absent.txt", None, "No such file"),

@@ -109,8 +109,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.xlsx", "", ".tsv, .csv, .jsonl, .parquet"),
         (
             "a.jsonl",
-            '{"text": "a", "text_b": "b", "label": 1}\n{"text": "a", "label": 1}\n',
-            "only 1 of 2 rows",
+            '{"text": "a", "text_b": "b", "label": 1}\n\n' + '{"text": "a", "label": 1}\n' * 2,
+            "a.jsonl, line 3 has no text_b, and other rows have one: write it in all rows or in none",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "text_b": "b", "label": 1}\n',
+            "a.jsonl, line 1 has no text_b",
         ),
     ],
 )
