@@ -13,7 +13,8 @@ from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.storage import atomic_file, sweep
 from brimful.tasks.layouts import Layout
-from brimful.tasks.table import FORMATS, all_rows, readable
+from brimful.tasks.table import FORMATS, all_rows
+from brimful.tasks.text_files import readable
 
 _AT_ONCE = 1 << 14
 

@@ -32,8 +32,9 @@ from brimful.objectives.losses import (
 from brimful.tasks.classification import DIGITS
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, Take, all_rows, everything, json_lines, readable
+from brimful.tasks.table import Table, Take, all_rows, everything, json_lines
 from brimful.tasks.task import Metric, Outputs, Row, Task
+from brimful.tasks.text_files import readable, whole_text
 
 LABEL = "label"
 """The target of each example that is the number of its row's right choice; `CHOICE` is its own number."""
@@ -154,7 +155,7 @@ def _c3_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
 
 def _json_values(path: Path) -> Iterator[Any]:
     """The JSON values of a file, one after the other."""
-    text, decoder, end = path.read_text(encoding="utf-8-sig"), json.JSONDecoder(), 0
+    text, decoder, end = whole_text(path), json.JSONDecoder(), 0
     while text[end:].strip():
         end += len(text[end:]) - len(text[end:].lstrip())
         try:

@@ -33,8 +33,9 @@ from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import without_spaces
-from brimful.tasks.table import Table, Take, check_characters, everything, json_lines, readable
+from brimful.tasks.table import Table, Take, check_characters, everything, json_lines
 from brimful.tasks.task import Metric, Outputs, Row, Task
+from brimful.tasks.text_files import readable, whole_text
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""
@@ -127,7 +128,7 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
 
 def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the parts of each question of a file in SQuAD's layout."""
-    text = path.read_text(encoding="utf-8-sig")
+    text = whole_text(path)
     escapes = "\\u" in text
     try:
         content = json.loads(text)

@@ -1,11 +1,9 @@
 """Tables of texts: TSV, CSV, JSONL or Parquet files with columns of texts, second texts and labels."""
 
-import codecs
 import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,11 +16,11 @@ from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.tasks.columns import Column
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.text_files import first_lines, readable, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-_SHOWN = 5
 _LARGEST = float(np.finfo(np.float32).max)
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
@@ -142,19 +140,18 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         BrimfulError: a line is not a JSON object, or holds half a surrogate pair.
     """
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise BrimfulError(f"{path}, line {number} is not JSON: {_reason(error)}") from error
-            if not isinstance(row, dict):
-                raise BrimfulError(f"{path}, line {number} must be a JSON object, not {line.strip():.40}")
-            if "\\u" in line:
-                check_characters(row, f"{path}, line {number}")
-            yield number, row
+    for number, line in enumerate(text_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BrimfulError(f"{path}, line {number} is not JSON: {_reason(error)}") from error
+        if not isinstance(row, dict):
+            raise BrimfulError(f"{path}, line {number} must be a JSON object, not {line.strip():.40}")
+        if "\\u" in line:
+            check_characters(row, f"{path}, line {number}")
+        yield number, row
 
 
 def _reason(error: Exception) -> str:
@@ -189,43 +186,42 @@ def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout, quo
     # TSV too, as predict and pandas write it.
     quoted = quoted or form == ".csv"
     csv.field_size_limit(1 << 30)
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(
-            file,
-            delimiter=_DELIMITERS[form],
-            quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-            strict=quoted,  # otherwise a quote that is never closed takes the rows after it
-        )
-        header: list[str] = []
-        line = 0
-        try:
-            for fields in reader:
-                first, line = line + 1, reader.line_num
-                if not header:
-                    header = fields or [""]
-                    bare = layout.bare and layout.columns.text not in header
-                    header = list(layout.bare) if bare else header
-                    _check_delimiter(path, form, header, wanted)
-                    _check_repeats(path, header, wanted)
-                    if not bare:
-                        continue
-                if not fields and len(header) > 1:
-                    continue  # an empty line is a row (with the empty text) only if the table has one column
-                fields = fields or [""]
-                if len(fields) != len(header) and not layout.form:
-                    longer = len(fields) > len(header) and form == ".tsv"
-                    hint = "; a tab within a text must become a space" if longer else ""
-                    raise BrimfulError(
-                        f"{path}, line {first} has {counted(len(fields), 'field')}, the header"
-                        f" {len(header)}{hint}"
-                    )
-                yield first, dict(zip(header, fields, strict=False))
-        except csv.Error as error:
-            if not header:  # quoted names with another delimiter between them
-                with open(path, encoding="utf-8-sig") as again:
-                    _check_delimiter(path, form, [again.readline().strip()], wanted)
-            hint = "; is a quote not closed? One within a quoted text is doubled" if quoted else ""
-            raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
+    reader = csv.reader(
+        text_lines(path, newline=""),
+        delimiter=_DELIMITERS[form],
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=quoted,  # otherwise a quote that is never closed takes the rows after it
+    )
+    header: list[str] = []
+    line = 0
+    try:
+        for fields in reader:
+            first, line = line + 1, reader.line_num
+            if not header:
+                header = fields or [""]
+                bare = layout.bare and layout.columns.text not in header
+                header = list(layout.bare) if bare else header
+                _check_delimiter(path, form, header, wanted)
+                _check_repeats(path, header, wanted)
+                if not bare:
+                    continue
+            if not fields and len(header) > 1:
+                continue  # an empty line is a row (with the empty text) only if the table has one column
+            fields = fields or [""]
+            if len(fields) != len(header) and not layout.form:
+                longer = len(fields) > len(header) and form == ".tsv"
+                hint = "; a tab within a text must become a space" if longer else ""
+                raise BrimfulError(
+                    f"{path}, line {first} has {counted(len(fields), 'field')}, the header"
+                    f" {len(header)}{hint}"
+                )
+            yield first, dict(zip(header, fields, strict=False))
+    except csv.Error as error:
+        if not header:  # quoted names with another delimiter between them
+            with open(path, encoding="utf-8-sig") as again:
+                _check_delimiter(path, form, [again.readline().strip()], wanted)
+        hint = "; is a quote not closed? One within a quoted text is doubled" if quoted else ""
+        raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
 
 
 def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[str]) -> None:
@@ -418,42 +414,7 @@ def read_table(
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    return f"{path}: {counted(len(lines), 'row')} ({place} {_first(lines)})"
-
-
-def _first(lines: list[int]) -> str:
-    return ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """One line for a file that cannot be read, or is not UTF-8.
-
-    Raises:
-        BrimfulError: in place of OSError and UnicodeDecodeError.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        with open(path, "rb") as file:
-            if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise BrimfulError(f"{path} is UTF-16: convert it with iconv -f UTF-16 -t UTF-8") from error
-            file.seek(0)
-            wrong = [number for number, line in enumerate(file, 1) if not _is_utf8(line)]
-        raise BrimfulError(
-            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({_first(wrong)}): convert it from the"
-            " encoding that it has, such as iconv -f GB18030 -t UTF-8"
-        ) from error
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
 
 
 def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
@@ -499,11 +460,10 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
 
 def _lines(path: Path) -> Iterator[str]:
     empty = []
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            text = line.strip()
-            if not text:
-                empty.append(number)
-            yield text
+    for number, line in enumerate(text_lines(path, newline="\n"), 1):
+        text = line.strip()
+        if not text:
+            empty.append(number)
+        yield text
     if empty:
         warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

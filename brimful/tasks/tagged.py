@@ -15,7 +15,8 @@ from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.spans import OUTSIDE, Span, spans_of_tags
-from brimful.tasks.table import Table, Take, everything, json_lines, readable
+from brimful.tasks.table import Table, Take, everything, json_lines
+from brimful.tasks.text_files import readable, text_lines
 
 CONLL = (".conll", ".bio", ".iob", ".iob2", ".bioes", ".txt", ".tsv")
 _COLUMNS = re.compile(r"[^ \t\n]+")
@@ -114,9 +115,8 @@ def _apart(spans: list[Any]) -> list[Any]:
 
 
 def _line_rows(path: Path) -> Iterator[_Row]:
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            yield number, line.removesuffix("\n").removesuffix("\r"), [], [], ""
+    for number, line in enumerate(text_lines(path, newline="\n"), 1):
+        yield number, line.removesuffix("\n").removesuffix("\r"), [], [], ""
 
 
 def _checked(values: Any, text: str, where: str) -> list[Span]:
@@ -150,29 +150,28 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     words: list[str] = []
     tags: list[str] = []
     first = 0
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            fields = _COLUMNS.findall(line)  # white space of other kinds, such as U+3000, can be a word
-            if not fields or fields[0] == "-DOCSTART-":
-                if words:
-                    yield first, *_text_of_words(words, tags)
-                    words, tags = [], []
-                continue
-            before, tab, _ = line.partition("\t")
-            if tab and " " in before.strip(" "):
-                raise BrimfulError(
-                    f"{path}, line {number} has a space in {before.strip(' ')!r:.60}, before its first tab:"
-                    " columns are divided by tabs or by spaces, not by both"
-                )
-            if labelled and len(fields) < 2:
-                raise BrimfulError(f"{path}, line {number} has one column; expected a word and its tag")
-            tag = fields[-1] if labelled else OUTSIDE
-            mark, dash, label = tag.partition("-")
-            if tag != OUTSIDE and not (mark in _MARKS and dash and label):
-                raise BrimfulError(f"{path}, line {number}: {tag!r} is not a tag such as O, B-PER or I-PER")
-            first = first if words else number
-            words.append(fields[0])
-            tags.append(tag)
+    for number, line in enumerate(text_lines(path), 1):
+        fields = _COLUMNS.findall(line)  # white space of other kinds, such as U+3000, can be a word
+        if not fields or fields[0] == "-DOCSTART-":
+            if words:
+                yield first, *_text_of_words(words, tags)
+                words, tags = [], []
+            continue
+        before, tab, _ = line.partition("\t")
+        if tab and " " in before.strip(" "):
+            raise BrimfulError(
+                f"{path}, line {number} has a space in {before.strip(' ')!r:.60}, before its first tab:"
+                " columns are divided by tabs or by spaces, not by both"
+            )
+        if labelled and len(fields) < 2:
+            raise BrimfulError(f"{path}, line {number} has one column; expected a word and its tag")
+        tag = fields[-1] if labelled else OUTSIDE
+        mark, dash, label = tag.partition("-")
+        if tag != OUTSIDE and not (mark in _MARKS and dash and label):
+            raise BrimfulError(f"{path}, line {number}: {tag!r} is not a tag such as O, B-PER or I-PER")
+        first = first if words else number
+        words.append(fields[0])
+        tags.append(tag)
     if words:
         yield first, *_text_of_words(words, tags)
 

@@ -20,8 +20,9 @@ from brimful.nn.encoder import Encoder
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, reorder
-from brimful.tasks.table import FORMATS, Table, readable, rows_of_file
+from brimful.tasks.table import FORMATS, Table, rows_of_file
 from brimful.tasks.task import Outputs, Task, TaskHead
+from brimful.tasks.text_files import readable
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 

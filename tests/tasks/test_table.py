@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from brimful.errors import BrimfulError
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
+from brimful.tasks.question_answering import read_questions
 from brimful.tasks.table import Table, read_table, read_texts
 from brimful.tasks.tagged import read_tagged
 from brimful.text.tokenizer import special_ids
@@ -147,14 +149,50 @@ def test_unreadable_tables(tmp_path: Path) -> None:
         ("a.conll", "Ann B-PER\n\n很 O\n好 O\n"),
     ],
 )
-@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_other_encodings_are_refused(name: str, data: str, encoding: str, tmp_path: Path) -> None:
     path = write(tmp_path / name, data.encode(encoding))
     read = partial(read_tagged, path, labelled=True) if name == "a.conll" else partial(read_texts, path)
     with pytest.raises(BrimfulError) as error:
         read()
-    said = "is not UTF-8 in 2 lines (3, 4): convert it" if encoding == "gb18030" else "is UTF-16: convert it"
-    assert said in str(error.value)
+    said = {
+        "gb18030": "is not UTF-8 in 2 lines (3, 4): convert it from the encoding that it has",
+        "utf-16": "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
+        "utf-16-le": "is UTF-16LE without a byte order mark: convert it with iconv -f UTF-16LE -t UTF-8",
+        "utf-16-be": "is UTF-16BE without a byte order mark: convert it with iconv -f UTF-16BE -t UTF-8",
+        "utf-32": "is UTF-32: convert it with iconv -f UTF-32 -t UTF-8",
+    }
+    assert str(error.value).startswith(f"{path} {said[encoding]}")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("line", ["很好，但是价格太高。上下左右" * 40, "the room was clean"])
+def test_long_texts_in_utf_16_are_told_from_broken_ones(encoding: str, line: str, tmp_path: Path) -> None:
+    """Also where the beginning of the file ends within a character, and hardly any is of ASCII."""
+    path = write(tmp_path / "a.txt", f"{line}\n".encode(encoding) * 2000 + b"\n")
+    name = encoding.replace("-", "").replace("utf16", "UTF-16").upper()
+    with pytest.raises(BrimfulError, match=f"is {name} without a byte order mark"):
+        read_texts(path)
+
+
+@given(st.lists(st.text("aé好𝄞 ", min_size=4), min_size=3, max_size=9), st.data())
+def test_a_nul_byte_is_refused_with_its_line(texts: list[str], data: st.DataObject) -> None:
+    row = data.draw(st.integers(0, len(texts) - 1))
+    place = data.draw(st.integers(0, len(texts[row])))
+    texts[row] = f"{texts[row][:place]}\0{texts[row][place:]}"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, before in (("a.tsv", "text\n"), ("a.csv", "text\n"), ("a.txt", "")):
+            path = write(Path(folder) / name, before + "".join(f"{text}\n" for text in texts))
+            number = row + 1 + bool(before)
+            with pytest.raises(BrimfulError, match=rf"{name}, line {number} has a NUL byte, .*: remove it"):
+                read_texts(path)
+
+
+def test_a_nul_byte_in_other_files_is_refused(tmp_path: Path) -> None:
+    for name, read in (("a.jsonl", read_texts), ("a.conll", read_tagged), ("a.json", read_questions)):
+        path = write(tmp_path / name, '{"text": "a"}\n{"text": "b\0"}\n')
+        with pytest.raises(BrimfulError, match=rf"{name}, line \d has a NUL byte"):
+            read(path, **({} if read is read_texts else {"labelled": False}))
 
 
 def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
