@@ -8,7 +8,8 @@
 Each student is one `brimful distil --baseline` with all seeds. Beside the student in two stages, it has the
 strongest simple one (the teacher's own layers with its head, by the second stage alone), the same start from
 the labels alone, and TF-IDF. `small`, the first 4 layers narrowed to 168, learns from outputs alone, for 3
-epochs. Settings were fixed beforehand. Finished runs are kept in --work.
+epochs: it is that simple one itself, which is left out. Settings were fixed beforehand. Finished runs are
+kept in --work.
 
     python -m bench.distil.students [--tables reviews] [--students half quarter] [--work FOLDER] [--out FILE]
     python -m bench.distil.students --quick                      # toy sizes: does it run?
@@ -47,9 +48,10 @@ STUDENTS: dict[str, Any] = {
         "logits": {"epochs": 3.0, "learning_rate": 1e-3},
     },
 }
+DROPPED = "student_layer_drop"
 ROWS = {
     "student": "two stages",
-    "student_layer_drop": "teacher's layers, outputs alone",
+    DROPPED: "teacher's layers, outputs alone",
     "student_without_distillation": "labels alone",
     "tfidf": "TF-IDF",
 }
@@ -108,6 +110,7 @@ def main() -> None:
         for student in options.students:
             if student == "quarter" and name == "r8":
                 continue  # a layer and a half
+            shape = stages | STUDENTS[student](depth)
             made = run(
                 distil,
                 work / f"{name}-{student}-{layers}-{logits}",
@@ -115,11 +118,10 @@ def main() -> None:
                 unlabelled=texts,
                 seed=tuple(range(1 if options.quick else options.seeds)),
                 baseline=True,
-                **stages | STUDENTS[student](depth),
+                **shape,
             )
-            record.add(
-                {"table": name, "shape": student, "teacher_seconds": taught["seconds"], **facts_of(made)}
-            )
+            more = facts_of(made, two_stages=shape["layers"]["epochs"] > 0)
+            record.add({"table": name, "shape": student, "teacher_seconds": taught["seconds"], **more})
     show(record.rows)
 
 
@@ -129,16 +131,25 @@ def run(verb: Any, out: Path, **values: Any) -> dict[str, Any]:
         return run_once(verb, out, **values)
 
 
-def facts_of(made: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a summary."""
-    names = ("teacher", *ROWS)
+def facts_of(made: dict[str, Any], *, two_stages: bool) -> dict[str, Any]:
+    """What is kept of a summary.
+
+    Args:
+        two_stages: whether the student has a first stage; without one it is the layer-drop baseline itself,
+            which is left out.
+    """
+    names = [name for name in ("teacher", *ROWS) if two_stages or name != DROPPED]
     kept = {
         name: {k: v for k, v in made[name].items() if not k.startswith("loss")}
         for name in names
         if name in made
     }
-    more = ("comparisons", "parameters", "latency_ms", "precision", "seconds", "texts")
-    return {"metric": made["primary_metric"]} | kept | {name: made[name] for name in more}
+    more = {
+        name: {k: v for k, v in made[name].items() if two_stages or DROPPED not in k}
+        for name in ("comparisons", "parameters", "latency_ms")
+    }
+    alone = {name: made[name] for name in ("precision", "seconds", "texts")}
+    return {"metric": made["primary_metric"]} | kept | more | alone
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -151,6 +162,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         for name, title in ROWS.items():
             if name not in row:
                 continue
+            if name == "student" and DROPPED not in row:
+                title = ROWS[DROPPED]
             value, spread = row[name][metric], row[name].get(f"{metric}_std")
             shown = f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else "")
             more = size_and_time(row, name) if name == "student" else ["", ""]
