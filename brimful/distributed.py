@@ -7,12 +7,14 @@ differentiated, so the sum over ranks is already the mean over the update.
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,10 @@ from brimful.ranks.heartbeat import heartbeat
 
 LONGEST_WAIT = timedelta(days=1)
 """Torch's own limit for a collective; the limit of brimful/ranks/heartbeat.py is shorter."""
+LONGEST_START = 1800.0
+"""Seconds that ranks wait for the last one to start; also torch's limit for its store."""
+ANSWER_SECONDS = 0.02
+"""Between two looks of the main rank for ranks that ask to join."""
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -206,16 +212,53 @@ def world() -> Iterator[World]:
     if on_cuda:
         record()
     store, _, _ = next(dist.rendezvous("env://"))
-    # torchrun's store may outlive a restart, with the addresses of the ranks before it.
-    store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    name = common_name(store, rank, size)
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size
+        "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
+        store=dist.PrefixStore(name, store),
+        rank=rank,
+        world_size=size,
     )
     try:
         dist.distributed_c10d._set_pg_timeout(LONGEST_WAIT, dist.group.WORLD)
-        with heartbeat(rank, size, device=on_cuda):
+        with heartbeat(rank, size, name, device=on_cuda):
             if on_cuda:
                 dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
             yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def common_name(store: dist.Store, rank: int, size: int) -> str:
+    """A name that these ranks share, and none before them. All ranks call it.
+
+    torchrun's store outlives the ranks, with the addresses that they have left there. Restarts have no number
+    that all ranks know: for a machine that replaces another one, the first restart is the start. So each rank
+    asks under a name of its own. The main rank answers all questions that it finds, old ones too, until all
+    ranks have read an answer.
+
+    Args:
+        store: the same one for all ranks; it may hold anything that earlier ranks have left.
+
+    Raises:
+        BrimfulError: a rank has not come within half an hour.
+    """
+    own = f"brimful {uuid4().hex}"
+    if rank:
+        store.set(f"brimful asks {rank}", own)
+        try:
+            name = store.get(f"answer to {own}").decode()
+        except dist.DistStoreError as error:
+            raise BrimfulError(f"rank {rank} has waited for rank 0 in vain: is it running?") from error
+        store.set(f"{name} is known to {rank}", "")
+        return name
+    missing, end = set(range(1, size)), time.monotonic() + LONGEST_START
+    while missing := {other for other in missing if not store.check([f"{own} is known to {other}"])}:
+        if time.monotonic() > end:
+            ranks = ", ".join(map(str, sorted(missing)))
+            raise BrimfulError(f"rank 0 has waited for rank {ranks} in vain: are they running?")
+        for other in missing:
+            if store.check([f"brimful asks {other}"]):
+                store.set(f"answer to {store.get(f'brimful asks {other}').decode()}", own)
+        time.sleep(ANSWER_SECONDS)
+    return own

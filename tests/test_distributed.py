@@ -1,12 +1,16 @@
 """Which device a process takes, and what ranks on CPUs send each other."""
 
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from brimful import distributed
-from brimful.distributed import default_device, world
+from brimful.distributed import common_name, default_device, world
 from brimful.errors import BrimfulError
 from builders.ranks import on_ranks
 
@@ -130,3 +134,51 @@ with world() as ranks:
 @pytest.mark.distributed
 def test_exchanges_that_overlap_are_not_mixed_up(tmp_path):
     on_ranks(3, EXCHANGES, tmp_path)
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_ranks_agree_on_a_name_of_their_own_in_a_store_that_earlier_ranks_have_used(late):
+    store, names = dist.HashStore(), []
+    store.set("brimful asks 1", "a rank that was killed before it had an answer")
+    for _ in range(3):
+
+        def join(rank: int) -> str:
+            time.sleep(0.2 if rank == late else 0)
+            return common_name(store, rank, 3)
+
+        with ThreadPoolExecutor(3) as ranks:
+            found = set(ranks.map(join, range(3)))
+        assert len(found) == 1
+        names += found
+    assert len(set(names)) == 3
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr(distributed, "LONGEST_START", 0.1)
+    store = dist.HashStore()
+    with ThreadPoolExecutor(1) as other:
+        joined = other.submit(common_name, store, 1, 3)
+        with pytest.raises(BrimfulError, match="rank 0 has waited for rank 2 in vain"):
+            common_name(store, 0, 3)
+        joined.result()
+        store.set_timeout(timedelta(seconds=0.1))
+        with pytest.raises(BrimfulError, match="rank 1 has waited for rank 0 in vain"):
+            common_name(store, 1, 3)
+
+
+TWICE = """
+import os, time
+from brimful.distributed import world
+
+rank = int(os.environ["RANK"])
+os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
+for round in range(2):
+    time.sleep(2 * round * rank)
+    with world() as ranks:
+        assert ranks.sum([1.0]) == [2.0]
+"""
+
+
+@pytest.mark.distributed
+def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
+    on_ranks(2, TWICE, tmp_path)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.nn.workers import run, workers
+from brimful.nn.workers import run_loops, workers
 
 
 @cache
@@ -28,28 +28,30 @@ def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
     return tensor.detach().view(torch.int16).numpy()
 
 
-def exp_rows(scores: Tensor, tops: Tensor, sums: Tensor) -> None:
-    """Replace scores (rows, columns) by exp(score - highest of its row).
+def score_gradients(
+    scores: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each row, and 1 if the label has the highest score, else 0: both float32 (rows,).
 
     Args:
-        tops, sums: float32 (rows,), written: the highest score, and the sum of the results before rounding.
+        scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
+        labels: int64 (rows,), each a column.
+        scales: float32 (rows,), what the gradients of each row are multiplied by.
+        sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
     """
-    from brimful.nn.bfloat16_loops import exp_rows
+    from brimful.nn.bfloat16_loops import score_gradients
 
-    exp_rows(numbers(scores), tops.numpy(), sums.numpy())
-
-
-def scale_rows(scores: Tensor, factors: Tensor, places: Tensor, values: Tensor, sums: Tensor) -> None:
-    """Multiply rows of scores (rows, columns) by their factors, replace one number of each, and add all rows.
-
-    Args:
-        factors, values: float32 (rows,), the factor, and the number that replaces another.
-        places: int64 (rows,), the column of the number that is replaced; outside of the columns: none.
-        sums: float32 (columns,), to which the rounded results of each column are added.
-    """
-    from brimful.nn.bfloat16_loops import scale_rows
-
-    scale_rows(numbers(scores), factors.numpy(), places.numpy(), values.numpy(), sums.numpy())
+    losses, hits = scales.new_empty(2, len(scores))
+    rows = _rows_of_a_part(scores)
+    parts = scales.new_zeros(-(-len(scores) // rows), scores.shape[1])
+    items = zip(
+        *(tensor.split(rows) for tensor in (scores, labels, scales, losses, hits)), parts, strict=True
+    )
+    arrays = [(numbers(part), *(tensor.numpy() for tensor in more)) for part, *more in items]
+    run_loops(score_gradients, [(*part, write) for part in arrays])
+    if write and sums is not None:
+        sums += parts.sum(0)
+    return losses, hits
 
 
 def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -61,9 +63,9 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """
     from brimful.nn.bfloat16_loops import rotate_rows
 
-    rows = max(1, -(-len(qkv) // workers()))
-    parts = zip(qkv.split(rows), cosine.split(rows), sine.split(rows), strict=True)
-    run(lambda x, c, s: rotate_rows(numbers(x), c.numpy(), s.numpy()), parts, device=qkv.device)
+    rows = _rows_of_a_part(qkv)
+    items = zip(qkv.split(rows), cosine.split(rows), sine.split(rows), strict=True)
+    run_loops(rotate_rows, [(numbers(x), c.numpy(), s.numpy()) for x, c, s in items])
     return qkv
 
 
@@ -94,6 +96,10 @@ class _Gate(torch.autograd.Function):
 
 def _by_rows(loop: Any, *tensors: Tensor) -> None:
     """Call a loop with the memory of bfloat16 tensors, their rows shared among the workers."""
-    rows = max(1, -(-len(tensors[0]) // workers()))
-    parts = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
-    run(lambda *part: loop(*map(numbers, part)), parts, device=tensors[0].device)
+    parts = zip(*(tensor.split(_rows_of_a_part(tensor)) for tensor in tensors), strict=True)
+    run_loops(loop, [tuple(map(numbers, part)) for part in parts])
+
+
+def _rows_of_a_part(tensor: Tensor) -> int:
+    """Rows of each worker's part."""
+    return max(1, -(-len(tensor) // workers()))

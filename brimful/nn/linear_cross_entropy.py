@@ -163,7 +163,8 @@ def _sum_and_gradients(
     d_hidden, d_weight, d_bias = gradients
     d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
     d_used = d_chosen, d_weight, d_bias
-    _accumulate(total, found, d_used, hidden[chosen], weight, bias, labels, weights[chosen])
+    accumulate = _accumulate_by_loops if bfloat16.applies(hidden) else _accumulate
+    accumulate(total, found, d_used, hidden[chosen], weight, bias, labels, weights[chosen])
     if needs_gradients:
         d_hidden.index_copy_(0, chosen, d_chosen)
     return total, found, *gradients
@@ -302,6 +303,34 @@ def _product(a: Tensor, b: Tensor, out: Tensor | None = None, *, add: bool = Fal
     return torch.addmm(out, a, b, out=out) if add else torch.mm(a, b, out=out)
 
 
+def _accumulate_by_loops(
+    total: Tensor,
+    found: Tensor,
+    gradients: Gradients,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+) -> None:
+    """`_accumulate` in bfloat16: one loop turns a group's scores into gradients, each row in the cache."""
+    d_hidden, d_weight, d_bias = gradients
+    if not len(hidden):
+        d_weight.zero_()
+    matrix, shift = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+    write = d_hidden.numel() > 0
+    for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
+        h, scale = hidden[rows], weights[rows]
+        scores = F.linear(h, matrix, shift)
+        sums = None if bias is None else d_bias
+        losses, right = bfloat16.score_gradients(scores, labels[rows], scale, sums, write=write)
+        total.add_((losses * scale).sum())
+        found.add_(right.sum())
+        if write:
+            _add_product(d_hidden[rows], scores, matrix, first=True)
+            _add_product(d_weight, scores.t(), h, first=rows.start == 0)
+
+
 def _accumulate(
     total: Tensor,
     found: Tensor,
@@ -321,18 +350,17 @@ def _accumulate(
     for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
         h, label, scale = hidden[rows], labels[rows], weights[rows]
         tiles = list(_slices(len(weight), TILE // (len(h) * 4), threads))
-        normalizers, shifts, scores, highest = total.new_empty(4, len(tiles), len(h))
-        kept = _exp_of_tiles(
-            h, weight, bias, label, tiles, d_hidden.numel() > 0, normalizers, shifts, scores, highest
-        )
+        kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
+        normalizers, scores, highest = total.new_empty(3, len(tiles), len(h))
+        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalizers, scores, highest)
         normalizer, score = normalizers.logsumexp(0), scores.amax(0)
         found.add_((score >= highest.amax(0)).sum())
         loss = normalizer - score
         total.add_((loss * scale).sum())
         if not d_hidden.numel():
             continue
-        d_score = torch.expm1(-loss).mul_(scale)  # p - 1 for the label, rounded last
-        factors = (shifts - normalizer).exp_().mul_(scale)
+        d_score = torch.expm1(-loss).mul_(scale).to(h.dtype)  # p - 1 for the label, rounded last
+        factors = (normalizers - normalizer).exp_().mul_(scale)
 
         def by_columns(
             columns: slice,
@@ -343,82 +371,49 @@ def _accumulate(
             d_score: Tensor = d_score,
             first: bool = rows.start == 0,
         ) -> None:
-            d_shift = d_bias[columns] if bias is not None else None
-            _to_gradients(d_scores, factor, label - columns.start, d_score, d_shift)
+            d_scores.mul_(factor[:, None])
+            place, inside = _place(label, columns)
+            d_label = torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
+            d_scores.scatter_(1, place, d_label)
             _add_product(d_weight[columns], d_scores.t(), h, first=first)
+            if bias is not None:
+                d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
 
         def by_rows(part: Tensor, *d_scores: Tensor, tiles: list[slice] = tiles) -> None:
             for columns, tile in zip(tiles, d_scores, strict=True):
                 _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
 
         run(by_columns, zip(tiles, kept, factors, strict=True), device=h.device)
-        parts = zip(*(tensor.tensor_split(threads) for tensor in (d_hidden[rows], *kept)), strict=True)
+        parts = zip(*(t.tensor_split(threads) for t in (d_hidden[rows], *kept) if t is not None), strict=True)
         run(by_rows, parts, device=h.device)
 
 
-def _exp_of_tiles(
+def _softmax_of_tiles(
     h: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     label: Tensor,
     tiles: list[slice],
-    keep: bool,
+    kept: list[Tensor | None],
     normalizers: Tensor,
-    shifts: Tensor,
     scores: Tensor,
     highest: Tensor,
-) -> list[Tensor]:
-    """exp(scores - shift) of each tile, none unless `keep`. Its logsumexp and its shift are written, its
-    highest score, and the label's score, which is -inf if the label is in another tile."""
-    kept = [h.new_empty(0) for _ in tiles if keep]
+) -> None:
+    """Write for each tile its softmax, its logsumexp, its highest score, and the label's score, which is -inf
+    if the label is in another tile."""
 
-    def job(
-        index: int, columns: slice, normalizer: Tensor, shift: Tensor, score: Tensor, most: Tensor
-    ) -> None:
+    def job(columns: slice, keep: Tensor | None, normalizer: Tensor, score: Tensor, most: Tensor) -> None:
         b = None if bias is None else bias[columns].to(h.dtype)
         tile = F.linear(h, weight[columns].to(h.dtype), b)
+        p = torch.softmax(tile, 1, dtype=score.dtype)
+        most.copy_(tile.amax(1))
+        torch.sub(most, p.amax(1).log_(), out=normalizer)
         place, inside = _place(label, columns)
         score.copy_(torch.where(inside, tile.gather(1, place)[:, 0], -torch.inf))
-        if bfloat16.applies(tile):
-            bfloat16.exp_rows(tile, most, normalizer)
-            shift.copy_(most)
-            normalizer.log_().add_(most)
-        else:
-            p = torch.softmax(tile, 1, dtype=score.dtype)
-            most.copy_(tile.amax(1))
-            torch.sub(most, p.amax(1).log_(), out=normalizer)
-            shift.copy_(normalizer)
-            tile = p.to(h.dtype)
-        if keep:
-            kept[index] = tile
+        if keep is not None:
+            keep.copy_(p)
 
-    items = zip(range(len(tiles)), tiles, normalizers, shifts, scores, highest, strict=True)
-    run(job, items, device=h.device)
-    return kept
-
-
-def _to_gradients(
-    d_scores: Tensor, factor: Tensor, place: Tensor, d_label: Tensor, d_shift: Tensor | None
-) -> None:
-    """Turn exp(scores - shift) of a tile into the gradients of the scores, and add them to `d_shift`.
-
-    Args:
-        d_scores: (rows, columns), changed in place.
-        factor: (rows,).
-        place: int64 (rows,), the label's column, which may be outside of the tile.
-        d_label: (rows,), the gradients of the labels' scores.
-        d_shift: (columns,), None if it is not needed.
-    """
-    if bfloat16.applies(d_scores):
-        sums = factor.new_zeros(d_scores.shape[1]) if d_shift is None else d_shift
-        bfloat16.scale_rows(d_scores, factor, place, d_label, sums)
-        return
-    d_scores.mul_(factor[:, None])
-    column, inside = _place(place, slice(0, d_scores.shape[1]))
-    gradient = torch.where(inside[:, None], d_label.to(d_scores.dtype)[:, None], d_scores.gather(1, column))
-    d_scores.scatter_(1, column, gradient)
-    if d_shift is not None:
-        d_shift += d_scores.sum(0, dtype=d_shift.dtype)
+    run(job, zip(tiles, kept, normalizers, scores, highest, strict=True), device=h.device)
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:

@@ -7,7 +7,7 @@ result also does not depend on the number of threads, to the last bit.
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
@@ -56,4 +56,16 @@ def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.devic
                 job(*item)
 
     for done in [_pool(workers(), os.getpid()).submit(drain) for _ in range(workers())]:
+        done.result()
+
+
+def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
+    """Call a compiled loop, which needs no interpreter lock, for every item; this thread takes the first one.
+
+    The items are as many as `workers`, or fewer.
+    """
+    others = [_pool(workers(), os.getpid()).submit(loop, *item) for item in items[1:]]
+    for item in items[:1]:
+        loop(*item)
+    for done in others:
         done.result()

@@ -389,23 +389,20 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if not isinstance(error, BrimfulError) else first
 
 
-_joined = 0
-
-
-def heartbeat(rank: int, size: int, *, device: bool) -> Heartbeat:
+def heartbeat(rank: int, size: int, name: str, *, device: bool) -> Heartbeat:
     """The heartbeat of a rank, a context manager for as long as the ranks are joined in a process group.
 
     The store is the one of the process group, at MASTER_ADDR and MASTER_PORT.
+
+    Args:
+        name: what these ranks, and no others, call themselves.
     """
-    global _joined
-    _joined += 1
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
     def connect() -> dist.Store:
         timeout = timedelta(seconds=10 * SILENT)
         return dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=timeout)
 
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     keeper = f"{'torchrun' if by_torchrun else 'rank 0'} on {address}"
-    return Heartbeat(rank, size, connect, f"brimful/{attempt}/{_joined}", keeper, device=device)
+    return Heartbeat(rank, size, connect, name, keeper, device=device)

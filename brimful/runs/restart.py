@@ -32,7 +32,8 @@ def restarted(config: C, ranks: World) -> C:
     out = Path(config.out)
     store = _store() if ranks.is_main else None
     again = 0.0
-    if store is not None and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and _claimed(store, out):
+    (restarts,) = ranks.sum([float(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))])  # 0 on a new machine
+    if store is not None and restarts and _claimed(store, out):
         again = 1.0 if (out / CONFIG).is_file() else 0.0
         if not again:
             shutil.rmtree(out, ignore_errors=True)
