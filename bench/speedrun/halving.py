@@ -10,8 +10,7 @@ from typing import Any
 
 from bench.common.study import kept
 from bench.speedrun.runs import Run, Runs, Settings
-from bench.speedrun.side import OURS
-from bench.speedrun.sides import PRECISIONS, Space, space, start
+from bench.speedrun.sides import VARIANTS, Space, space, start
 from brimful.console import say
 from brimful.errors import BrimfulError
 
@@ -58,21 +57,20 @@ def _brief(run: Run) -> Run:
 
 
 def fastest(runs: Runs, side: str) -> tuple[Settings, list[dict[str, Any]]]:
-    """A rival's start with the precision and compilation that make the most updates in the time of the last
-    target, its start-up included; and what was tried."""
-    tried = []
-    for precision in PRECISIONS:
-        for compiled in (False, True):
-            settings = {**start(side, runs.track), "precision": precision, "compile": compiled}
-            row: dict[str, Any] = {"precision": precision, "compile": compiled}
-            try:
-                pace = runs.pace(side, settings)
-                left = runs.track.seconds[-1] - pace["start_seconds"]
-                row |= {"start_seconds": pace["start_seconds"], "pace": pace["updates_per_second"]}
-                row["updates"] = left * pace["updates_per_second"]
-            except BrimfulError as error:
-                row["error"] = str(error)
-            tried.append((row, settings))
+    """A side's start, with the variant that makes the most updates in the time of the last target, its
+    start-up included; and what was tried."""
+    tried: list[tuple[dict[str, Any], Settings]] = []
+    for variant in VARIANTS[side]:
+        settings = {**start(side, runs.track), **variant}
+        row = dict(variant)
+        try:
+            pace = runs.pace(side, settings)
+            left = runs.track.seconds[-1] - pace["start_seconds"]
+            row |= {"start_seconds": pace["start_seconds"], "pace": pace["updates_per_second"]}
+            row["updates"] = left * pace["updates_per_second"]
+        except BrimfulError as error:
+            row["error"] = str(error)
+        tried.append((row, settings))
     tried.sort(key=lambda pair: -pair[0].get("updates", -math.inf))
     if "error" in tried[0][0]:
         raise BrimfulError(tried[0][0]["error"])
@@ -91,7 +89,7 @@ def search(
     """
     begin, found = start(side, runs.track), space(side)
     variants: list[dict[str, Any]] = []
-    if side != OURS and not runs.track.quick:
+    if not runs.track.quick:
         begin, variants = fastest(runs, side)
     if around is not None:
         begin, found = dict(around), found.around(around)

@@ -11,7 +11,16 @@ from brimful.errors import BrimfulError, nearest
 from brimful.randomness import derive_key, uniform
 
 SIDES = (OURS, *RIVALS)
-PRECISIONS = ("fp32", "bf16")
+_OF_RIVALS = [
+    {"precision": precision, "compile": compiled}
+    for precision in ("fp32", "bf16")
+    for compiled in (False, True)
+]
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    OURS: [{"trainer.compile": compiled} for compiled in (False, True)],
+    **dict.fromkeys(RIVALS, _OF_RIVALS),
+}
+"""Ways to compute the same updates. Pilots choose the fastest before the search."""
 
 
 @dataclass(frozen=True)
