@@ -18,9 +18,13 @@ def _has_numba() -> bool:
 
 
 def applies(x: Tensor) -> bool:
-    """Whether the functions of this module take the tensor. Inductor has loops of its own."""
+    """Whether the functions of this module take the tensor, which must have memory: traced ones have none.
+
+    Inductor has loops of its own.
+    """
     is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
-    return is_bfloat16 and not torch.compiler.is_compiling() and _has_numba()
+    has_memory = type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    return is_bfloat16 and has_memory and _has_numba()
 
 
 def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
