@@ -232,10 +232,10 @@ def world() -> Iterator[World]:
 def common_name(store: dist.Store, rank: int, size: int) -> str:
     """A name that these ranks share, and none before them. All ranks call it.
 
-    torchrun's store outlives the ranks, with the addresses that they have left there. Restarts have no number
-    that all ranks know: for a machine that replaces another one, the first restart is the start. So each rank
-    asks under a name of its own. The main rank answers all questions that it finds, old ones too, until all
-    ranks have read an answer.
+    torchrun's store outlives the ranks, with the addresses that they have left there. No number will do: each
+    machine counts its own restarts, and a process may join several times. So each rank asks under a name of
+    its own. The main rank answers all questions that it finds, old ones too, until all ranks have read an
+    answer.
 
     Args:
         store: the same one for all ranks; it may hold anything that earlier ranks have left.

@@ -3,9 +3,7 @@
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -87,33 +85,3 @@ def test_a_restart_does_not_continue_the_run_of_another_command(chained, pretrai
     assert process.returncode
     assert "holds" in error.decode()
     assert "torchrun has restarted" not in error.decode()
-
-
-def machine(port: int, *arguments: object) -> list[str]:
-    """`brimful` on one of two machines, with one rank each; the first one to be started keeps the store."""
-    place = ["--nnodes=2", "--nproc-per-node=1", "--max-restarts=2", "--rdzv-backend=c10d"]
-    place += [f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=brimful"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", *place, "-m", "brimful"]
-    return [*launcher, *map(str, arguments)]
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_a_machine_that_replaces_a_lost_one_goes_on_to_the_same_bits(chained, tmp_path):
-    run("pretrain", "--data", chained, "--out", tmp_path / "straight", *LONG, ranks=2)
-    out = tmp_path / "run"
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    line = machine(port, "pretrain", "--data", chained, "--out", out, *LONG)
-    with start(line) as first, start(line) as lost:
-        wait_for(first, out / "checkpoints" / "step-10")
-        ranks = ranks_of(lost)
-        for pid in (lost.pid, *ranks):
-            os.kill(pid, signal.SIGKILL)
-        with start(line) as replacement:
-            _, error = first.communicate(timeout=180)
-            _, other = replacement.communicate(timeout=60)
-    assert first.returncode == replacement.returncode == 0, error.decode() + other.decode()
-    assert "torchrun has restarted the run: it goes on" in error.decode() + other.decode()
-    assert sha256(out / WEIGHTS) == sha256(tmp_path / "straight" / WEIGHTS)
