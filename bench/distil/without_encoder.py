@@ -67,12 +67,11 @@ def main() -> None:
             seed=seed,
             logits=LOGITS | ({"epochs": 0.2} if options.quick else {}),
         )
-        names = ("primary_metric", "student", "teacher", "comparisons", "parameters", "latency_ms", "seconds")
-        record.add({"seed": seed} | {name: made[name] for name in (*names, "texts") if name in made})
+        names = ("primary_metric", "student", "teacher", "comparisons", "parameters", "latency_ms")
+        record.add({"seed": seed} | {name: made[name] for name in (*names, "seconds", "texts")})
     rows = [
         [name, "{:.4f} ± {:.4f}".format(*spread([row[name][row["primary_metric"]] for row in record.rows]))]
         for name in ("student", "teacher")
-        if name in record.rows[0]
     ]
     print(table(["", "accuracy"], rows))
     print(json.dumps(record.rows[0]["comparisons"], indent=1))

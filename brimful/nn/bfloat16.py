@@ -46,15 +46,12 @@ def score_gradients(
     from brimful.nn.bfloat16_loops import score_gradients
 
     losses, hits = scales.new_empty(2, len(scores))
-    rows = _rows_of_a_part(scores)
-    parts = scales.new_zeros(-(-len(scores) // rows), scores.shape[1])
-    items = zip(
-        *(tensor.split(rows) for tensor in (scores, labels, scales, losses, hits)), parts, strict=True
-    )
-    arrays = [(numbers(part), *(tensor.numpy() for tensor in more)) for part, *more in items]
-    run_loops(score_gradients, [(*part, write) for part in arrays])
+    parts = _parts(scores, labels, scales, losses, hits)
+    own_sums = scales.new_zeros(len(parts), scores.shape[1])
+    items = zip(parts, own_sums.numpy(), strict=True)
+    run_loops(score_gradients, [(*part, own, write) for part, own in items])
     if write and sums is not None:
-        sums += parts.sum(0)
+        sums += own_sums.sum(0)
     return losses, hits
 
 
@@ -67,9 +64,7 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """
     from brimful.nn.bfloat16_loops import rotate_rows
 
-    rows = _rows_of_a_part(qkv)
-    items = zip(qkv.split(rows), cosine.split(rows), sine.split(rows), strict=True)
-    run_loops(rotate_rows, [(numbers(x), c.numpy(), s.numpy()) for x, c, s in items])
+    run_loops(rotate_rows, _parts(qkv, cosine, sine))
     return qkv
 
 
@@ -85,7 +80,7 @@ class _Gate(torch.autograd.Function):
 
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        _by_rows(gate_rows, up, out)
+        run_loops(gate_rows, _parts(up, out))
         return out
 
     @staticmethod
@@ -94,16 +89,16 @@ class _Gate(torch.autograd.Function):
 
         (up,) = ctx.saved_tensors
         d_up = torch.empty_like(up)
-        _by_rows(gate_gradients, up, gradients.contiguous(), d_up)
+        run_loops(gate_gradients, _parts(up, gradients.contiguous(), d_up))
         return d_up
 
 
-def _by_rows(loop: Any, *tensors: Tensor) -> None:
-    """Call a loop with the memory of bfloat16 tensors, their rows shared among the workers."""
-    parts = zip(*(tensor.split(_rows_of_a_part(tensor)) for tensor in tensors), strict=True)
-    run_loops(loop, [tuple(map(numbers, part)) for part in parts])
+def _parts(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
+    """The memory of tensors with the same number of rows, which the workers share."""
+    rows = max(1, -(-len(tensors[0]) // workers()))
+    split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    return [tuple(map(_memory, part)) for part in split]
 
 
-def _rows_of_a_part(tensor: Tensor) -> int:
-    """Rows of each worker's part."""
-    return max(1, -(-len(tensor) // workers()))
+def _memory(tensor: Tensor) -> np.ndarray:
+    return numbers(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()

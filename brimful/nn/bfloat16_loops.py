@@ -2,7 +2,6 @@
 
 ATen takes several operations for the same work; each of them converts, reads and writes all numbers.
 
-
 The loops see bfloat16 as the upper halves of float32, in int16. They compute in float32, and round to nearest
 even at the end, as ATen does. NaN gives NaN.
 """
@@ -19,7 +18,7 @@ from brimful.compiled import compiled, compiled_floats, compiled_fused
 
 _LOWEST = np.float32(-87.0)
 """exp of it is about the smallest normal float32."""
-_LOG2_E = np.float32(1.4426950408889634)
+LOG2_E = np.float32(1.4426950408889634)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TO_INTEGER = np.float32(12582912.0)
 """1.5 * 2 ** 23: a small number added to it is rounded to an integer, the lower bits of the sum."""
@@ -67,7 +66,7 @@ def narrow(x: np.float32) -> np.int16:
 def exp(x: np.float32) -> np.float32:
     """exp(x) for x <= 0, relative error below 2e-7; 1.6e-38 for all x below -87 (Moshier's Cephes, expf)."""
     x = _LOWEST if x < _LOWEST else x  # NaN stays
-    shifted = x * _LOG2_E + _TO_INTEGER
+    shifted = x * LOG2_E + _TO_INTEGER
     n = shifted - _TO_INTEGER
     r = x - n * _LN2_HIGH
     r = r - n * _LN2_LOW

@@ -7,9 +7,8 @@ its backward pass 0.8, with the probabilities.
 import numpy as np
 
 from brimful.compiled import compiled, compiled_floats, compiled_fused
-from brimful.nn.bfloat16_loops import exp2, narrow, widen
+from brimful.nn.bfloat16_loops import LOG2_E, exp2, narrow, widen
 
-_LOG2_E = np.float32(1.4426950408889634)
 _LN_2 = np.float32(0.6931471805599453)
 _LEAST = np.float32(-80.0)
 """2 ** it is no probability that counts; products with it are normal numbers, which CPUs multiply faster."""
@@ -78,7 +77,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
         scale: factor of the scores.
     """
     width = scores.shape[2]
-    power_scale = scale * _LOG2_E
+    power_scale = scale * LOG2_E
     powers = np.empty(width, np.float32)
     for matrix in range(len(places)):
         start, length, head = places[matrix]
@@ -154,14 +153,14 @@ def softmax_backward(
         p, d_p: bfloat16 (matrices, keys, queries), changed.
     """
     width = p.shape[2]
-    power_scale = scale * _LOG2_E
+    power_scale = scale * LOG2_E
     shifts, means = np.empty(width, np.float32), np.empty(width, np.float32)
     factors = np.empty(width, np.float32)
     for matrix in range(len(places)):
         start, length, head = places[matrix]
         shifts[length:] = np.float32(0.0)
         for query in range(length):
-            shifts[query] = normalizer[head, start + query] * _LOG2_E
+            shifts[query] = normalizer[head, start + query] * LOG2_E
         factors[:] = np.float32(0.0)
         means[:] = np.float32(0.0)
         for key in range(length):
