@@ -22,9 +22,10 @@ from brimful.nn.linear_cross_entropy import linear_cross_entropy
 from brimful.train.memory import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"
+KEPT = "masked-only last layer"
 QKV, ATTENTION = "fused QKV", "blockwise attention"
 RECOMPUTING, MEMORY = "recomputing", "kept memory"
-IDEAS = (PACKING, HEAD, CROSS_ENTROPY, QKV, ATTENTION, RECOMPUTING, MEMORY)
+IDEAS = (PACKING, HEAD, KEPT, CROSS_ENTROPY, QKV, ATTENTION, RECOMPUTING, MEMORY)
 """Those that exist as code; compiling and bf16 are options of a step."""
 
 PackedLoss = Callable[[PackedBatch, Layout, Tensor | None], Tensor]
@@ -39,16 +40,17 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
             assert positions is not None
             assert labels is not None
         with patch.object(layers, "recomputed", _kept) if RECOMPUTING in off else nullcontext():
-            hidden = encoder(batch, layout)
+            hidden = encoder(batch, layout, kept=None if {HEAD, KEPT} & {*off} else positions)
         if HEAD in off:  # the cross-entropy is plain here, as the chunked one would skip what is not masked
             everywhere = torch.full_like(batch.tokens, IGNORED, dtype=torch.long).scatter(
                 0, positions, labels
             )
             return F.cross_entropy(head(hidden).float(), everywhere, ignore_index=IGNORED)
+        if KEPT in off:
+            hidden = hidden.index_select(0, positions)
         if CROSS_ENTROPY in off:
-            return F.cross_entropy(head(hidden, positions).float(), labels)
-        wanted = head.transform(hidden.index_select(0, positions))
-        total = linear_cross_entropy(wanted, *head.decoder, labels, weights)
+            return F.cross_entropy(head(hidden).float(), labels)
+        total = linear_cross_entropy(head.transform(hidden), *head.decoder, labels, weights)
         return total / len(labels) if weights is None else total
 
     return loss

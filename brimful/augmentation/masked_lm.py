@@ -143,7 +143,7 @@ class MaskedLM:
             for batch, kinds in self._batches(texts, places):
                 with products, autocast(self.precision, self.device):
                     on_device = batch.to(self.device)
-                    logits = self.head(self.encoder(on_device), on_device.mlm_positions)
+                    logits = self.head(self.encoder(on_device, kept=on_device.mlm_positions))
                 barred = self._barred[torch.from_numpy(kinds).to(self.device)]
                 best = (logits + barred).topk(min(choices, logits.shape[1]), dim=1)
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()

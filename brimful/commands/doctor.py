@@ -30,9 +30,10 @@ from brimful.machine.host import host_facts, settings, software
 from brimful.machine.links import ALONE, measure_all, measure_pairs
 from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import explain, nvidia_smi, parse_topology
-from brimful.nn.flops import Shape, step_flops
+from brimful.nn.flops import step_flops
 from brimful.precision.policy import DTYPES
 from brimful.text.tokenizer import load as load_tokenizer
+from brimful.train.metrics import needed
 
 ROWS = 16
 """Rows of each rank's micro-batch, for which the loader is timed."""
@@ -249,8 +250,7 @@ def _loader(
         ranks.barrier()
         (batch,), _ = stream.take(stream.start())
         speed = loader_speed(stream)
-    shape = Shape(batch.lengths[: batch.real_sequences], batch.predictions)
-    flops = step_flops(config.encoder_config(tokenizer), shape) / batch.real_tokens
+    flops = step_flops(config.encoder_config(tokenizer), needed(batch)) / batch.real_tokens
     own = devices[ranks.rank]["flops_per_second"]
     return {
         "tokens_per_second": ranks.gather(speed),

@@ -122,7 +122,8 @@ def evaluate_text(
                 for batch in batches:
                     batch = batch.to(runtime.device)
                     with runtime.autocast():
-                        measured = objective.measure(encoder(batch), batch)
+                        hidden = encoder(batch, kept=objective.kept(batch))
+                        measured = objective.measure(hidden, batch)
                     rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
             if not sum(row[2] for row in rows):
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")

@@ -13,7 +13,7 @@ import numpy as np
 
 from brimful.estimates.assumptions import AssumeConfig
 from brimful.estimates.memory import Trained
-from brimful.nn.flops import Shape, matrix_entries, step_flops
+from brimful.nn.flops import Shape, entries_after_attention, matrix_entries, step_flops
 from brimful.nn.layers import EncoderConfig
 from brimful.optim.build import OptimizerConfig
 from brimful.precision.policy import Precision
@@ -64,7 +64,8 @@ class Work:
 
     def model_flops(self, config: EncoderConfig) -> int:
         """Flops that the model needs, as a run counts them for its MFU."""
-        return step_flops(config, Shape(self.lengths, self.predicted))
+        kept = self.predicted if self.predictions else None
+        return step_flops(config, Shape(self.lengths, self.predicted, kept=kept))
 
 
 def visited(lengths: Sequence[int], reach: int | None, rows: int, columns: int) -> int:
@@ -104,7 +105,9 @@ def pass_seconds(
     bandwidth = assume.bandwidth_share * sheet.bandwidth
     hidden, inner = config.hidden_size, config.intermediate_size
     layers, head = matrix_entries(config)
-    products = 6 * (again * layers * work.slots + head * work.predictions)
+    unfinished = max(0, work.slots - work.predictions) if work.predictions else 0
+    skipped = entries_after_attention(config) * unfinished
+    products = 6 * (again * (layers * work.slots - skipped) + head * work.predictions)
     attention = {
         reach: visited(work.lengths, reach, TILE, TILE) * TILE**2
         for reach in {_reach(config, layer) for layer in range(config.layers)}
@@ -113,10 +116,12 @@ def pass_seconds(
     forwards = 2 if trainer.recompute == "layers" else 1
     wide = 0 if trainer.residual == "bf16" else 1
     if config.modern:
-        moved = (44.6 + 16 * wide) * hidden + 16 * inner
+        in_hidden, in_inner = 44.6 + 16 * wide, 16
     else:
-        moved = (67 + 38 * wide) * hidden + 12 * inner
-    moved *= work.slots * config.layers
+        in_hidden, in_inner = 67 + 38 * wide, 12
+    moved = (in_hidden * hidden + in_inner * inner) * work.slots * config.layers
+    # Half of a layer's bytes in units of H lie after its attention.
+    moved -= (in_hidden / 2 * hidden + in_inner * inner) * unfinished
     if precision == "fp32":
         moved *= 2
     moved = again * moved + 25 * hidden * work.slots

@@ -251,7 +251,12 @@ class Encoder(nn.Module):
         return chosen.prepare(batch, windows)
 
     def forward(
-        self, batch: PackedBatch, layout: Layout | None = None, capture: Capture | None = None
+        self,
+        batch: PackedBatch,
+        layout: Layout | None = None,
+        capture: Capture | None = None,
+        *,
+        kept: Tensor | None = None,
     ) -> Tensor:
         """Hidden states of a packed batch on the encoder's device.
 
@@ -259,9 +264,11 @@ class Encoder(nn.Module):
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
             layout: the result of `prepare(batch)`, by default made here.
             capture: receives hidden states, queries, keys and values of each layer.
+            kept: int64 (N,), the slots whose hidden states are needed: the last layer computes nothing after
+                attention for the others, which changes no result. With `capture` it computes everything.
 
         Returns:
-            (T, hidden).
+            (T, hidden), or (N, hidden) with `kept`.
 
         Raises:
             BrimfulError: the batch allows sequences longer than the encoder.
@@ -286,15 +293,17 @@ class Encoder(nn.Module):
         for index, layer in enumerate(self.layers):
             keep = None if capture is None else capture.of_layer(index)
             angles = everywhere if self.config.is_global(index) else nearby
+            slots = kept if capture is None and index == self.config.layers - 1 else None
             if self.recomputes and self.training and torch.is_grad_enabled() and capture is None:
-                x = checkpoint(layer, x, layout, angles, None, use_reentrant=False)
+                x = checkpoint(layer, x, layout, angles, None, slots, use_reentrant=False)
             else:
-                x = layer(x, layout, angles, keep)
+                x = layer(x, layout, angles, keep, slots)
             if capture is not None:
                 capture.output(index, x)
         x = self.final_norm(x)
         if capture is not None:
             capture.output(self.config.layers - 1, x)
+            return x if kept is None else x.index_select(0, kept)
         return x
 
     def keep_layers(self, indices: Sequence[int]) -> Self:

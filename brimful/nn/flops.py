@@ -1,9 +1,9 @@
 """Floating-point operations of a training step, counted from its shape.
 
-A matrix of n entries costs 2 n flops per token in forward and 4 n in backward. Embeddings, norms and
-activations cost next to nothing and are not counted. Attention over a sequence of l tokens has 2 products of
-2 * l^2 * hidden flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward computes the
-scores again.
+A matrix of n entries costs 2 n flops per token in forward and 4 n in backward. The last layer may go on after
+its attention for some of the tokens alone (`Encoder.forward`, `kept`). Embeddings, norms and activations cost
+next to nothing and are not counted. Attention over a sequence of l tokens has 2 products of 2 * l^2 * hidden
+flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward computes the scores again.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ class Shape:
     Attributes:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
+        kept: tokens for which the last layer goes on after attention; None: all.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
     """
@@ -30,6 +31,7 @@ class Shape:
     predictions: int
     attention: int = STORED
     windowed: bool = True
+    kept: int | None = None
 
     def pairs(self, window: int | None) -> int:
         """Pairs of tokens that a layer's attention scores."""
@@ -47,11 +49,16 @@ def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
     """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each
     prediction."""
     hidden = config.hidden_size
-    feed_forward = (3 if config.gated else 2) * hidden * config.intermediate_size
-    layers = config.layers * (4 * hidden**2 + feed_forward)
+    layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
     width = config.embedding_width
     projection = 0 if config.embedding_size is None else width * hidden
     return layers + projection, hidden * width + config.vocabulary_size * width
+
+
+def entries_after_attention(config: "EncoderConfig") -> int:
+    """Entries of a layer's matrices that are applied after its attention."""
+    hidden = config.hidden_size
+    return hidden**2 + (3 if config.gated else 2) * hidden * config.intermediate_size
 
 
 def step_flops(config: "EncoderConfig", shape: Shape) -> int:
@@ -59,7 +66,9 @@ def step_flops(config: "EncoderConfig", shape: Shape) -> int:
     layers, head = matrix_entries(config)
     windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
     pairs = sum(windows.count(window) * shape.pairs(window) for window in set(windows))
+    tokens = sum(shape.lengths)
+    dropped = 0 if shape.kept is None else tokens - shape.kept
     return (
-        6 * (layers * sum(shape.lengths) + head * shape.predictions)
+        6 * (layers * tokens - entries_after_attention(config) * dropped + head * shape.predictions)
         + shape.attention * pairs * config.hidden_size
     )

@@ -263,15 +263,21 @@ class Layer(nn.Module):
         layout: Layout,
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
+        kept: Tensor | None = None,
     ) -> Tensor:
-        """x (T, hidden) -> (T, hidden)."""
+        """x (T, hidden) -> (T, hidden), or with `kept`, int64 (N,), the (N, hidden) of these slots.
+
+        All slots are attended to; what follows attention is computed for the kept ones alone.
+        """
         if self.pre_norm and fused.applies(x):
-            return self._with_fewer_bytes(x, layout, rotation, capture)
+            return self._with_fewer_bytes(x, layout, rotation, capture, kept)
         if self.pre_norm:
             qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
-            x = x + self._attend(qkv, layout, rotation, capture)
+            out = _rows(self._attention(qkv, layout, rotation, capture), kept)
+            x = _rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
             return x + self._down(recomputed(lambda x: self.up(self.mlp_norm(x)), x))
-        x = x + self._attend(self.qkv(x), layout, rotation, capture)
+        out = _rows(self._attention(self.qkv(x), layout, rotation, capture), kept)
+        x = _rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
         x, up = recomputed(self._norm_and_up, x)
         return self.mlp_norm(x + self._down(up))
 
@@ -281,26 +287,16 @@ class Layer(nn.Module):
         layout: Layout,
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
+        kept: Tensor | None,
     ) -> Tensor:
         """`forward` in a compiled step on a GPU (see fused.py), unless norms follow sums."""
         qkv = fused.product_of_norm(x, self.attention_norm, self.qkv)
-        out = self._attention(qkv, layout, rotation, capture)
-        x = fused.plus_product(x, out, self.attention_out, self.attention_out_dropout)
+        out = _rows(self._attention(qkv, layout, rotation, capture), kept)
+        x = fused.plus_product(_rows(x, kept), out, self.attention_out, self.attention_out_dropout)
         up = fused.product_of_norm(x, self.mlp_norm, self.up)
         if not self.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
             return x + self._down(up)
         return fused.plus_product(x, self._activate(up), self.down, self.down_dropout)
-
-    def _attend(
-        self,
-        qkv: Tensor,
-        layout: Layout,
-        rotation: tuple[Tensor, Tensor] | None,
-        capture: CaptureFunction | None,
-    ) -> Tensor:
-        """(T, 3 * hidden) -> (T, hidden), with the product after attention."""
-        out = self._attention(qkv, layout, rotation, capture)
-        return self.attention_out_dropout(self.attention_out(out))
 
     def _attention(
         self,
@@ -309,7 +305,7 @@ class Layer(nn.Module):
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
     ) -> Tensor:
-        """(T, 3 * hidden) -> (T, hidden), without it."""
+        """(T, 3 * hidden) -> (T, hidden), without the product after attention."""
         T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
         qkv = qkv.view(T, 3, self.heads, -1)
         q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)
@@ -335,6 +331,10 @@ class Layer(nn.Module):
             return self.gate_dropout(bfloat16.gate(up))
         value, gate = up.chunk(2, dim=-1)
         return self.gate_dropout(F.gelu(value) * gate)
+
+
+def _rows(x: Tensor, kept: Tensor | None) -> Tensor:
+    return x if kept is None else x.index_select(0, kept)
 
 
 def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:

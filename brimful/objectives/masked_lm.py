@@ -60,13 +60,17 @@ class MaskedLM:
         return {"mlm": mlm, "accuracy": predictions}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        return self.masked_lm_sums(encoder(batch, layout), batch)
+        return self.masked_lm_sums(encoder(batch, layout, kept=self.kept(batch)), batch)
+
+    def kept(self, batch: PackedBatch) -> Tensor:
+        """int64 (N,): the slots whose hidden states are read; the last M are those of the predictions."""
+        assert batch.mlm_positions is not None
+        return batch.mlm_positions
 
     def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        """The sums of the term `mlm` and of `accuracy`: hidden (T, hidden)."""
-        assert batch.mlm_positions is not None
+        """The sums of the term `mlm` and of `accuracy`: hidden (M, hidden), of the predictions."""
         assert batch.mlm_labels is not None
-        scored = self.head.transform(hidden.index_select(0, batch.mlm_positions))
+        scored = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
         total, right = linear_cross_entropy_and_hits(scored, *self.head.decoder, batch.mlm_labels, weights)
         return {"mlm": total, "accuracy": right}
@@ -89,7 +93,7 @@ class MaskedLM:
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
                 with runtime.autocast():
-                    measured = self.measure(encoder(batch), batch)
+                    measured = self.measure(encoder(batch, kept=self.kept(batch)), batch)
                 for name, (total, weight) in measured.items():
                     sums[name, source][0] += total
                     sums[name, source][1] += weight
@@ -103,15 +107,14 @@ class MaskedLM:
         return {metric: total / weight for metric, (total, weight) in totals.items() if weight}
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """The metrics of one batch, each as a sum and its normalizer: hidden (T, hidden)."""
-        assert batch.mlm_positions is not None
+        """The metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept slots."""
         assert batch.mlm_labels is not None
         weights = self._prediction_weights(batch, hidden.dtype)
         total = total_of_means = correct = 0.0
         for start in range(0, len(batch.mlm_labels), EVALUATED):
             part = slice(start, start + EVALUATED)
             labels = batch.mlm_labels[part]
-            logits = self.head(hidden, batch.mlm_positions[part])
+            logits = self.head(hidden[part])
             total += float(cross_entropy_sum(logits, labels))
             if weights is not None:
                 total_of_means += float(cross_entropy_sum(logits, labels, weights[part]))
@@ -145,15 +148,25 @@ class MaskedLMAndPairs(MaskedLM):
         pairs = count(batch.targets["pair"])
         return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
+    def kept(self, batch: PackedBatch) -> Tensor:
+        """The first token of each sequence, then the predictions."""
+        return torch.cat((batch.first_positions, super().kept(batch)))
+
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        hidden = encoder(batch, layout)
-        logits, labels = self.head.pair(hidden, batch), batch.targets["pair"]
+        first, hidden = self._divided(encoder(batch, layout, kept=self.kept(batch)), batch)
+        logits, labels = self.head.pair.classify(first), batch.targets["pair"]
         pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
+    def _divided(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """The hidden states of first tokens and of predictions."""
+        sequences = batch.offsets.numel() - 1
+        return hidden[:sequences], hidden[sequences:]
+
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """The metrics of `MaskedLM`, and loss and accuracy of the pairs."""
-        logits, labels = self.head.pair(hidden, batch), batch.targets["pair"]
+        first, hidden = self._divided(hidden, batch)
+        logits, labels = self.head.pair.classify(first), batch.targets["pair"]
         loss = float(cross_entropy_sum(logits, labels)), count(labels)
         accuracy = correct_and_count(logits, labels)
         return super().measure(hidden, batch) | {"pair_loss": loss, "pair_accuracy": accuracy}

@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     from brimful.nn.layers import EncoderConfig
 
 
+def needed(batch: "PackedBatch") -> Shape:
+    """What the model must compute on a micro-batch: its real tokens and predictions."""
+    kept = None
+    if batch.mlm_positions is not None:
+        kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
+    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, kept=kept)
+
+
 @dataclass(frozen=True)
 class Counts:
     """What updates contain.
@@ -80,7 +88,7 @@ class Counts:
             padded=batch.real_sequences * batch.max_length,
             predictions=batch.predictions,
             dropped_predictions=batch.dropped_predictions,
-            flops=step_flops(model, Shape(batch.lengths[: batch.real_sequences], batch.predictions)),
+            flops=step_flops(model, needed(batch)),
         )
 
 

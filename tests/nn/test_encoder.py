@@ -150,6 +150,28 @@ def test_bfloat16_autocast_is_near_float64(model_name):
     assert error < 0.03, f"relative error {error}"
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_kept_slots_have_the_states_and_gradients_that_they_have_among_all(model_name, recomputes):
+    """In any order, and twice where a slot is named twice. The last layer finishes no other slots."""
+    encoder = small(model_name).double()
+    encoder.recomputes = recomputes
+    batch = random_row([1, 60, 128, 9], filler=20)
+    kept = torch.randint(batch.tokens.numel(), (40,))
+    kept[-2:] = kept[0]
+    found = []
+    finished = []
+    encoder.layers[-1].down.register_forward_hook(lambda module, inputs, out: finished.append(len(out)))
+    for hidden in (encoder(batch, kept=kept), encoder(batch)[kept]):
+        hidden.sin().sum().backward()
+        found.append((hidden.detach(), [p.grad.clone() for p in encoder.parameters() if p.grad is not None]))
+        encoder.zero_grad()
+    assert finished[0] == 40
+    torch.testing.assert_close(*found, atol=1e-12, rtol=1e-9)
+    captured = encoder(batch, capture=Capture(), kept=kept)
+    torch.testing.assert_close(captured.detach(), found[0][0], atol=1e-12, rtol=1e-9)
+
+
 @pytest.mark.parametrize("model_name", MODELS)
 def test_filler_has_no_gradient(model_name):
     encoder = small(model_name).double()
