@@ -1,42 +1,41 @@
 """Many small tensor jobs on all CPU threads: one thread for each job, not all threads for each operation.
 
-An operation of 30 microseconds gains nothing from OpenMP. On shared cores it loses much, since every barrier
-waits for the slowest thread (measured with 2 threads on 2 busy cores: 6 times slower than this). A job's
-result also does not depend on the number of threads, to the last bit.
+An operation of 30 microseconds gains nothing from OpenMP, and a job's result does not depend on the number of
+threads, to the last bit.
+
+The threads are those of torch's own OpenMP runtime. Between two operations they spin, waiting for the next
+one: other threads would compete with them for the cores.
 """
 
-import os
-import threading
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 
 MOST = 8
 """More threads than this would wait for the interpreter lock."""
 
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
 
 @cache
-def _pool(workers: int, process: int) -> ThreadPoolExecutor:
-    """Threads with single-threaded operations. `process` is the cache key: a fork has no threads."""
-    threads = torch.get_num_threads()
-    started = threading.Barrier(workers)
-
-    def start() -> None:
-        torch.get_num_threads()  # initializes the thread; its first operation would undo the next line
-        torch.set_num_threads(1)
-        started.wait()
-
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="brimful", initializer=start)
-    wait([pool.submit(int) for _ in range(workers)])
-    torch.set_num_threads(threads)  # the workers' calls changed the default of new threads
-    return pool
+def _parallel() -> Any:
+    """GOMP_parallel of the OpenMP runtime that torch is linked with; None if it has another interface."""
+    try:
+        function = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [_Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    function.restype = None
+    return function
 
 
 def workers() -> int:
     """How many jobs `run` does at the same time on the CPU."""
-    return min(torch.get_num_threads(), MOST)
+    return 1 if _parallel() is None else min(torch.get_num_threads(), MOST)
 
 
 def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.device) -> None:
@@ -44,28 +43,43 @@ def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.devic
 
     Jobs must be independent, and write their results into existing tensors.
     """
-    queue = iter(list(items))
     if device.type != "cpu" or workers() == 1:
-        for item in queue:
+        for item in items:
             job(*item)
         return
+    threads = torch.get_num_threads()
 
-    def drain() -> None:
+    def alone(*item: Any) -> None:
+        torch.set_num_threads(1)  # else MKL divides its work as for several threads
         with torch.inference_mode():
-            for item in queue:  # shared: each item goes to the thread that asks first
-                job(*item)
+            job(*item)
 
-    for done in [_pool(workers(), os.getpid()).submit(drain) for _ in range(workers())]:
-        done.result()
+    try:
+        run_loops(alone, list(items))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
-    """Call a compiled loop, which needs no interpreter lock, for every item; this thread takes the first one.
+    """Call a compiled loop, which needs no interpreter lock, for every item, in parallel."""
+    if len(items) == 1 or workers() == 1:
+        for item in items:
+            loop(*item)
+        return
+    queue = iter(items)  # shared: each item goes to the thread that asks first
+    seats = iter(range(MOST))
+    failures: list[BaseException] = []
 
-    The items are as many as `workers`, or fewer.
-    """
-    others = [_pool(workers(), os.getpid()).submit(loop, *item) for item in items[1:]]
-    for item in items[:1]:
-        loop(*item)
-    for done in others:
-        done.result()
+    def drain(_: Any) -> None:
+        try:
+            for _ in seats:
+                for item in queue:
+                    loop(*item)
+                return
+        except BaseException as failure:  # ctypes would print it and go on
+            failures.append(failure)
+
+    # As many threads as torch's operations have: the runtime ends threads that are left over.
+    _parallel()(_Region(drain), None, torch.get_num_threads(), 0)
+    if failures:
+        raise failures[0]
