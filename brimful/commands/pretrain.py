@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, to_dict, verb
 from brimful.console import counted, say, warn
+from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
@@ -32,8 +33,10 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset, shape_advice
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.initial import Initial, new_model, trained_model
+from brimful.nn.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.nn.neighbourhoods import piece_vectors
 from brimful.objectives.masked_lm import LossMean, MaskedLM, MaskedLMAndPairs
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
@@ -95,6 +98,26 @@ class ShapeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitialConfig:
+    """The weights of a new model before its first update. By default, modern starts from the data."""
+
+    attention: Literal["neighbours", "random"] | None = None
+    """neighbours: heads of the first three layers look at the tokens beside each token; modern only. random:
+    attention begins as a mean over the sequence."""
+    vocabulary: Literal["data", "random"] | None = None
+    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
+    frequencies, which takes seconds. random: embeddings are drawn, and biases are 0."""
+
+    def resolved(self, architecture: str) -> "InitialConfig":
+        """With the defaults of an architecture in place of None."""
+        by_data = architecture == "modern"
+        return InitialConfig(
+            attention=self.attention or ("neighbours" if by_data else "random"),
+            vocabulary=self.vocabulary or ("data" if by_data else "random"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
@@ -115,6 +138,7 @@ class PretrainConfig:
     """Architecture of a new model, by default modern. modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases);
     bert: BERT (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
     shape: Annotated[ShapeConfig, tyro.conf.arg(name="model")] = ShapeConfig()
+    initial: InitialConfig = InitialConfig()
     seed: int = 0
     """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
@@ -165,6 +189,7 @@ class PretrainConfig:
         self._check_updates()
         new = [name for name in ("model", "architecture") if getattr(self, name) is not None]
         new += [f"model.{name}" for name in self.shape.changes()]
+        new += [f"initial.{name}" for name, value in vars(self.initial).items() if value is not None]
         if self.start_from is None:
             self.encoder_config()  # checks it
         elif new:
@@ -174,6 +199,8 @@ class PretrainConfig:
                 f"sequences.kind={self.sequences.kind} needs token types, and modern has none:"
                 " choose architecture bert or prenorm"
             )
+        if self.initial.attention == "neighbours" and self.architecture not in (None, "modern"):
+            raise BrimfulError("initial.attention=neighbours is for architecture modern: leave it out")
         if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
             raise BrimfulError("unpacked_keep needs unpacked_batch_size, which is not given")
         if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
@@ -304,7 +331,8 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
     model, architecture = config.model or "mini", config.architecture or "modern"
-    return replace(config, model=model, architecture=architecture), directory, False
+    initial = config.initial.resolved(architecture)
+    return replace(config, model=model, architecture=architecture, initial=initial), directory, False
 
 
 def _train(
@@ -328,6 +356,9 @@ def _train(
     if dry_run:
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
+    if config.start_from is None and not (directory / START).exists():
+        start_from_data(initial, config, corpora, ranks)
+    ranks.barrier()
     if ranks.is_main:
         if not resuming:
             start_run(directory, config)
@@ -485,15 +516,35 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
     Args:
         tokenizer: of the data.
-        kept: where an interrupted run keeps a trained model that it started from, if it got that far.
+        kept: where an interrupted run keeps the model that it started from, if it got that far.
 
     Raises:
         BrimfulError: the trained model cannot be used; see `trained_model`.
     """
-    if config.start_from is None:
+    if kept is not None and kept.is_dir():
+        folder = kept
+    elif config.start_from is None:
         return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
-    folder = kept if kept is not None and kept.is_dir() else find_model(Path(config.start_from), "encoder")
+    else:
+        folder = find_model(Path(config.start_from), "encoder")
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
+
+
+def start_from_data(
+    initial: Initial, config: PretrainConfig, corpora: Mapping[str, Corpus], ranks: World
+) -> None:
+    """Give a new model the weights that `config.initial` asks for. All ranks get the same."""
+    encoder, head = initial.encoder, initial.head
+    if config.initial.vocabulary == "data":
+        given = None
+        if ranks.is_main:
+            shares = {corpora[source.name]: source.weight for source in parse_sources(config.data or ())}
+            vectors = piece_vectors(shares, encoder.config.embedding_width, config.seed)
+            given = vectors, piece_frequencies(shares)
+        given, *_ = ranks.gather(given)
+        know_the_vocabulary(encoder, head, *given)
+    if config.initial.attention == "neighbours":
+        look_at_neighbours(encoder)
 
 
 def _metrics_at_start(path: Path) -> dict[str, float]:

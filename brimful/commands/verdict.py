@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.console import say
-from brimful.corpus.frequencies import entropy, piece_counts
+from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.sources import Source
 from brimful.train.metrics import read_metrics
@@ -28,11 +26,8 @@ def verdict_of_pretraining(
     Returns:
         `unigram_entropy` (nats); with metrics, `loss_is_normal`; and the fields of a `Verdict`.
     """
-    frequencies = np.zeros(next(iter(corpora.values())).vocabulary_size)
-    for source in sources:
-        counts = piece_counts(corpora[source.name])
-        frequencies += source.proportion * counts / counts.sum()
-    unigram, said = entropy(frequencies), []
+    shares = {corpora[source.name]: source.proportion for source in sources}
+    unigram, said = entropy(piece_frequencies(shares)), []
     verdict: dict[str, Any] = {"unigram_entropy": unigram}
     if (found := speed([read_metrics(directory / "metrics.jsonl")], PRETRAINING)) is not None:
         said.append(str(found))

@@ -1,6 +1,7 @@
 """How often each piece of the vocabulary occurs in a corpus."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,6 +24,16 @@ def piece_counts(corpus: Corpus, most: int = SAMPLE) -> np.ndarray:
         for start in range(0, len(shard.tokens), RUN * step):
             counts += np.bincount(shard.tokens[start : start + RUN], minlength=len(counts))
     return counts
+
+
+def piece_frequencies(corpora: Mapping[Corpus, float]) -> np.ndarray:
+    """The proportion of each piece in the tokens of corpora, each with its share of them: float64 (V,)."""
+    whole = sum(corpora.values())
+    frequencies = np.zeros(next(iter(corpora)).vocabulary_size)
+    for corpus, share in corpora.items():
+        counts = piece_counts(corpus)
+        frequencies += share / whole * counts / counts.sum()
+    return frequencies
 
 
 def entropy(frequencies: np.ndarray) -> float:

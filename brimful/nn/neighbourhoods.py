@@ -1,0 +1,190 @@
+"""Vectors of pieces from the pieces around them: what a corpus says of its vocabulary before any training.
+
+The positive pointwise mutual information of two pieces is log(p(a, b) / (p(a) p(b))), where it is above 0.
+Here b is at most WINDOW pieces before or after a, and counts 1 / distance. Frequencies have the power
+SMOOTHING, so that rare pieces do not look bound to each other by chance (Levy, Goldberg and Dagan 2015,
+"Improving Distributional Similarity", sections 3.1 and 3.2, who smooth the contexts alone; here the matrix
+stays symmetric). The vectors are its eigenvectors of the largest positive eigenvalues, times the roots of
+these: no vectors of this width have products that are nearer to the matrix, in least squares.
+
+Floor: tokens * 2 * WINDOW additions to counters that are in the cache, and for each of PRODUCTS products
+2 * entries * width flops.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from brimful.compiled import compiled, compiled_fused
+from brimful.corpus.shards import Corpus
+from brimful.nn.workers import run_loops, workers
+
+WINDOW = 4
+SMOOTHING = 0.875
+SAMPLE = 16_000_000
+"""Tokens that are read of all corpora together."""
+RUN = 4096
+"""Tokens that are read in a row."""
+PRODUCTS = 4
+EXTRA = 32
+"""Vectors that are iterated beside those that are wanted."""
+
+
+def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.ndarray:
+    """A vector for each piece of the vocabulary, float32 (V, width); zeros for pieces that do not occur.
+
+    The result depends on the data and the seed, not on the number of threads.
+
+    Args:
+        corpora: of one tokenizer, each with its share of the tokens.
+        seed: of the vectors that the iteration starts from.
+    """
+    vocabulary = next(iter(corpora)).vocabulary_size
+    matrix = information(np.concatenate([*_sampled(corpora)]), vocabulary)
+    vectors = np.zeros((vocabulary, width), np.float32)
+    found = _eigenvectors(matrix, min(vocabulary, width + EXTRA), seed)[:, :width]
+    vectors[:, : found.shape[1]] = found
+    return vectors
+
+
+def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:
+    """Eigenvectors times the roots of positive eigenvalues, largest first: orthogonal iteration."""
+    size = len(matrix[0]) - 1
+    found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number), np.float32))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several would round in another way
+    try:
+        for _ in range(PRODUCTS):
+            basis, _ = torch.linalg.qr(found)
+            torch.set_num_threads(threads)
+            found = torch.from_numpy(_product(*matrix, basis.contiguous().numpy()))
+            torch.set_num_threads(1)
+        eigenvalues, inner = torch.linalg.eigh((basis.mT @ found).double())
+        roots = eigenvalues.clamp(min=0).sqrt()
+        return (basis @ (inner * roots).flip(1).float()).numpy()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _sampled(corpora: Mapping[Corpus, float]) -> Iterator[np.ndarray]:
+    """Runs of tokens at equal distances."""
+    whole = sum(corpora.values())
+    for corpus, share in corpora.items():
+        step = max(1, -(-corpus.tokens // max(1, round(SAMPLE * share / whole))))
+        for shard in corpus.shards:
+            for start in range(0, len(shard.tokens), RUN * step):
+                yield np.asarray(shard.tokens[start : start + RUN], dtype=np.int32)
+
+
+def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The positive pointwise mutual information of pieces, as the rows of a sparse symmetric matrix.
+
+    Pairs across the ends of documents count too: they are few.
+
+    Args:
+        tokens: int32 (tokens,).
+
+    Returns:
+        int64 (V + 1,), where each row begins in the other two: int32, columns in no order, and float32.
+    """
+    counts = np.bincount(tokens, minlength=vocabulary)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    places = _places(tokens, starts)
+    smoothed = (counts / max(1, len(tokens))) ** SMOOTHING
+    shares = (smoothed / smoothed.sum()).astype(np.float32)
+    cuts = np.searchsorted(starts, np.linspace(0, len(tokens), workers() + 1)[1:-1])
+    ends = [0, *cuts.tolist(), vocabulary]
+    sizes = np.zeros(vocabulary, np.int64)
+    parts = []
+    for first, last in pairwise(ends):
+        most = int(np.minimum(2 * WINDOW * counts[first:last], vocabulary).sum())
+        parts.append((first, last, np.empty(most, np.int32), np.empty(most, np.float32)))
+    run_loops(_rows, [(tokens, starts, places, shares, *part, sizes) for part in parts])
+    rows = np.concatenate([[0], np.cumsum(sizes)])
+    filled = [int(sizes[first:last].sum()) for first, last, *_ in parts]
+    columns = np.concatenate([part[2][:size] for part, size in zip(parts, filled, strict=True)])
+    values = np.concatenate([part[3][:size] for part, size in zip(parts, filled, strict=True)])
+    return rows, columns, values
+
+
+@compiled
+def _places(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """int64 (tokens,): the places of each piece, one piece after the other."""
+    places, free = np.empty(len(tokens), np.int64), starts.copy()
+    for place in range(len(tokens)):
+        piece = tokens[place]
+        places[free[piece]] = place
+        free[piece] += 1
+    return places
+
+
+@compiled
+def _rows(
+    tokens: np.ndarray,
+    starts: np.ndarray,
+    places: np.ndarray,
+    shares: np.ndarray,
+    first: int,
+    last: int,
+    columns: np.ndarray,
+    values: np.ndarray,
+    sizes: np.ndarray,
+) -> None:
+    """The rows of some pieces, one after the other."""
+    near = np.zeros(len(shares), np.float32)
+    whole = np.float32(0.0)
+    for distance in range(1, WINDOW + 1):
+        whole += np.float32(2.0) / np.float32(distance)
+    whole *= np.float32(len(tokens))
+    found = np.empty(len(shares), np.int32)
+    at = 0
+    for piece in range(first, last):
+        count = 0
+        for place in places[starts[piece] : starts[piece + 1]]:
+            for distance in range(1, WINDOW + 1):
+                for other in (place - distance, place + distance):
+                    if 0 <= other < len(tokens):
+                        neighbour = tokens[other]
+                        if near[neighbour] == 0:
+                            found[count] = neighbour
+                            count += 1
+                        near[neighbour] += np.float32(1.0) / np.float32(distance)
+        begin = at
+        for i in range(count):
+            neighbour = found[i]
+            ratio = near[neighbour] / (whole * shares[piece] * shares[neighbour])
+            near[neighbour] = 0
+            if ratio > 1:
+                columns[at], values[at] = neighbour, np.log(ratio)
+                at += 1
+        sizes[piece] = at - begin
+
+
+def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The matrix of `information` times x: float32 (V, n)."""
+    out = np.zeros_like(x)
+    ends = np.searchsorted(starts, np.linspace(0, starts[-1], workers() + 1)[1:-1])
+    bounds = [0, *ends.tolist(), len(x)]
+    items = pairwise(bounds)
+    run_loops(_add_products, [(starts, columns, values, x, *item, out) for item in items])
+    return out
+
+
+@compiled_fused
+def _add_products(
+    starts: np.ndarray,
+    columns: np.ndarray,
+    values: np.ndarray,
+    x: np.ndarray,
+    first: int,
+    last: int,
+    out: np.ndarray,
+) -> None:
+    for row in range(first, last):
+        target = out[row]
+        for i in range(starts[row], starts[row + 1]):
+            source, value = x[columns[i]], values[i]
+            for j in range(len(target)):
+                target[j] += value * source[j]
