@@ -47,9 +47,9 @@ class AssumeConfig:
     """GiB of a GPU that CUDA, NCCL and libraries take."""
     process_mb: float = 220.0
     """MB that a training on a CPU loads beside what estimate itself has."""
-    kernels_mb: float = 1000.0
-    """MB of kernels that oneDNN keeps after some hundred updates of a 16-bit training on a CPU, one for each
-    shape."""
+    kernels_mb: float = 100.0
+    """MB of kernels that oneDNN keeps in a 16-bit training on a CPU, one for each shape of a product: up to
+    1,000 after some hundred updates with local attention, or with sequences above 512 tokens."""
     head_room: float = 0.1
     """Share of what the model leaves free that stays free, as with rows_per_micro_batch=auto."""
     update_tokens: int = 524_288

@@ -46,6 +46,7 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
     vectors = np.zeros((vocabulary, width), np.float32)
     found = _eigenvectors(matrix, min(vocabulary, width + EXTRA), seed)[:, :width]
     vectors[:, : found.shape[1]] = found
+    vectors[np.diff(matrix[0]) == 0] = 0  # not only nearly
     return vectors
 
 

@@ -100,10 +100,11 @@ def cases(device: str, model: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("device", ["h100", "a100", "l40s", "t4"])
 def test_the_short_form_agrees_with_recorded_kernels(device: str) -> None:
+    """The records are of steps whose last layer finished all tokens; today's does less."""
     for case in cases(device, "30m"):
         found = compared_case(device, case)
-        assert found["time"] == pytest.approx(1, abs=0.2), found
-        assert found["memory"] == pytest.approx(1, abs=0.1), found
+        assert 0.75 < found["time"] < 1.05, found
+        assert 0.85 < found["memory"] < 1.05, found
 
 
 def test_gpus_by_the_names_that_people_give() -> None:

@@ -1,11 +1,21 @@
-"""Heads that look at neighbours from the start."""
+"""Weights that a new model starts with: heads that look at neighbours, a vocabulary that is known."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.config import build, read_yaml
+from brimful.errors import BrimfulError
 from brimful.nn.encoder import Capture, Encoder, preset
 from brimful.nn.heads import MaskedLMHead
-from brimful.nn.initial_weights import LAYERS, OFFSETS, look_at_neighbours
+from brimful.nn.initial_weights import LAYERS, OFFSETS, know_the_vocabulary, look_at_neighbours
+from brimful.optim.build import OptimizerConfig
+from brimful.train.trainer import Trainer
 from builders.encoders import VOCABULARY, random_row
 
 
@@ -55,3 +65,90 @@ def test_the_common_part_of_the_embeddings_changes_no_prediction():
     look_at_neighbours(encoder)
     torch.testing.assert_close(head(hidden).softmax(-1), before)
     assert torch.equal(encoder.embedding.weight[400:], padding)
+
+
+def test_a_head_of_a_known_vocabulary_predicts_frequencies_before_it_has_seen_anything():
+    encoder = Encoder(preset("tiny", vocabulary_size=400))
+    head = MaskedLMHead(encoder)
+    frequencies = np.arange(400) / np.arange(400).sum()
+    vectors = np.random.default_rng(0).standard_normal((400, 128), np.float32)
+    vectors[7] = 0
+    know_the_vocabulary(encoder, head, vectors, frequencies)
+    found = encoder.word_embeddings.detach()
+    assert float(found.std()) == pytest.approx(encoder.config.initializer_range, rel=0.1)
+    assert found[7].norm() < found[8].norm()
+    assert torch.cosine_similarity(found[8:], torch.from_numpy(vectors[8:])).mean() > 0.8
+    scores = head(torch.zeros(1, 128))[0].softmax(0)
+    np.testing.assert_allclose(scores.detach().numpy(), frequencies, atol=1e-5)
+
+
+def settings(corpus_dir, out, **options):
+    steps = {"trainer": {"steps": 1, "log_every": 1}, "packing": {"max_length": 32, "capacity": 64}}
+    return build(PretrainConfig, {"data": corpus_dir, "out": out, "model": "tiny"} | steps | options)
+
+
+def start_of(config) -> dict[str, torch.Tensor]:
+    """What a run starts with: it learns nothing."""
+    pretrain(replace(config, optimizer=OptimizerConfig(learning_rate=0.0)))
+    return load_file(Path(config.out) / "encoder" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "attention", "vocabulary"),
+    [
+        ({}, "neighbours", "data"),
+        ({"initial": {"attention": "random"}}, "random", "data"),
+        ({"initial": {"vocabulary": "random"}}, "neighbours", "random"),
+        ({"architecture": "bert"}, "random", "random"),
+        ({"architecture": "prenorm", "initial": {"vocabulary": "data"}}, "random", "data"),
+    ],
+)
+def test_a_run_starts_with_the_weights_that_it_says(corpus_dir, tmp_path, options, attention, vocabulary):
+    plain = {"attention": "random", "vocabulary": "random"}
+    found = start_of(settings(corpus_dir, tmp_path / "a", **options))
+    random = start_of(settings(corpus_dir, tmp_path / "b", **options | {"initial": plain}))
+    assert read_yaml(tmp_path / "a" / "config.yaml")["initial"] == {
+        "attention": attention,
+        "vocabulary": vocabulary,
+    }
+    (embeddings,) = (name for name in found if "tok_embeddings.w" in name or "word_embeddings" in name)
+    (queries,) = (
+        name
+        for name in found
+        if "layers.0.attn.Wqkv" in name or "layer.0.attention.self.query.weight" in name
+    )
+    bias = "decoder.bias" if "decoder.bias" in found else "cls.predictions.bias"
+    assert torch.equal(found[bias], random[bias]) == (vocabulary == "random")
+    assert torch.equal(found[queries], random[queries]) == (attention == "random")
+    assert torch.equal(found[embeddings], random[embeddings]) == (attention == vocabulary == "random")
+
+
+def test_a_run_that_is_killed_before_its_first_update_starts_with_the_same_weights(corpus_dir, tmp_path):
+    expected = start_of(settings(corpus_dir, tmp_path / "a"))
+    config = replace(settings(corpus_dir, tmp_path / "b"), optimizer=OptimizerConfig(learning_rate=0.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("brimful.commands.pretrain.piece_vectors", interrupt)  # what it started with is kept
+        pretrain(PretrainConfig(resume=str(tmp_path / "b")))
+    found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"architecture": "bert", "initial": {"attention": "neighbours"}},
+        {"start_from": "somewhere", "initial": {"vocabulary": "data"}, "model": None},
+    ],
+)
+def test_weights_that_a_model_cannot_start_with_are_refused(corpus_dir, tmp_path, options):
+    with pytest.raises(BrimfulError, match="initial"):
+        settings(corpus_dir, tmp_path / "run", **options)
