@@ -85,7 +85,9 @@ def our_start(track: Track) -> dict[str, Any]:
         "masking.final_rate": 0.15,
         "masking.unit": "words",
         "optimizer.name": "muon",
-        "optimizer.learning_rate": 2e-3,
+        "initial.attention": "neighbours",
+        "initial.vocabulary": "data",
+        "optimizer.learning_rate": 3e-3,
         "optimizer.muon_learning_rate": 0.03,
         "optimizer.weight_decay": 0.01,
         "schedule.shape": "linear",
@@ -99,11 +101,13 @@ OUR_SPACE = Space(
 )
 
 IDEAS: dict[str, dict[str, Any]] = {
+    "heads look at neighbours": {"initial.attention": "random"},
+    "vocabulary from the data": {"initial.vocabulary": "random"},
     "Muon for matrices": {"optimizer.name": "adamw"},
     "mask rate that decays": {"masking.final_rate": None},
     "high mask rate": {"masking.rate": 0.15, "masking.final_rate": None},
     "whole words": {"masking.unit": "tokens"},
-    "modern architecture": {"architecture": "bert"},
+    "modern architecture": {"architecture": "bert", "initial.attention": "random"},
     "packed rows": {"packing.max_sequences": 1, "packing.capacity": "max_length"},
 }
 """Brimful's ideas, each with the settings that switch it off."""

@@ -1,11 +1,9 @@
 """Vectors of pieces from the pieces around them: what a corpus says of its vocabulary before any training.
 
-The positive pointwise mutual information of two pieces is log(p(a, b) / (p(a) p(b))), where it is above 0.
-Here b is at most WINDOW pieces before or after a, and counts 1 / distance. Frequencies have the power
-SMOOTHING, so that rare pieces do not look bound to each other by chance (Levy, Goldberg and Dagan 2015,
-"Improving Distributional Similarity", sections 3.1 and 3.2, who smooth the contexts alone; here the matrix
-stays symmetric). The vectors are its eigenvectors of the largest positive eigenvalues, times the roots of
-these: no vectors of this width have products that are nearer to the matrix, in least squares.
+The positive pointwise mutual information of two pieces is log(p(a, b) / (p(a) p(b))), where it is above 0
+(Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity", section 2.1). Here b is at most WINDOW
+pieces before or after a, and counts 1 / distance. The vectors are the eigenvectors of this symmetric matrix
+whose eigenvalues are largest in size, times the roots of the sizes.
 
 Floor: tokens * 2 * WINDOW additions to counters that are in the cache, and for each of PRODUCTS products
 2 * entries * width flops.
@@ -22,7 +20,6 @@ from brimful.corpus.shards import Corpus
 from brimful.nn.workers import run_loops, workers
 
 WINDOW = 4
-SMOOTHING = 0.875
 SAMPLE = 16_000_000
 """Tokens that are read of all corpora together."""
 RUN = 4096
@@ -51,7 +48,7 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
 
 
 def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:
-    """Eigenvectors times the roots of positive eigenvalues, largest first: orthogonal iteration."""
+    """Eigenvectors times the roots of the eigenvalues' sizes, largest first: orthogonal iteration."""
     size = len(matrix[0]) - 1
     found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number), np.float32))
     threads = torch.get_num_threads()
@@ -63,8 +60,8 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
             found = torch.from_numpy(_product(*matrix, basis.contiguous().numpy()))
             torch.set_num_threads(1)
         eigenvalues, inner = torch.linalg.eigh((basis.mT @ found).double())
-        roots = eigenvalues.clamp(min=0).sqrt()
-        return (basis @ (inner * roots).flip(1).float()).numpy()
+        sizes, order = eigenvalues.abs().sort(descending=True)
+        return (basis @ (inner[:, order] * sizes.sqrt()).float()).numpy()
     finally:
         torch.set_num_threads(threads)
 
@@ -93,8 +90,7 @@ def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.nda
     counts = np.bincount(tokens, minlength=vocabulary)
     starts = np.concatenate([[0], np.cumsum(counts)])
     places = _places(tokens, starts)
-    smoothed = (counts / max(1, len(tokens))) ** SMOOTHING
-    shares = (smoothed / smoothed.sum()).astype(np.float32)
+    shares = (counts / max(1, len(tokens))).astype(np.float32)
     cuts = np.searchsorted(starts, np.linspace(0, len(tokens), workers() + 1)[1:-1])
     ends = [0, *cuts.tolist(), vocabulary]
     sizes = np.zeros(vocabulary, np.int64)

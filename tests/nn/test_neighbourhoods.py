@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from brimful.corpus.shards import Corpus
-from brimful.nn.neighbourhoods import EXTRA, SMOOTHING, WINDOW, information, piece_vectors
+from brimful.nn.neighbourhoods import EXTRA, WINDOW, information, piece_vectors
 
 VOCABULARY = 300
 
@@ -22,8 +22,7 @@ def dense(tokens: np.ndarray) -> np.ndarray:
     for distance in range(1, WINDOW + 1):
         np.add.at(near, (tokens[:-distance], tokens[distance:]), 1 / distance)
     near += near.T
-    shares = (np.bincount(tokens, minlength=VOCABULARY) / len(tokens)) ** SMOOTHING
-    shares /= shares.sum()
+    shares = np.bincount(tokens, minlength=VOCABULARY) / len(tokens)
     together = near / (2 * len(tokens) * sum(1 / d for d in range(1, WINDOW + 1)))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(np.maximum(np.log(together / np.outer(shares, shares)), 0))
@@ -65,16 +64,24 @@ class Text:
         self.shards = [type("Shard", (), {"tokens": tokens})]
 
 
-def test_products_of_vectors_are_nearly_as_near_as_products_can_be(seed):
+def test_vectors_have_most_of_the_matrix(seed):
+    """By the sizes of eigenvalues: a few products find the largest, and nearly the others."""
     tokens = random_tokens(seed)
-    matrix = dense(tokens)
-    eigenvalues, eigenvectors = np.linalg.eigh(matrix)
-    best = eigenvectors[:, -40:] * np.sqrt(np.maximum(eigenvalues[-40:], 0))
+    sizes = np.sort(np.abs(np.linalg.eigvalsh(dense(tokens))))[::-1]
     found = piece_vectors({Text(tokens): 1.0}, 40, seed)  # type: ignore[dict-item]
     assert found.dtype == np.float32
-    ours, theirs = (np.linalg.norm(matrix - x @ x.T) for x in (found.astype(np.float64), best))
-    assert ours <= 1.15 * theirs  # a few products; the smallest eigenvalues need many
+    ours = (found.astype(np.float64) ** 2).sum(0)
+    assert ours[0] == pytest.approx(sizes[0], rel=1e-3)
+    assert 0.9 * sizes[:40].sum() < ours.sum() < 1.001 * sizes[:40].sum()
     assert not found[np.bincount(tokens, minlength=VOCABULARY) == 0].any()
+
+
+def test_as_many_vectors_as_pieces_have_all_of_it(seed):
+    tokens = random_tokens(seed)
+    eigenvalues, eigenvectors = np.linalg.eigh(dense(tokens))
+    found = piece_vectors({Text(tokens): 1.0}, VOCABULARY, seed).astype(np.float64)  # type: ignore[dict-item]
+    wanted = eigenvectors * np.abs(eigenvalues) @ eigenvectors.T
+    np.testing.assert_allclose(found @ found.T, wanted, atol=2e-3)
 
 
 def test_the_number_of_threads_changes_no_bit(seed):
