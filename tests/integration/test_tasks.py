@@ -219,8 +219,10 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     assert summary["teacher"]["accuracy"] in read_json(finetuned / "summary.json")["test"]["accuracy_runs"]
     assert summary["student"]["parameters"] < summary["teacher"]["parameters"]
     first, *_, last = read_metrics(out / "stages" / "seed-0" / "layers" / "metrics.jsonl")
-    for term in ("embedding", "hidden", "attention"):
+    for term in ("hidden", "attention"):
         assert last[f"loss.{term}"] < 0.8 * first[f"loss.{term}"], term
+    # The student begins with the embeddings that the teacher began with, so this term begins near 0.
+    assert last["loss.embedding"] < 0.05
     first, *_, last = read_metrics(out / "stages" / "seed-0" / "logits" / "metrics.jsonl")
     assert last["loss.logits"] < first["loss.logits"]
     encoder, head, labels = load_model(out / "model")
