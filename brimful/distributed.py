@@ -85,6 +85,15 @@ class World:
             dist.all_gather_object(values, value)
         return values
 
+    def from_main(self, value: Any) -> Any:
+        """The main rank's value, on every rank. It may be anything that can be pickled."""
+        if self.size == 1:
+            return value
+        values = [value]
+        with Collective("an answer of the main rank"):
+            dist.broadcast_object_list(values, 0)
+        return values[0]
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.size > 1:

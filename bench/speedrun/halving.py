@@ -20,7 +20,7 @@ LAST = 2
 """Trials of the last rung."""
 
 SOONER = 4
-"""The first bar: so much sooner Brimful is to reach the last target. Its variant is chosen for that time."""
+"""The first bar: Brimful reaches the last target in a quarter of the time. Its variant is chosen for that."""
 
 
 def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:

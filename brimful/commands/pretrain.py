@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -106,7 +106,7 @@ class InitialConfig:
     attention begins as a mean over the sequence."""
     vocabulary: Literal["data", "random"] | None = None
     """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
-    frequencies, which takes seconds. random: embeddings are drawn, and biases are 0."""
+    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
 
     def resolved(self, architecture: str) -> "InitialConfig":
         """With the defaults of an architecture in place of None."""
@@ -347,7 +347,8 @@ def _train(
     corpus = next(iter(corpora.values()))
     tokenizer = load_tokenizer(corpus.tokenizer_path)
     reader = SequenceReader(tokenizer, config.masking)
-    initial = initial_model(config, tokenizer, directory / START if resuming else None)
+    started = ranks.from_main(resuming and (directory / START).is_dir())
+    initial = initial_model(config, tokenizer, directory / START if started else None)
     encoder, head = initial.encoder, initial.head
     sources = make_sources(config, corpora, directory / "blocks", ahead=ranks.is_main)
     config = follow_unpacked(config, sources)
@@ -356,9 +357,8 @@ def _train(
     if dry_run:
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
-    if config.start_from is None and not (directory / START).exists():
-        start_from_data(initial, config, corpora, ranks)
-    ranks.barrier()
+    if config.start_from is None and not started:
+        start_from_data(initial, config, sources, ranks)
     if ranks.is_main:
         if not resuming:
             start_run(directory, config)
@@ -516,12 +516,12 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
     Args:
         tokenizer: of the data.
-        kept: where an interrupted run keeps the model that it started from, if it got that far.
+        kept: where an interrupted run keeps the model that it started from.
 
     Raises:
         BrimfulError: the trained model cannot be used; see `trained_model`.
     """
-    if kept is not None and kept.is_dir():
+    if kept is not None:
         folder = kept
     elif config.start_from is None:
         return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
@@ -531,18 +531,20 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
 
 def start_from_data(
-    initial: Initial, config: PretrainConfig, corpora: Mapping[str, Corpus], ranks: World
+    initial: Initial, config: PretrainConfig, sources: Sequence[Source], ranks: World
 ) -> None:
-    """Give a new model the weights that `config.initial` asks for. All ranks get the same."""
+    """Give a new model the weights that `config.initial` asks for, from its training documents.
+
+    All ranks get the same.
+    """
     encoder, head = initial.encoder, initial.head
     if config.initial.vocabulary == "data":
         given = None
         if ranks.is_main:
-            shares = {corpora[source.name]: source.weight for source in parse_sources(config.data or ())}
+            shares = {source.corpus: source.proportion for source in sources}
             vectors = piece_vectors(shares, encoder.config.embedding_width, config.seed)
             given = vectors, piece_frequencies(shares)
-        given, *_ = ranks.gather(given)
-        know_the_vocabulary(encoder, head, *given)
+        know_the_vocabulary(encoder, head, *ranks.from_main(given))
     if config.initial.attention == "neighbours":
         look_at_neighbours(encoder)
 

@@ -1,7 +1,7 @@
 """Initial weights with which a masked-language model begins as a model of counts, not of noise.
 
-With random queries and keys, attention begins as a mean over the sequence, and the loss stays near that of
-the tokens' frequencies until heads have found the tokens beside a gap. With random embeddings it then takes
+With random queries and keys, attention begins as a mean over the sequence, and the loss stays near the
+entropy of the tokens until heads have found the tokens beside a gap. With random embeddings it then takes
 many updates until pieces with the same neighbours are alike. Both are known before the first update:
 
 - `look_at_neighbours`: heads of the first layers look at the tokens beside a gap.
@@ -68,7 +68,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
 
 
 RANDOM = 0.5
-"""Of random embeddings, beside the vectors: pieces that occur in the same places differ all the same."""
+"""The share of random embeddings beside the vectors: pieces that occur in the same places still differ."""
 
 
 LEAST = 1e-7
@@ -89,7 +89,8 @@ def know_the_vocabulary(
     found = torch.from_numpy(vectors)
     # A vector is longer the more is known of its piece; halfway between that and one length for all.
     found = found / found.norm(dim=1, keepdim=True).clamp(min=1e-6).sqrt()
-    found = found * (encoder.config.initializer_range / found.std().clamp(min=1e-6))
+    known = found[found.any(1)]
+    found = found * (encoder.config.initializer_range / known.std().clamp(min=1e-6)) if len(known) else found
     weight.mul_(RANDOM).add_(found).div_(math.sqrt(1 + RANDOM**2))
     head.dense.weight.copy_(torch.eye(*head.dense.weight.shape))
     head.bias.copy_((torch.from_numpy(frequencies) + LEAST).log())

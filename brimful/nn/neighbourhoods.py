@@ -35,7 +35,7 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
     The result depends on the data and the seed, not on the number of threads.
 
     Args:
-        corpora: of one tokenizer, each with its share of the tokens.
+        corpora: of one tokenizer; of each, at most its share of SAMPLE tokens is read.
         seed: of the vectors that the iteration starts from.
     """
     vocabulary = next(iter(corpora)).vocabulary_size

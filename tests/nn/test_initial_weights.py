@@ -10,10 +10,12 @@ from safetensors.torch import load_file
 
 from brimful.commands.pretrain import PretrainConfig, pretrain
 from brimful.config import build, read_yaml
+from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Capture, Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.initial_weights import LAYERS, OFFSETS, know_the_vocabulary, look_at_neighbours
+from brimful.nn.neighbourhoods import piece_vectors
 from brimful.optim.build import OptimizerConfig
 from brimful.train.trainer import Trainer
 from builders.encoders import VOCABULARY, random_row
@@ -33,8 +35,14 @@ def _random(seed: int) -> None:
         ("mini", {"rope_theta": 160_000.0, "global_every": 2, "local_attention": 64}),
     ],
 )
-def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes):
+@pytest.mark.parametrize("knows", [False, True])
+def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, knows):
     encoder = Encoder(preset(name, vocabulary_size=VOCABULARY, **changes)).double()
+    if knows:  # vectors of very different lengths
+        vectors = np.random.default_rng(0).standard_normal((VOCABULARY, encoder.config.hidden_size))
+        vectors *= np.geomspace(0.01, 10, VOCABULARY)[:, None]
+        head = MaskedLMHead(encoder).double()
+        know_the_vocabulary(encoder, head, vectors, np.full(VOCABULARY, 1 / VOCABULARY))
     before = [layer.qkv.weight.detach().clone() for layer in encoder.layers]
     look_at_neighbours(encoder)
     shape = encoder.config
@@ -80,6 +88,29 @@ def test_a_head_of_a_known_vocabulary_predicts_frequencies_before_it_has_seen_an
     assert torch.cosine_similarity(found[8:], torch.from_numpy(vectors[8:])).mean() > 0.8
     scores = head(torch.zeros(1, 128))[0].softmax(0)
     np.testing.assert_allclose(scores.detach().numpy(), frequencies, atol=1e-5)
+
+
+def test_what_is_known_of_few_pieces_is_as_large_as_random_embeddings():
+    encoder = Encoder(preset("tiny", vocabulary_size=400))
+    vectors = np.zeros((400, 128), np.float32)
+    vectors[:4] = np.random.default_rng(0).standard_normal((4, 128))
+    know_the_vocabulary(encoder, MaskedLMHead(encoder), vectors, np.full(400, 1 / 400))
+    found = encoder.word_embeddings.detach()
+    assert float(found[:4].std()) == pytest.approx(encoder.config.initializer_range, rel=0.2)
+
+
+def test_held_out_documents_say_nothing(corpus_dir, tmp_path):
+    read = []
+
+    def vectors(corpora, width, seed):
+        read.extend(shard.split for corpus in corpora for shard in corpus.shards)
+        return piece_vectors(corpora, width, seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("brimful.commands.pretrain.piece_vectors", vectors)
+        pretrain(settings(corpus_dir, tmp_path / "a"))
+    assert set(read) == {"train"}
+    assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
 
 
 def settings(corpus_dir, out, **options):

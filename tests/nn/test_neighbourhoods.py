@@ -35,7 +35,7 @@ def filled(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> np.ndar
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_information_is_that_of_the_definition(threads, seed):
+def test_information_follows_its_definition(threads, seed):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
