@@ -48,20 +48,24 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
 
 
 def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:
-    """Eigenvectors times the roots of the eigenvalues' sizes, largest first: orthogonal iteration."""
+    """Eigenvectors times the roots of the eigenvalues' sizes, largest first: orthogonal iteration.
+
+    Eigenvectors of nearly equal eigenvalues turn with the last bits of the numbers. So these are float64, on
+    one thread, in memory that torch aligns: the same command gives the same weights.
+    """
     size = len(matrix[0]) - 1
-    found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number), np.float32))
+    found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several would round in another way
+    torch.set_num_threads(1)
     try:
         for _ in range(PRODUCTS):
             basis, _ = torch.linalg.qr(found)
             torch.set_num_threads(threads)
-            found = torch.from_numpy(_product(*matrix, basis.contiguous().numpy()))
+            found = _product(*matrix, basis.contiguous())
             torch.set_num_threads(1)
-        eigenvalues, inner = torch.linalg.eigh((basis.mT @ found).double())
+        eigenvalues, inner = torch.linalg.eigh(basis.mT @ found)
         sizes, order = eigenvalues.abs().sort(descending=True)
-        return (basis @ (inner[:, order] * sizes.sqrt()).float()).numpy()
+        return (basis @ (inner[:, order] * sizes.sqrt())).float().numpy()
     finally:
         torch.set_num_threads(threads)
 
@@ -159,13 +163,12 @@ def _rows(
         sizes[piece] = at - begin
 
 
-def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The matrix of `information` times x: float32 (V, n)."""
-    out = np.zeros_like(x)
+def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: torch.Tensor) -> torch.Tensor:
+    """The matrix of `information` times x: float64 (V, n)."""
+    out = torch.zeros_like(x)
     ends = np.searchsorted(starts, np.linspace(0, starts[-1], workers() + 1)[1:-1])
-    bounds = [0, *ends.tolist(), len(x)]
-    items = pairwise(bounds)
-    run_loops(_add_products, [(starts, columns, values, x, *item, out) for item in items])
+    items = pairwise([0, *ends.tolist(), len(x)])
+    run_loops(_add_products, [(starts, columns, values, x.numpy(), *item, out.numpy()) for item in items])
     return out
 
 
