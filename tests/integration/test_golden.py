@@ -326,7 +326,7 @@ RUNS: dict[str, dict[str, Any]] = {
 """Short pretraining runs, each with another stream."""
 
 DRAWN = {"attention": "random", "vocabulary": "random"}
-"""Weights from the data are computed in float32, which rounds differently on other processors."""
+"""Weights from the data may be rounded differently on other processors."""
 
 
 def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
