@@ -90,7 +90,7 @@ class World:
         if self.size == 1:
             return value
         values = [value]
-        with Collective("an answer of the main rank"):
+        with Collective("a question to all ranks"):
             dist.broadcast_object_list(values, 0)
         return values[0]
 

@@ -1,7 +1,7 @@
 """How often each piece of the vocabulary occurs in a corpus."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -10,19 +10,22 @@ from brimful.corpus.shards import Corpus
 SAMPLE = 4_000_000
 """Tokens that are counted of a corpus, a few milliseconds of work."""
 RUN = 4096
-"""Tokens that are counted in a row."""
+"""Tokens that are read in a row."""
 
 
-def piece_counts(corpus: Corpus, most: int = SAMPLE) -> np.ndarray:
-    """How often each piece occurs, int64 (V,), in about `most` tokens.
-
-    Of a larger corpus, runs of tokens at equal distances count, so the result depends on the corpus alone.
-    """
-    counts = np.zeros(corpus.vocabulary_size, np.int64)
+def sampled_runs(corpus: Corpus, most: int) -> Iterator[np.ndarray]:
+    """Runs of tokens at equal distances, together about `most` tokens: they depend on the corpus alone."""
     step = max(1, math.ceil(corpus.tokens / most))
     for shard in corpus.shards:
         for start in range(0, len(shard.tokens), RUN * step):
-            counts += np.bincount(shard.tokens[start : start + RUN], minlength=len(counts))
+            yield shard.tokens[start : start + RUN]
+
+
+def piece_counts(corpus: Corpus, most: int = SAMPLE) -> np.ndarray:
+    """How often each piece occurs, int64 (V,), in about `most` tokens."""
+    counts = np.zeros(corpus.vocabulary_size, np.int64)
+    for run in sampled_runs(corpus, most):
+        counts += np.bincount(run, minlength=len(counts))
     return counts
 
 

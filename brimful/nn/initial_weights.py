@@ -70,7 +70,6 @@ def look_at_neighbours(encoder: Encoder) -> None:
 RANDOM = 0.5
 """The share of random embeddings beside the vectors: pieces that occur in the same places still differ."""
 
-
 LEAST = 1e-7
 """Added to all frequencies: pieces that do not occur have scores too."""
 

@@ -16,14 +16,13 @@ import numpy as np
 import torch
 
 from brimful.compiled import compiled, compiled_fused
+from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
 from brimful.nn.workers import run_loops, workers
 
 WINDOW = 4
 SAMPLE = 16_000_000
 """Tokens that are read of all corpora together."""
-RUN = 4096
-"""Tokens that are read in a row."""
 PRODUCTS = 4
 EXTRA = 32
 """Vectors that are iterated beside those that are wanted."""
@@ -71,13 +70,10 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
 
 
 def _sampled(corpora: Mapping[Corpus, float]) -> Iterator[np.ndarray]:
-    """Runs of tokens at equal distances."""
     whole = sum(corpora.values())
     for corpus, share in corpora.items():
-        step = max(1, -(-corpus.tokens // max(1, round(SAMPLE * share / whole))))
-        for shard in corpus.shards:
-            for start in range(0, len(shard.tokens), RUN * step):
-                yield np.asarray(shard.tokens[start : start + RUN], dtype=np.int32)
+        for run in sampled_runs(corpus, max(1, round(SAMPLE * share / whole))):
+            yield np.asarray(run, dtype=np.int32)
 
 
 def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

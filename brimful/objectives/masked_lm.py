@@ -63,7 +63,7 @@ class MaskedLM:
         return self.masked_lm_sums(encoder(batch, layout, kept=self.kept(batch)), batch)
 
     def kept(self, batch: PackedBatch) -> Tensor:
-        """int64 (N,): the slots whose hidden states are read; the last M are those of the predictions."""
+        """int64 (N,): the slots whose hidden states are read; the last M belong to the predictions."""
         assert batch.mlm_positions is not None
         return batch.mlm_positions
 

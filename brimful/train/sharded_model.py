@@ -164,11 +164,9 @@ class ModelShards:
         self._passes, self._made = -(-total // self.world.size), 0
         self._stand_in = batches[-1] if batches else None
         if total < self.world.size:  # ranks without a micro-batch repeat the main rank's
-            given = [batches[0].to("cpu") if self.world.is_main else None]
-            with Collective("a question to all ranks"):
-                dist.broadcast_object_list(given, 0)
-            if self._stand_in is None and given[0] is not None:
-                self._stand_in = given[0].to(self.world.device)
+            given = self.world.from_main(batches[0].to("cpu") if self.world.is_main else None)
+            if self._stand_in is None and given is not None:
+                self._stand_in = given.to(self.world.device)
 
     def backward(self, loss: Tensor) -> None:
         """Differentiate one micro-batch's part of the update's loss."""
