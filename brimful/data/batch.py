@@ -1,9 +1,9 @@
 """PackedBatch: the tensors a step needs. Sequences lie one after the other; there is no batch dimension.
 
-Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. All
-three are fixed for a phase of a run, so compilers see one shape. The rest of T is filled with sequences of
-pad tokens, which are in no loss and no metric. The rest of S is empty sequences at the end, with offset T.
-The rest of M has position 0 and label -100.
+Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. For
+compilers all three are fixed for a phase of a run; elsewhere S is what a batch needs, and M the next multiple
+of STEP. The rest of T is filled with sequences of pad tokens, which are in no loss and no metric. The rest of
+S is empty sequences at the end, with offset T. The rest of M has position 0 and label -100.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,10 @@ from torch import Tensor
 
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
+
+STEP = 64
+"""Where M and T may vary, they are multiples of this. oneDNN, which has the products in bfloat16 on a CPU,
+compiles for 1 to 13 ms for each new shape, many times what a product of a small model takes."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,13 @@ class PackedBatch:
         sizes = self.offsets[1:] - self.offsets[:-1]
         index = torch.arange(sizes.numel(), device=sizes.device)
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
+
+    def with_fewer_predictions(self) -> "PackedBatch":
+        """The same batch with as few unused prediction slots as `STEP` allows; they come last."""
+        if self.mlm_positions is None or self.mlm_labels is None:
+            return self
+        M = max(1, -(-self.predictions // STEP)) * STEP
+        return replace(self, mlm_positions=self.mlm_positions[:M], mlm_labels=self.mlm_labels[:M])
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
         """The same batch with `change` applied to each tensor."""

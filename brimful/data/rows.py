@@ -81,8 +81,8 @@ class RowStream:
         sources: of the mixture. Where updates are counted in sequences, each row of their blocks holds one.
         phases: in their order; the last phase never ends.
         seed: decides masks, and neighbours where updates are counted in sequences.
-        fixed_shapes: pad S to a constant (T and M are constant anyway), for compilers and CUDA graphs. A
-            phase has one S, and another one while it reads blocks of the phase before; see `slots`.
+        fixed_shapes: pad S and M to constants (T is constant anyway), for compilers and CUDA graphs. A phase
+            has one S, and another one while it reads blocks of the phase before; see `slots`.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class RowStream:
             chosen = np.concatenate([row.chosen for row in same])
             key = _mask_key(self.seed, self.sources[source].name, epoch)
             slices.append(BlockSlice(self.sources[source].corpus, same[0].block.sequences, chosen, key))
-        return self.reader.batch(
+        batch = self.reader.batch(
             slices,
             max_length=longest,
             rate=masking.rate_at(update / self._ends[-1]),
@@ -246,6 +246,7 @@ class RowStream:
             sequence_slots=sequence_slots,
             predictions=prediction_slots(slots, masking.highest_rate, masking.unit, self._tokens_per_word),
         )
+        return batch if self.fixed_shapes else batch.with_fewer_predictions()
 
 
 def divide(

@@ -1,6 +1,7 @@
 """bfloat16 on a CPU: loops (bfloat16_loops.py) in place of several operations of ATen."""
 
 import importlib.util
+import math
 from functools import cache
 from typing import Any
 
@@ -27,19 +28,33 @@ def applies(x: Tensor) -> bool:
     return is_bfloat16 and has_memory and _has_numba()
 
 
+def autocasts(x: Tensor) -> bool:
+    """Whether a layer with this float32 input is computed by bfloat16_layer.py: see `applies`."""
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.compiler.is_compiling()
+        and _has_numba()
+    )
+
+
 def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
     """The memory of a bfloat16 tensor on the CPU, as int16."""
     return tensor.detach().view(torch.int16).numpy()
 
 
 def score_gradients(
-    scores: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
+    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of each row, and 1 if the label has the highest score, else 0: both float32 (rows,).
 
     Args:
         scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
-        labels: int64 (rows,), each a column.
+        bias: float32 (columns,), added to the scores of each row.
+        labels: int64 (rows,), each a column, or negative in a row that has no loss.
         scales: float32 (rows,), what the gradients of each row are multiplied by.
         sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
     """
@@ -49,7 +64,7 @@ def score_gradients(
     parts = _parts(scores, labels, scales, losses, hits)
     own_sums = scales.new_zeros(len(parts), scores.shape[1])
     items = zip(parts, own_sums.numpy(), strict=True)
-    run_loops(score_gradients, [(*part, own, write) for part, own in items])
+    run_loops(score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
     if write and sums is not None:
         sums += own_sums.sum(0)
     return losses, hits
@@ -80,17 +95,114 @@ class _Gate(torch.autograd.Function):
 
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        run_loops(gate_rows, _parts(up, out))
+        run_loops(gate_rows, [(*part, _gelu()[0]) for part in _parts(up, out)])
         return out
 
     @staticmethod
     def backward(ctx: Any, gradients: Tensor) -> Tensor:
-        from brimful.nn.bfloat16_loops import gate_gradients
-
         (up,) = ctx.saved_tensors
-        d_up = torch.empty_like(up)
-        run_loops(gate_gradients, _parts(up, gradients.contiguous(), d_up))
-        return d_up
+        return gate_gradients(up, gradients.contiguous())[0]
+
+
+def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of `gate` by its input, and its output again.
+
+    Args:
+        up: (T, 2 * inner).
+        gradients: (T, inner), by the output.
+    """
+    from brimful.nn.bfloat16_loops import gate_gradients
+
+    d_up, out = torch.empty_like(up), torch.empty_like(gradients)
+    run_loops(gate_gradients, [(*part, *_gelu()) for part in _parts(up, gradients, d_up, out)])
+    return d_up, out
+
+
+@cache
+def _gelu() -> tuple[np.ndarray, np.ndarray]:
+    """GeLU and its derivative of every bfloat16 number, by its bits: float32 (65,536,) each.
+
+    The numbers that occur are few: 3,000 lie between 1/256 and 8, and their table stays in the L1 cache.
+    """
+    x = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16).double()
+    share = torch.special.ndtr(x)
+    density = (-0.5 * x * x).exp() / math.sqrt(2 * math.pi)
+    slope = share + torch.where(x.isinf(), 0.0, x) * density
+    return (x * share).float().numpy(), slope.float().numpy()
+
+
+def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """LayerNorm without a bias.
+
+    Args:
+        x: float32 (T, hidden).
+        weight: float32 (hidden,).
+
+    Returns:
+        bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
+    """
+    from brimful.nn.bfloat16_loops import norm_rows
+
+    y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
+    run_loops(norm_rows, [(*part, *_norm(weight, eps)) for part in _parts(x, y, statistics)])
+    return y, statistics
+
+
+def add_and_normalize(x: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x + added, float32 (T, hidden), and `normalize` of it.
+
+    Args:
+        added: bfloat16 (T, hidden).
+    """
+    from brimful.nn.bfloat16_loops import add_and_norm_rows
+
+    total, y = torch.empty_like(x), torch.empty_like(added)
+    statistics = x.new_empty(len(x), 2)
+    parts = _parts(x, added, total, y, statistics)
+    run_loops(add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
+    return total, y, statistics
+
+
+def norm_gradients(
+    x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `normalize`.
+
+    Args:
+        x, statistics, weight: its input and what it gave.
+        d_y: bfloat16 (T, hidden), by the norm's output.
+        d_x: float32 (T, hidden), by what else reads x.
+
+    Returns:
+        The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
+        the weight, float32 (hidden,).
+    """
+    from brimful.nn.bfloat16_loops import norm_gradients
+
+    whole, y = torch.empty_like(x), torch.empty_like(d_y)
+    parts = _parts(x, statistics, d_y, d_x.contiguous(), whole, y)
+    d_weight = x.new_zeros(len(parts), len(weight))
+    items = zip(parts, d_weight.numpy(), strict=True)
+    run_loops(norm_gradients, [(*part, _copied(weight), own) for part, own in items])
+    return whole, y, d_weight.sum(0)
+
+
+def add(x: Tensor, added: Tensor) -> Tensor:
+    """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
+    from brimful.nn.bfloat16_loops import add_rows
+
+    total = torch.empty_like(x)
+    run_loops(add_rows, _parts(x, added, total))
+    return total
+
+
+def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:
+    return _copied(weight), np.float32(eps)
+
+
+def _copied(weight: Tensor) -> np.ndarray:
+    """A parameter's numbers. NumPy would keep FSDP2 from freeing its memory."""
+    return weight.detach().clone().numpy()
 
 
 def _parts(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
@@ -101,4 +213,4 @@ def _parts(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
 
 
 def _memory(tensor: Tensor) -> np.ndarray:
-    return numbers(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    return numbers(tensor) if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()

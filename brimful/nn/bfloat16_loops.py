@@ -87,15 +87,16 @@ def exp2(x: np.float32) -> np.float32:
 
 @compiled
 def highest(row: np.ndarray) -> np.float32:
-    """The highest number of a row of bfloat16, which has one; NaN if any is."""
-    top, size = np.int16(-32768), np.int16(0)
-    for i in range(len(row)):  # compared as integers: the bits of negative numbers but the sign are inverted
-        top = max(top, np.int16(row[i] ^ ((row[i] >> np.int16(15)) & np.int16(0x7FFF))))
-    for i in range(len(row)):  # one loop for both is not vectorised
-        size = max(size, np.int16(row[i] & np.int16(0x7FFF)))
-    if size > 0x7F80:
+    """The highest number of a row of float32, which has one; NaN if any is."""
+    bits, inverted = row.view(np.int32), np.int32(0x7FFFFFFF)
+    top, size = np.int32(-0x80000000), np.int32(0)
+    for i in range(len(bits)):  # compared as integers: the bits of negative numbers but the sign are inverted
+        top = max(top, bits[i] ^ ((bits[i] >> np.int32(31)) & inverted))
+    for i in range(len(bits)):  # one loop for both is not vectorised
+        size = max(size, bits[i] & inverted)
+    if size > 0x7F800000:
         return np.float32(np.nan)
-    return widen(np.int16(top ^ ((top >> np.int16(15)) & np.int16(0x7FFF))))
+    return _float(top ^ ((top >> np.int32(31)) & inverted))
 
 
 @compiled_floats
@@ -105,6 +106,7 @@ def score_gradients(
     scales: np.ndarray,
     losses: np.ndarray,
     hits: np.ndarray,
+    bias: np.ndarray,
     sums: np.ndarray,
     write: bool,
 ) -> None:
@@ -112,20 +114,28 @@ def score_gradients(
 
     Args:
         scores: bfloat16 (rows, columns), one row of which fits in the cache.
-        labels: int64 (rows,), each a column.
+        labels: int64 (rows,), each a column, or negative in a row that has no loss.
         scales: float32 (rows,), what the gradients of each row are multiplied by.
         losses: float32 (rows,), written.
         hits: float32 (rows,), written: 1 if the label has the highest score, else 0.
+        bias: float32 (columns,), added to the scores of each row.
         sums: float32 (columns,), to which the rounded gradients of each column are added.
     """
     rows, columns = scores.shape
     powers = np.empty(columns, np.float32)
     for row in range(rows):
         line, label = scores[row], labels[row]
-        top, own = highest(line), widen(line[label])
+        if label < 0:
+            losses[row] = hits[row] = np.float32(0.0)
+            if write:
+                line[:] = 0
+            continue
+        for column in range(columns):
+            powers[column] = widen(line[column]) + bias[column]
+        top, own = highest(powers), powers[label]
         total = np.float32(0.0)
         for column in range(columns):
-            power = exp(widen(line[column]) - top)
+            power = exp(powers[column] - top)
             powers[column] = power
             total += power
         loss = top + np.log(total) - own
@@ -159,55 +169,149 @@ def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
                     x[token, part, head, i + half] = narrow(b * c + a * s)
 
 
-_HALF_ROOT = np.float32(0.7071067811865476)
-_DENSITY = np.float32(0.3989422804014327)
-_P = np.float32(0.3275911)
-_A1, _A2, _A3 = np.float32(0.254829592), np.float32(-0.284496736), np.float32(1.421413741)
-_A4, _A5 = np.float32(-1.453152027), np.float32(1.061405429)
-
-
-@compiled_floats
-def normal(x: np.float32) -> tuple[np.float32, np.float32]:
-    """Distribution and density of the normal distribution at x: absolute error below 2e-7 (Abramowitz and
-    Stegun, 7.1.26)."""
-    size = abs(x) * _HALF_ROOT
-    e = exp(-size * size)
-    t = np.float32(1.0) / (np.float32(1.0) + _P * size)
-    tail = np.float32(0.5) * e * t * ((((_A5 * t + _A4) * t + _A3) * t + _A2) * t + _A1)
-    return tail if x < 0 else np.float32(1.0) - tail, _DENSITY * e
-
-
 @compiled
-def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
+def gate_rows(up: np.ndarray, out: np.ndarray, gelu: np.ndarray) -> None:
     """GeLU of the first half of each row times the second half.
 
     Args:
         up: bfloat16 (T, 2 * inner).
         out: bfloat16 (T, inner), written.
+        gelu: float32 (65,536,), of each number by its bits.
     """
     tokens, inner = out.shape
-    for token in range(tokens):
+    for token in range(tokens):  # without slices of its own, the loop over a row is not vectorised
         values, others, results = up[token, :inner], up[token, inner:], out[token]
         for i in range(inner):
-            x = widen(values[i])
-            share, _ = normal(x)
-            results[i] = narrow(x * share * widen(others[i]))
+            results[i] = narrow(gelu[np.uint16(values[i])] * widen(others[i]))
 
 
 @compiled
-def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray) -> None:
-    """The gradients of `gate_rows`.
+def gate_gradients(
+    up: np.ndarray,
+    gradients: np.ndarray,
+    d_up: np.ndarray,
+    out: np.ndarray,
+    gelu: np.ndarray,
+    slope: np.ndarray,
+) -> None:
+    """The gradients of `gate_rows`, and its output.
 
     Args:
         up, d_up: bfloat16 (T, 2 * inner); `d_up` is written.
-        gradients: bfloat16 (T, inner), by the output.
+        gradients, out: bfloat16 (T, inner), by the output, and the output, which is written.
+        gelu, slope: float32 (65,536,), GeLU and its derivative of each number by its bits.
     """
     tokens, inner = gradients.shape
-    for token in range(tokens):  # without slices of its own, the loop over a row is not vectorised
+    for token in range(tokens):
         values, others, gradient = up[token, :inner], up[token, inner:], gradients[token]
-        d_values, d_others = d_up[token, :inner], d_up[token, inner:]
+        d_values, d_others, results = d_up[token, :inner], d_up[token, inner:], out[token]
         for i in range(inner):
-            x, d = widen(values[i]), widen(gradient[i])
-            share, density = normal(x)
-            d_values[i] = narrow(d * widen(others[i]) * (share + x * density))
-            d_others[i] = narrow(d * x * share)
+            bits, other, d = np.uint16(values[i]), widen(others[i]), widen(gradient[i])
+            d_values[i] = narrow(d * other * slope[bits])
+            d_others[i] = narrow(d * gelu[bits])
+            results[i] = narrow(gelu[bits] * other)
+
+
+@compiled_floats
+def _norm_row(
+    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
+) -> None:
+    """LayerNorm of a row x into y, and its mean and factor."""
+    width = np.float32(len(x))
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += x[i]
+    mean = total / width
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += (x[i] - mean) * (x[i] - mean)
+    factor = np.float32(1.0) / np.sqrt(total / width + eps)
+    statistics[0], statistics[1] = mean, factor
+    for i in range(len(x)):
+        y[i] = narrow((x[i] - mean) * factor * weight[i])
+
+
+@compiled_floats
+def norm_rows(
+    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
+) -> None:
+    """LayerNorm without a bias.
+
+    Args:
+        x: float32 (T, hidden).
+        y: bfloat16 (T, hidden), written.
+        statistics: float32 (T, 2), mean and factor of each row, written.
+        weight: float32 (hidden,).
+    """
+    for row in range(len(x)):
+        _norm_row(x[row], y[row], statistics[row], weight, eps)
+
+
+@compiled_floats
+def add_and_norm_rows(
+    x: np.ndarray,
+    added: np.ndarray,
+    total: np.ndarray,
+    y: np.ndarray,
+    statistics: np.ndarray,
+    weight: np.ndarray,
+    eps: np.float32,
+) -> None:
+    """`norm_rows` of x + added, bfloat16 (T, hidden), which is written to `total`, float32."""
+    for row in range(len(x)):
+        _add_row(x[row], added[row], total[row])
+        _norm_row(total[row], y[row], statistics[row], weight, eps)
+
+
+@compiled
+def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
+    for i in range(len(x)):
+        total[i] = x[i] + widen(added[i])
+
+
+@compiled
+def add_rows(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
+    """total = x + added: float32, and bfloat16 `added`, all (T, hidden)."""
+    for row in range(len(x)):
+        _add_row(x[row], added[row], total[row])
+
+
+@compiled_floats
+def norm_gradients(
+    x: np.ndarray,
+    statistics: np.ndarray,
+    d_y: np.ndarray,
+    d_x: np.ndarray,
+    whole: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    d_weight: np.ndarray,
+) -> None:
+    """The gradients of `norm_rows`, and its output.
+
+    Args:
+        x, statistics, weight: as there.
+        d_y: bfloat16 (T, hidden), by the output.
+        d_x: float32 (T, hidden), another gradient by x.
+        whole: float32 (T, hidden), written: the sum of both gradients by x.
+        y: bfloat16 (T, hidden), written: the output.
+        d_weight: float32 (hidden,), to which the gradient by the weight is added.
+    """
+    tokens, hidden = x.shape
+    width = np.float32(hidden)
+    for token in range(tokens):
+        row, d_row, others = x[token], d_y[token], d_x[token]
+        out, results = y[token], whole[token]
+        mean, factor = statistics[token, 0], statistics[token, 1]
+        total = shared = np.float32(0.0)
+        for i in range(hidden):
+            standard, d = (row[i] - mean) * factor, widen(d_row[i])
+            total += d * weight[i]
+            shared += d * weight[i] * standard
+            d_weight[i] += d * standard
+        total, shared = total / width, shared / width
+        for i in range(hidden):
+            standard = (row[i] - mean) * factor
+            scaled = standard * weight[i]
+            results[i] = others[i] + factor * (widen(d_row[i]) * weight[i] - total - standard * shared)
+            out[i] = narrow(scaled)

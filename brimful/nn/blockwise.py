@@ -1,9 +1,9 @@
 """Exact attention of packed sequences, each with the faster kernel for its length.
 
     fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout;
-               in 16 bits the forward pass up to SHORT tokens
+               in 16 bits the forward pass up to SHORT tokens, where it is not grouped
     grouped    many sequences at a time (short_attention.py): bfloat16 on a CPU up to GROUPED tokens, without
-               window and dropout, but forward passes up to SHORT tokens, which are more precise fused
+               window and dropout
     explicit   matrix product, softmax, matrix product: everything else
 
 No kernel keeps the probabilities for backward. They are computed again from q and k, and the dropout mask
@@ -103,18 +103,15 @@ def _factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_he
     return factors.div_(1 - rate)
 
 
-def _grouped(
-    q: Tensor, lengths: Tensor, scale: float, reach: int, rate: float, *, backward: bool
-) -> dict[int, int]:
+def _grouped(q: Tensor, lengths: Tensor, scale: float, reach: int, rate: float) -> dict[int, int]:
     """First tokens and lengths of the sequences that short_attention.py computes."""
     if not applies(q) or rate or scale <= 0 or not q[0:1].numel():
         return {}
-    fewest = 1 if backward else SHORT + 1
     sizes = lengths.tolist()
     return {
         start: size
         for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
-        if fewest <= size <= GROUPED and not _hides(reach, size)
+        if 0 < size <= GROUPED and not _hides(reach, size)
     }
 
 
@@ -180,7 +177,7 @@ def blockwise_attention(
                 p *= _factors(p, rate, number, token + queries.start, own, heads)
             torch.bmm(p, v[some, keys], out=out[some, queries])
 
-    grouped = _grouped(q, lengths, scale, reach, rate, backward=False)
+    grouped = _grouped(q, lengths, scale, reach, rate)
     if grouped:
         inputs = tuple(Rows.of(tensor) for tensor in (q, k, v))
         shared = scale, inputs, Rows.of(out), normalizer.numpy()
@@ -260,7 +257,7 @@ def blockwise_attention_backward(
             d_q[some, queries].baddbmm_(d_s, k_i, beta=0, alpha=scale)
             d_k[some, keys].baddbmm_(d_s.transpose(1, 2), q_i, beta=beta, alpha=scale)
 
-    grouped = _grouped(q, lengths, scale, reach, rate, backward=True)
+    grouped = _grouped(q, lengths, scale, reach, rate)
     if grouped:
         inputs = tuple(Rows.of(tensor) for tensor in (k, q, v, grad))
         written = tuple(Rows.of(gradients[:, part]) for part in (0, 2, 1))

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.errors import BrimfulError, nearest
-from brimful.nn import bfloat16, fused
-from brimful.nn.attention import CaptureFunction, Layout, attend
+from brimful.nn import bfloat16, bfloat16_layer, fused
+from brimful.nn.attention import CaptureFunction, Layout, SequenceLayout, attend
+from brimful.nn.bfloat16_layer import Weights
 from brimful.nn.drawing import Linear, draw
 
 Architecture = Literal["bert", "prenorm", "modern"]
@@ -233,8 +234,8 @@ class Layer(nn.Module):
     after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
     `transformers`.
 
-    Backward computes norms, activations and gates again (see `recomputed`); in a compiled step on a GPU,
-    prenorm and modern have another form (fused.py).
+    Backward computes norms, activations and gates again (see `recomputed`). Two cases have another form: in a
+    compiled step on a GPU, prenorm and modern (fused.py); in bfloat16 on a CPU, modern (bfloat16_layer.py).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -256,6 +257,7 @@ class Layer(nn.Module):
         self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
         self.down_dropout = dropout(0.0 if self.gated else config.dropout)
         self.draws = self.gated and config.dropout > 0
+        self.drops = config.dropout > 0 or config.attention_dropout > 0
 
     def forward(
         self,
@@ -269,6 +271,8 @@ class Layer(nn.Module):
 
         All slots are attended to; what follows attention is computed for the kept ones alone.
         """
+        if rotation is not None and capture is None and self._is_in_bfloat16(x, layout):
+            return self._in_bfloat16(x, layout, rotation, kept)
         if self.pre_norm and fused.applies(x):
             return self._with_fewer_bytes(x, layout, rotation, capture, kept)
         if self.pre_norm:
@@ -280,6 +284,35 @@ class Layer(nn.Module):
         x = _rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
         x, up = recomputed(self._norm_and_up, x)
         return self.mlp_norm(x + self._down(up))
+
+    def _is_in_bfloat16(self, x: Tensor, layout: Layout) -> bool:
+        drops = self.training and self.drops
+        norms = self.mlp_norm.weight.dtype == torch.float32
+        return self.gated and norms and not drops and bfloat16_layer.applies(x, layout)
+
+    def _in_bfloat16(
+        self, x: Tensor, layout: Layout, rotation: tuple[Tensor, Tensor], kept: Tensor | None
+    ) -> Tensor:
+        """`forward` of modern in bfloat16 on a CPU (see bfloat16_layer.py)."""
+        assert isinstance(layout, SequenceLayout)
+        weights = Weights(
+            self.attention_norm.weight if isinstance(self.attention_norm, Norm) else None,
+            self.mlp_norm.weight,
+            self.qkv.weight,
+            self.attention_out.weight,
+            self.up.weight,
+            self.down.weight,
+        )
+        return bfloat16_layer.outputs(
+            x,
+            layout,
+            rotation,
+            weights,
+            heads=self.heads,
+            reach=-1 if self.window is None else self.window // 2,
+            eps=self.mlp_norm.eps,
+            kept=kept,
+        )
 
     def _with_fewer_bytes(
         self,
@@ -397,6 +430,22 @@ def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, outpu
 def draw_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
     """Fill a matrix from a normal distribution, truncated at two standard deviations if asked for."""
     if truncated:
-        draw(weight, lambda matrix: nn.init.trunc_normal_(matrix, std=std, a=-2 * std, b=2 * std))
+        draw(weight, lambda matrix: _truncated_normal(matrix, std))
     else:
         draw(weight, lambda matrix: nn.init.normal_(matrix, std=std))
+
+
+def _truncated_normal(matrix: Tensor, std: float) -> None:
+    """Draw again what is outside, until nothing is: 1.05 draws for each number.
+
+    torch.nn.init draws the whole matrix again each time, in another way in each version.
+    """
+    matrix.normal_(std=std)
+    if matrix.is_meta:
+        return
+    numbers = matrix.view(-1)
+    outside = (numbers.abs() > 2 * std).nonzero()[:, 0]
+    while len(outside):
+        drawn = numbers.new_empty(len(outside)).normal_(std=std)
+        numbers[outside] = drawn
+        outside = outside[drawn.abs() > 2 * std]

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.data.batch import IGNORED
+from brimful.data.batch import IGNORED, STEP
 from brimful.errors import BrimfulError
 from brimful.nn import bfloat16
 from brimful.nn.compiled import Compiled
@@ -154,17 +154,21 @@ def _sum_and_gradients(
     if hidden.device.type != "cpu":  # choosing rows would wait for the device; shapes would vary
         return _by_groups(hidden, weight, bias, labels, weights, needs_gradients)
     total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
-    chosen = used.nonzero()[:, 0]
-    labels = labels[chosen]
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(weight):
+    by_loops = bfloat16.applies(hidden)
+    given = labels[used]
+    count = len(given)
+    if by_loops:  # with a few unused rows, so that few shapes occur
+        count = min(len(used), -(-count // STEP) * STEP)
+    chosen = (~used).int().argsort(stable=True)[:count]
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < len(weight):
         raise BrimfulError(
-            f"labels from {int(labels.min())} to {int(labels.max())} do not fit a vocabulary of {len(weight)}"
+            f"labels from {int(given.min())} to {int(given.max())} do not fit a vocabulary of {len(weight)}"
         )
     d_hidden, d_weight, d_bias = gradients
     d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
     d_used = d_chosen, d_weight, d_bias
-    accumulate = _accumulate_by_loops if bfloat16.applies(hidden) else _accumulate
-    accumulate(total, found, d_used, hidden[chosen], weight, bias, labels, weights[chosen])
+    accumulate = _accumulate_by_loops if by_loops else _accumulate
+    accumulate(total, found, d_used, hidden[chosen], weight, bias, labels[chosen], weights[chosen])
     if needs_gradients:
         d_hidden.index_copy_(0, chosen, d_chosen)
     return total, found, *gradients
@@ -317,13 +321,16 @@ def _accumulate_by_loops(
     d_hidden, d_weight, d_bias = gradients
     if not len(hidden):
         d_weight.zero_()
-    matrix, shift = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+    matrix = weight.to(hidden.dtype)
+    shift = d_hidden.new_zeros(len(weight)) if bias is None else bias.to(d_hidden.dtype)
     write = d_hidden.numel() > 0
-    for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
+    most = max(LEAST, GROUP // (len(weight) * hidden.element_size()) // STEP * STEP)
+    for start in range(0, len(hidden), most):
+        rows = slice(start, start + most)
         h, scale = hidden[rows], weights[rows]
-        scores = F.linear(h, matrix, shift)
+        scores = h @ matrix.t()
         sums = None if bias is None else d_bias
-        losses, right = bfloat16.score_gradients(scores, labels[rows], scale, sums, write=write)
+        losses, right = bfloat16.score_gradients(scores, shift, labels[rows], scale, sums, write=write)
         total.add_((losses * scale).sum())
         found.add_(right.sum())
         if write:

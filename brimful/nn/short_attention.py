@@ -10,7 +10,7 @@ keys by queries. So all that belongs to a query is a vector of the loops, and tw
 follow read the scores as they lie.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,10 @@ GROUP = 4 << 20
 
 FEWEST = 16
 """Matrices below which a group is not divided among threads: each product has a call."""
+
+TOGETHER = 4
+"""Products have a multiple of so many matrices, the last of which may be no sequence's: for each new number
+oneDNN compiles, which takes longer than the product."""
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 """(matrices, 3): first token, length and head of the rows that a matrix has of a packed tensor."""
@@ -52,14 +56,13 @@ def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array).view(torch.bfloat16)
 
 
-def groups(
-    sequences: Iterable[tuple[int, int]], heads: int, head_dim: int
-) -> Iterator[tuple[int, int, Places]]:
-    """Padded length, width of heads, and places of the matrices of each group.
+def groups(sequences: Iterable[tuple[int, int]], heads: int, head_dim: int) -> list[tuple[int, int, Places]]:
+    """Padded length, width of heads, and places of the matrices of each group, the largest first.
 
     Args:
         sequences: first token and length of each.
     """
+    found = []
     padded: dict[int, list[tuple[int, int]]] = {}
     for start, length in sequences:
         padded.setdefault(-(-length // STEP) * STEP, []).append((start, length))
@@ -68,11 +71,17 @@ def groups(
         places[..., :2] = np.array(same)[:, None]
         places[..., 2] = np.arange(heads)
         count = len(same) * heads
-        most = max(1, GROUP // (2 * width * (2 * width + 4 * head_dim)))
-        parts = max(-(-count // most), min(workers(), count // FEWEST))
-        each = -(-count // parts)
-        for first in range(0, count, each):
-            yield width, head_dim, places.reshape(-1, 3)[first : first + each]
+        needed = -(-count // max(1, GROUP // (2 * width * (2 * width + 4 * head_dim))))
+        fair = -(-needed // workers()) * workers()
+        each = _rounded(-(-count // max(needed, min(fair, count // FEWEST))))
+        found += [
+            (width, head_dim, places.reshape(-1, 3)[first : first + each]) for first in range(0, count, each)
+        ]
+    return sorted(found, key=lambda group: -(group[0] ** 2) * len(group[2]))
+
+
+def _rounded(count: int) -> int:
+    return -(-count // TOGETHER) * TOGETHER
 
 
 def forward(
@@ -93,8 +102,9 @@ def forward(
     """
     from brimful.nn.short_attention_loops import gather, scatter, softmax
 
-    matrices = np.empty((3, len(places), width, head_dim), np.int16)
-    scores = np.empty((len(places), width, width), np.int16)
+    count = _rounded(len(places))
+    matrices = np.empty((3, count, width, head_dim), np.int16)
+    scores = np.empty((count, width, width), np.int16)
     gather(inputs, places, matrices)
     (q, k, v), s = _tensor(matrices), _tensor(scores)
     torch.bmm(q, k.transpose(1, 2), out=s)
@@ -120,8 +130,9 @@ def backward(
     """
     from brimful.nn.short_attention_loops import gather, scatter, softmax_backward
 
-    matrices = np.empty((4, len(places), width, head_dim), np.int16)
-    scores, d_scores = np.empty((2, len(places), width, width), np.int16)
+    count = _rounded(len(places))
+    matrices = np.empty((4, count, width, head_dim), np.int16)
+    scores, d_scores = np.empty((2, count, width, width), np.int16)
     gather(inputs, places, matrices)
     (k, q, v, d_out), p, d_p = _tensor(matrices), _tensor(scores), _tensor(d_scores)
     torch.bmm(k, q.transpose(1, 2), out=p)

@@ -17,6 +17,7 @@ from brimful import storage
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data import rows as rows_module
+from brimful.data.batch import IGNORED, STEP
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.rows import Cursor, Phase, Row, RowStream
@@ -350,6 +351,8 @@ def test_batches_are_sound(
                 assert (batch.tokens[batch.real_tokens :] == pad).all()
                 assert batch.mlm_labels is not None
                 assert not np.isin(batch.mlm_labels.numpy(), [cls, sep, pad]).any()
+                assert (batch.mlm_labels[batch.predictions :] == IGNORED).all()
+                assert fixed_shapes or len(batch.mlm_labels) < batch.predictions + STEP
                 offsets = batch.offsets[: batch.real_sequences].long()
                 assert (batch.tokens[offsets] == cls).all()
                 ends = batch.offsets[1 : batch.real_sequences + 1].long() - 1

