@@ -45,11 +45,16 @@ def parse(schema: type, arguments: Sequence[str], prog: str, description: str | 
     line = _CommandLine(schema, arguments, prog)
     line.check_names()
     default: Any = None
+    values: dict[str, Any] = {}
     if "--config" in line.given:
         if not line.given["--config"]:
             raise line.error("--config needs a value: a file")
         values = read_yaml(line.given["--config"][-1])
-        default = both(build(schema, values, missing=tyro.MISSING), Common())
+    if values or hasattr(schema, "defaults"):
+        flags = {
+            flag[2:].replace("-", "_"): given[-1] for flag, given in line.given.items() if flag and given
+        }
+        default = both(build(schema, values, missing=tyro.MISSING, flags=flags), Common())
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

@@ -191,19 +191,47 @@ def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
     return made
 
 
-def build(schema: type[C], values: Mapping[str, Any], *, missing: Any = None) -> C:
+def build(
+    schema: type[C], values: Mapping[str, Any], *, missing: Any = None, flags: Mapping[str, str] | None = None
+) -> C:
     """Make a configuration from plain values, checking every key and type.
+
+    A schema may have a class method `defaults`: what `values` leaves out is as it says, for these values.
 
     Args:
         schema: a dataclass, whose fields may be dataclasses.
         values: nested mappings; a key may be written with hyphens or underscores.
         missing: stands for an absent required key. The command line fills it in and builds the configuration
             again, which runs its checks. Without `missing`, an absent required key is an error.
+        flags: options that the command line will set, by key, which `defaults` sees too.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
     """
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(schema, "defaults", None)
+    if defaults is not None:
+        values = _over(defaults(flat(values) | flat(flags or {})), values)
     return _build(schema, values, "", missing)
+
+
+def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = where + str(key).replace("-", "_")
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, with the values in place of those that they give."""
+    made = dict(defaults)
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        under = made.pop(name, None)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        made[str(key)] = _over(under, value) if both else value
+    return made
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:

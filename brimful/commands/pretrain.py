@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, to_dict, verb
 from brimful.console import counted, say, warn
-from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
@@ -32,11 +31,9 @@ from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset, shape_advice
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.initial import Initial, new_model, trained_model
-from brimful.nn.initial_weights import know_the_vocabulary, look_at_neighbours
+from brimful.nn.initial import Initial, InitialConfig, count_pieces, new_model, start_from_data, trained_model
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
-from brimful.nn.neighbourhoods import piece_vectors
 from brimful.objectives.masked_lm import LossMean, MaskedLM, MaskedLMAndPairs
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
@@ -72,6 +69,20 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
 
+Recipe = Literal["fast", "plain"]
+RECIPES: dict[str, dict[str, Any]] = {
+    "fast": {
+        "optimizer": {"name": "muon", "learning_rate": 3e-3, "muon_learning_rate": 0.03},
+        "masking": {"rate": 0.4, "final_rate": 0.15},
+        "schedule": {"warmup": 0.05},
+    },
+    "plain": {},
+}
+"""What a recipe changes of the defaults."""
+
+FAST_SIZES = ("tiny", "mini")
+"""Where `fast` was measured (docs/speedrun.md)."""
+
 LARGEST_UPDATE = 1 << 24
 """Rows or sequences."""
 
@@ -98,26 +109,6 @@ class ShapeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitialConfig:
-    """The weights of a new model before its first update. By default, modern starts from the data."""
-
-    attention: Literal["neighbours", "random"] | None = None
-    """neighbours: heads of the first three layers look at the tokens beside each token; modern only. random:
-    attention begins as a mean over the sequence."""
-    vocabulary: Literal["data", "random"] | None = None
-    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
-    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
-
-    def resolved(self, architecture: str) -> "InitialConfig":
-        """With the defaults of an architecture in place of None."""
-        by_data = architecture == "modern"
-        return InitialConfig(
-            attention=self.attention or ("neighbours" if by_data else "random"),
-            vocabulary=self.vocabulary or ("data" if by_data else "random"),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
@@ -139,6 +130,10 @@ class PretrainConfig:
     bert: BERT (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
     shape: Annotated[ShapeConfig, tyro.conf.arg(name="model")] = ShapeConfig()
     initial: InitialConfig = InitialConfig()
+    recipe: Recipe | None = incidental(None)
+    """Defaults of optimizer, masking and schedule. fast: Muon, rates of 3e-3 and 0.03, a mask rate from 0.4
+    to 0.15, a warm-up of 0.05; by default for a new tiny or mini, where it was measured. plain: AdamW, a rate
+    of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere, and with unpacked_batch_size."""
     seed: int = 0
     """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
@@ -177,6 +172,25 @@ class PretrainConfig:
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
     dry_run: bool = incidental(False)
     """Check everything, say what the run would do, and stop."""
+
+    @classmethod
+    def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults of options that a command line, a --config file or keywords leave out.
+
+        Args:
+            given: the options that they give, by name: `masking.rate`.
+        """
+        if given.get("resume") is not None:
+            return {}  # the run has its own configuration
+        measured = (given.get("model") or "mini") in FAST_SIZES
+        follows = given.get("start_from") is not None or given.get("unpacked_batch_size") is not None
+        recipe = given.get("recipe") or ("fast" if measured and not follows else "plain")
+        groups = dict(RECIPES.get(recipe, {}))
+        if given.get("optimizer.name", "muon") != "muon":
+            groups.pop("optimizer", None)  # rates of Muon, and of AdamW beside it
+        if "masking.rate" in given:
+            groups.pop("masking", None)
+        return groups | ({"recipe": recipe} if recipe in RECIPES else {})
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
@@ -358,7 +372,12 @@ def _train(
         documents = sum(corpus.documents for corpus in corpora.values())
         return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
     if config.start_from is None and not started:
-        start_from_data(initial, config, sources, ranks)
+        pieces = None
+        if config.initial.vocabulary == "data":
+            shares = {source.corpus: source.proportion for source in sources}
+            width = encoder.config.embedding_width
+            pieces = ranks.from_main(count_pieces(shares, width, config.seed) if ranks.is_main else None)
+        start_from_data(initial, config.initial, pieces)
     if ranks.is_main:
         if not resuming:
             start_run(directory, config)
@@ -528,25 +547,6 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
     else:
         folder = find_model(Path(config.start_from), "encoder")
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
-
-
-def start_from_data(
-    initial: Initial, config: PretrainConfig, sources: Sequence[Source], ranks: World
-) -> None:
-    """Give a new model the weights that `config.initial` asks for, from its training documents.
-
-    All ranks get the same.
-    """
-    encoder, head = initial.encoder, initial.head
-    if config.initial.vocabulary == "data":
-        given = None
-        if ranks.is_main:
-            shares = {source.corpus: source.proportion for source in sources}
-            vectors = piece_vectors(shares, encoder.config.embedding_width, config.seed)
-            given = vectors, piece_frequencies(shares)
-        know_the_vocabulary(encoder, head, *ranks.from_main(given))
-    if config.initial.attention == "neighbours":
-        look_at_neighbours(encoder)
 
 
 def _metrics_at_start(path: Path) -> dict[str, float]:

@@ -1,20 +1,48 @@
-"""What pretraining starts from: new weights, or a trained model whose vocabulary may have been extended."""
+"""What pretraining starts from: new weights, random or from the data, or a trained model whose vocabulary may
+have been extended."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from brimful.corpus.frequencies import piece_frequencies
+from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenize.extension import other_parts, spellings
 from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
+from brimful.nn.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.nn.interop import load_pretrained
 from brimful.nn.layers import EncoderConfig
+from brimful.nn.neighbourhoods import piece_vectors
 from brimful.nn.vocabulary import extend_vocabulary
 from brimful.text.tokenizer import load
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConfig:
+    """The weights of a new model before its first update. By default, modern starts from the data."""
+
+    attention: Literal["neighbours", "random"] | None = None
+    """neighbours: heads of the first three layers look at the tokens beside each token; modern only. random:
+    attention begins as a mean over the sequence."""
+    vocabulary: Literal["data", "random"] | None = None
+    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
+    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
+
+    def resolved(self, architecture: str) -> "InitialConfig":
+        """With the defaults of an architecture in place of None."""
+        by_data = architecture == "modern"
+        return InitialConfig(
+            attention=self.attention or ("neighbours" if by_data else "random"),
+            vocabulary=self.vocabulary or ("data" if by_data else "random"),
+        )
 
 
 @dataclass(frozen=True)
@@ -40,6 +68,33 @@ def new_model(shape: EncoderConfig, tokenizer: Tokenizer, sequences: SequencesCo
     encoder = Encoder(shape)
     encoder.tokenizer = tokenizer
     return Initial(encoder, head_kind(sequences)(encoder))
+
+
+Pieces = tuple[np.ndarray, np.ndarray]
+"""The vectors and frequencies of the vocabulary; see `know_the_vocabulary`."""
+
+
+def count_pieces(corpora: Mapping[Corpus, float], width: int, seed: int) -> Pieces:
+    """What the training documents say of the vocabulary.
+
+    Args:
+        corpora: the training documents, and the proportion of each corpus.
+        width: of the embeddings.
+        seed: see `piece_vectors`.
+    """
+    return piece_vectors(corpora, width, seed), piece_frequencies(corpora)
+
+
+def start_from_data(initial: Initial, config: InitialConfig, pieces: Pieces | None) -> None:
+    """Give a new model the weights that a resolved `config` asks for.
+
+    Args:
+        pieces: given where the vocabulary starts from the data.
+    """
+    if pieces is not None:
+        know_the_vocabulary(initial.encoder, initial.head, *pieces)
+    if config.attention == "neighbours":
+        look_at_neighbours(initial.encoder)
 
 
 def trained_model(

@@ -56,7 +56,7 @@ def toy(name: str, **changes: Any) -> dict[str, Any]:
     if "hours" in trainer:
         trainer["hours"] /= 60_000  # seconds
     if "model" in values:
-        values["model"] = "tiny"
+        values |= {"model": "tiny", "recipe": "plain"}
     if "sequences_per_update" in values:
         values["sequences_per_update"] = SEQUENCES
     else:

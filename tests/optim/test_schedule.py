@@ -156,7 +156,7 @@ def test_the_published_two_phase_recipe():
 def test_phases_without_a_rate_of_their_own_share_a_schedule():
     """A growing batch leaves the rate as it is; a phase with a rate or a warm-up starts anew."""
     growing = [{"steps": 10, "update_size": size} for size in (2, 4, 8)]
-    whole = {"optimizer": {"learning_rate": 2e-3}, "schedule": {"shape": "cosine"}}
+    whole = {"recipe": "plain", "optimizer": {"learning_rate": 2e-3}, "schedule": {"shape": "cosine"}}
     config = build(PretrainConfig, whole | {"phases": growing, "trainer": {"steps": 30}})
     assert config.cycles() == [Cycle(30)]
     assert [phase.size for phase in config.run_phases()] == [2, 4, 8]
@@ -170,7 +170,7 @@ def test_phases_without_a_rate_of_their_own_share_a_schedule():
 
 def test_a_phase_with_a_warmup_alone_returns_to_the_peak():
     phases = [{"steps": 10}, {"steps": 10, "warmup": 5.0}]
-    config = build(PretrainConfig, {"phases": phases, "trainer": {"steps": 20}})
+    config = build(PretrainConfig, {"recipe": "plain", "phases": phases, "trainer": {"steps": 20}})
     schedule = Schedule(config.schedule, config.cycles())
     expected = factors(10) + factors(10, warmup=5.0)
     assert [schedule.rate(step) for step in range(20)] == expected

@@ -18,7 +18,9 @@ IN_TRAINER = (
     *("shard", "bucket_mb", "hang_limit", "recompute"),
 )
 INCIDENTAL = {
-    PretrainConfig: {"data", "out", "resume", "rows_per_micro_batch", "verify_data", "dry_run"},
+    PretrainConfig: {
+        *("data", "out", "resume", "recipe", "rows_per_micro_batch", "verify_data", "dry_run"),
+    },
     FinetuneConfig: {
         *("encoder", "train", "dev", "test", "more_tests", "out", "resume", "dry_run"),
         *("seeds", "ladder", "label_curve"),

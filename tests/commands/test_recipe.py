@@ -1,0 +1,92 @@
+"""`pretrain --recipe`: the defaults that a run starts from."""
+
+from typing import Any
+
+import pytest
+
+from brimful.arguments import parse
+from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.config import build, read_yaml
+from brimful.errors import BrimfulError, UsageError
+
+FAST = ("muon", 3e-3, 0.03, 0.4, 0.15, 0.05)
+PLAIN = ("adamw", 1e-3, 0.02, 0.15, None, 0.1)
+
+
+def by_keywords(values: dict[str, Any]) -> PretrainConfig:
+    return build(PretrainConfig, {"data": "data", "out": "out"} | values)
+
+
+def by_flags(values: dict[str, Any]) -> PretrainConfig:
+    def flags(values: dict[str, Any], where: str = "--"):
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from flags(value, f"{where}{name}.")
+            else:
+                yield from (f"{where}{name}".replace("_", "-"), str(value))
+
+    arguments = ["--data", "data", "--out", "out", *flags(values)]
+    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+
+
+def settings(config: PretrainConfig) -> tuple[Any, ...]:
+    optimizer, masking = config.optimizer, config.masking
+    rates = optimizer.learning_rate, optimizer.muon_learning_rate
+    return optimizer.name, *rates, masking.rate, masking.final_rate, config.schedule.warmup
+
+
+@pytest.mark.parametrize("way", [by_keywords, by_flags])
+@pytest.mark.parametrize(
+    ("values", "recipe", "expected"),
+    [
+        ({}, "fast", FAST),
+        ({"model": "tiny", "architecture": "bert"}, "fast", FAST),
+        ({"model": "base"}, "plain", PLAIN),
+        ({"start_from": "model"}, "plain", PLAIN),
+        ({"unpacked_batch_size": 64, "unpacked_keep": "rows"}, "plain", PLAIN),
+        ({"recipe": "plain"}, "plain", PLAIN),
+        ({"model": "base", "recipe": "fast"}, "fast", FAST),
+        ({"optimizer": {"name": "adamw"}}, "fast", (*PLAIN[:3], *FAST[3:])),
+        ({"optimizer": {"learning_rate": 2e-3}}, "fast", ("muon", 2e-3, *FAST[2:])),
+        ({"masking": {"rate": 0.3}}, "fast", (*FAST[:3], 0.3, None, FAST[-1])),
+        ({"masking": {"final_rate": 0.2}}, "fast", (*FAST[:4], 0.2, FAST[-1])),
+        ({"schedule": {"warmup": 0.0}}, "fast", (*FAST[:-1], 0.0)),
+    ],
+)
+def test_defaults_follow_the_recipe(values, recipe, expected, way):
+    config = way(values)
+    assert config.recipe == recipe
+    assert settings(config) == expected
+
+
+def test_flags_decide_over_a_file(tmp_path):
+    path = tmp_path / "options.yaml"
+    path.write_text("model: base\nmasking:\n  final-rate: 0.1\nschedule: {power: 1.0}\n")
+    arguments = ["--config", str(path), "--data", "data", "--out", "out"]
+    config = parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+    assert settings(config) == (*PLAIN[:4], 0.1, PLAIN[-1])
+    config = parse(PretrainConfig, [*arguments, "--model", "mini"], "brimful pretrain", None)[0]
+    assert settings(config) == (*FAST[:4], 0.1, FAST[-1])
+    assert config.schedule.power == 1.0
+
+
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(UsageError, match=r"--recipe takes fast or plain, not 'quick'"):
+        by_flags({"recipe": "quick"})
+    with pytest.raises(BrimfulError, match="recipe: invalid enum value 'quick'"):
+        by_keywords({"recipe": "quick"})
+
+
+def test_a_run_keeps_its_recipe(corpus_dir, tmp_path):
+    run = tmp_path / "run"
+    toy = {"model": "tiny", "packing": {"max_length": 32, "capacity": 64}, "trainer": {"steps": 1}}
+    pretrain(data=corpus_dir, out=run, **toy)
+    written = read_yaml(run / "config.yaml")
+    assert written["recipe"] == "fast"
+    assert build(PretrainConfig, written).optimizer.name == "muon"
+
+
+def test_a_run_that_is_resumed_has_its_own_settings():
+    assert build(PretrainConfig, {"resume": "run"}) == PretrainConfig(resume="run")
+    arguments = ["--resume", "run"]
+    assert parse(PretrainConfig, arguments, "brimful pretrain", None)[0] == PretrainConfig(resume="run")
