@@ -51,9 +51,8 @@ def parse(schema: type, arguments: Sequence[str], prog: str, description: str | 
             raise line.error("--config needs a value: a file")
         values = read_yaml(line.given["--config"][-1])
     if values or hasattr(schema, "defaults"):
-        flags = {
-            flag[2:].replace("-", "_"): given[-1] for flag, given in line.given.items() if flag and given
-        }
+        last = {flag[2:]: given[-1] for flag, given in line.given.items() if flag and given}
+        flags = {flag: None if value == "None" else value for flag, value in last.items()}
         default = both(build(schema, values, missing=tyro.MISSING, flags=flags), Common())
     said = io.StringIO()
     try:

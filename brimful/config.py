@@ -192,7 +192,7 @@ def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
 
 
 def build(
-    schema: type[C], values: Mapping[str, Any], *, missing: Any = None, flags: Mapping[str, str] | None = None
+    schema: type[C], values: Mapping[str, Any], *, missing: Any = None, flags: Mapping[str, Any] | None = None
 ) -> C:
     """Make a configuration from plain values, checking every key and type.
 

@@ -62,6 +62,7 @@ def _settings(*, size: Size, steps: int, points: int, **values: Any) -> Settings
     packing = {"max_length": size.length, "capacity": size.length, **values.pop("packing", {})}
     loop = {"steps": steps, "evaluate_every": evaluate, "log_every": evaluate, "checkpoint_every": 0}
     return {
+        "recipe": "plain",
         "precision": "fp32",
         "verify_data": False,
         "masking": {"unit": "tokens"},  # whole words are learned too late for so short a training

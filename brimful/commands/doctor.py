@@ -5,7 +5,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ import torch
 from brimful.commands.doctor_table import show_report
 from brimful.commands.doctor_tune import tune
 from brimful.commands.pretrain import SOURCES, PretrainConfig, make_sources, make_stream
-from brimful.config import verb
+from brimful.config import build, verb
 from brimful.console import progress
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.blocks import PackingConfig
@@ -103,7 +103,8 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
             report["loader"] = _loader(ranks, sources, corpora, first, devices)
             advance(note="settings" if config.tune else "")
         if config.tune:
-            planned = PretrainConfig(data=sources, model=config.model)
+            planned = build(PretrainConfig, {"model": config.model})
+            planned = replace(planned, data=sources)
             with _shared_folder(ranks, first) as folder:
                 report["tuning"] = tune(planned, corpora, folder, ranks, ahead=ranks.rank == first)
             advance()
@@ -239,7 +240,8 @@ def _loader(
 ) -> dict[str, Any]:
     """Tokens per second of each rank's share of the stream that pretrain reads by default, all at once; and
     those that the default model could train on if it did nothing but products, at the device's rate."""
-    config = PretrainConfig(data=data, rows_per_update=ROWS * ranks.size, rows_per_micro_batch=ROWS)
+    config = build(PretrainConfig, {"rows_per_update": ROWS * ranks.size, "rows_per_micro_batch": ROWS})
+    config = replace(config, data=data)
     tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
     with ExitStack() as stack:
         plans = stack.enter_context(_shared_folder(ranks, first))

@@ -215,7 +215,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         }
         known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     else:
-        config = PretrainConfig(data=str(directory), seed=seed)
+        config = build(PretrainConfig, {"data": str(directory), "seed": seed})
     corpora = open_sources(parse_sources(config.data or ()), verify=False)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:

@@ -83,6 +83,18 @@ RECIPES: dict[str, dict[str, Any]] = {
 FAST_SIZES = ("tiny", "mini")
 """Where `fast` was measured (docs/speedrun.md)."""
 
+
+def _is_measured(given: Mapping[str, Any]) -> bool:
+    """Whether `fast` is the default with these options."""
+    sizes = ("shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
+    others = ("start_from", "unpacked_batch_size", *sizes)
+    return (
+        (given.get("model") or "mini") in FAST_SIZES
+        and (given.get("architecture") or "modern") == "modern"
+        and all(given.get(name) is None for name in others)
+    )
+
+
 LARGEST_UPDATE = 1 << 24
 """Rows or sequences."""
 
@@ -132,8 +144,9 @@ class PretrainConfig:
     initial: InitialConfig = InitialConfig()
     recipe: Recipe | None = incidental(None)
     """Defaults of optimizer, masking and schedule. fast: Muon, rates of 3e-3 and 0.03, a mask rate from 0.4
-    to 0.15, a warm-up of 0.05; by default for a new tiny or mini, where it was measured. plain: AdamW, a rate
-    of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere, and with unpacked_batch_size."""
+    to 0.15, a warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
+    a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. Who gives a rate or an
+    optimizer without a recipe has the optimizer of plain."""
     seed: int = 0
     """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
@@ -182,12 +195,14 @@ class PretrainConfig:
         """
         if given.get("resume") is not None:
             return {}  # the run has its own configuration
-        measured = (given.get("model") or "mini") in FAST_SIZES
-        follows = given.get("start_from") is not None or given.get("unpacked_batch_size") is not None
-        recipe = given.get("recipe") or ("fast" if measured and not follows else "plain")
+        chosen = given.get("recipe")
+        recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
         groups = dict(RECIPES.get(recipe, {}))
-        if given.get("optimizer.name", "muon") != "muon":
-            groups.pop("optimizer", None)  # rates of Muon, and of AdamW beside it
+        rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
+        phases = given.get("phases") or ()
+        rates |= {"phases" for phase in phases if isinstance(phase, Mapping) and "learning_rate" in phase}
+        if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
+            groups.pop("optimizer", None)  # its rates belong together
         if "masking.rate" in given:
             groups.pop("masking", None)
         return groups | ({"recipe": recipe} if recipe in RECIPES else {})

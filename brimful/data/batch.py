@@ -1,9 +1,9 @@
 """PackedBatch: the tensors a step needs. Sequences lie one after the other; there is no batch dimension.
 
 Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. For
-compilers all three are fixed for a phase of a run; elsewhere S is what a batch needs, and M the next multiple
-of STEP. The rest of T is filled with sequences of pad tokens, which are in no loss and no metric. The rest of
-S is empty sequences at the end, with offset T. The rest of M has position 0 and label -100.
+compilers all three are fixed for a phase of a run; else S is what a batch needs, and M in training the next
+multiple of STEP. The rest of T is filled with sequences of pad tokens, which are in no loss and no metric.
+The rest of S is empty sequences at the end, with offset T. The rest of M has position 0 and label -100.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ IGNORED = -100
 """The label of everything that is in no loss and no metric."""
 
 STEP = 64
-"""Where M and T may vary, they are multiples of this. oneDNN, which has the products in bfloat16 on a CPU,
-compiles for 1 to 13 ms for each new shape, many times what a product of a small model takes."""
+"""Where M may vary in training, it is a multiple of this. oneDNN, which has the products in bfloat16 on a
+CPU, compiles for 1 to 13 ms for each new shape, many times what a product of a small model takes."""
 
 
 @dataclass(frozen=True)

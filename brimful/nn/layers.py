@@ -288,7 +288,9 @@ class Layer(nn.Module):
     def _is_in_bfloat16(self, x: Tensor, layout: Layout) -> bool:
         drops = self.training and self.drops
         norms = self.mlp_norm.weight.dtype == torch.float32
-        return self.gated and norms and not drops and bfloat16_layer.applies(x, layout)
+        matrices = (self.qkv, self.attention_out, self.up, self.down)
+        plain = all(type(linear) is Linear for linear in matrices)  # not replaced from outside
+        return self.gated and norms and plain and not drops and bfloat16_layer.applies(x, layout)
 
     def _in_bfloat16(
         self, x: Tensor, layout: Layout, rotation: tuple[Tensor, Tensor], kept: Tensor | None

@@ -100,7 +100,7 @@ def linear_cross_entropy(
         hidden: (M, d).
         weight: (V, d).
         bias: (V,), or None.
-        labels: int64 (M,), -100 where there is no prediction; such rows cost nothing on the CPU.
+        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 of them cost anything.
         weights: float (M,), the factor of each prediction's loss; 1 by default. With 1 / (predictions of its
             sequence) the result is the sum of the sequences' means (Krell et al. 2021, section 3.2.3). They
             get no gradient.
@@ -168,7 +168,9 @@ def _sum_and_gradients(
     d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
     d_used = d_chosen, d_weight, d_bias
     accumulate = _accumulate_by_loops if by_loops else _accumulate
-    accumulate(total, found, d_used, hidden[chosen], weight, bias, labels[chosen], weights[chosen])
+    h = hidden[chosen]
+    h[len(given) :] = 0
+    accumulate(total, found, d_used, h, weight, bias, labels[chosen], weights[chosen])
     if needs_gradients:
         d_hidden.index_copy_(0, chosen, d_chosen)
     return total, found, *gradients

@@ -106,6 +106,7 @@ def forward(
     matrices = np.empty((3, count, width, head_dim), np.int16)
     scores = np.empty((count, width, width), np.int16)
     gather(inputs, places, matrices)
+    matrices[:, len(places) :] = 0
     (q, k, v), s = _tensor(matrices), _tensor(scores)
     torch.bmm(q, k.transpose(1, 2), out=s)
     softmax(scores, places, np.float32(scale), normalizer)
@@ -134,6 +135,7 @@ def backward(
     matrices = np.empty((4, count, width, head_dim), np.int16)
     scores, d_scores = np.empty((2, count, width, width), np.int16)
     gather(inputs, places, matrices)
+    matrices[:, len(places) :] = 0
     (k, q, v, d_out), p, d_p = _tensor(matrices), _tensor(scores), _tensor(d_scores)
     torch.bmm(k, q.transpose(1, 2), out=p)
     torch.bmm(v, d_out.transpose(1, 2), out=d_p)

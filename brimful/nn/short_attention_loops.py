@@ -145,8 +145,8 @@ def softmax_backward(
 ) -> None:
     """Replace scores by probabilities, and the gradients of these by the gradients of the scores.
 
-    The fused kernel's normalizers are of more precise scores than these. So the probabilities are divided by
-    their sum: otherwise gradients have twice the error. Padding stays finite; it is multiplied by the zeros
+    Probabilities are divided by their sum, since scores are rounded: otherwise gradients have twice the
+    error. Padding stays finite; it is multiplied by the zeros
     of padded rows. (LLVM vectorises the loops over queries as functions of their own.)
 
     Args:
