@@ -68,9 +68,7 @@ PRETRAIN: dict[str, Any] = {
     "rows_per_update": 2,
     "rows_per_micro_batch": 2,
     "packing": {"max_length": 128, "capacity": 1024},
-    "masking": {"rate": 0.3},
-    "optimizer": {"name": "muon", "learning_rate": 2e-3},
-    "schedule": {"warmup": 0.05},
+    "recipe": "fast",
 }
 FINETUNE: dict[str, Any] = {
     "learning_rates": [3e-4, 6e-4],

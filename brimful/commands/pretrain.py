@@ -72,8 +72,8 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
 Recipe = Literal["fast", "plain"]
 RECIPES: dict[str, dict[str, Any]] = {
     "fast": {
-        "optimizer": {"name": "muon", "learning_rate": 3e-3, "muon_learning_rate": 0.03},
-        "masking": {"rate": 0.4, "final_rate": 0.15},
+        "optimizer": {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02},
+        "masking": {"rate": 0.3},
         "schedule": {"warmup": 0.05},
     },
     "plain": {},
@@ -81,7 +81,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 """What a recipe changes of the defaults."""
 
 FAST_SIZES = ("tiny", "mini")
-"""Where `fast` was measured (docs/speedrun.md)."""
+"""Where `fast` was measured (docs/training.md)."""
 
 
 def _is_measured(given: Mapping[str, Any]) -> bool:
@@ -143,8 +143,8 @@ class PretrainConfig:
     shape: Annotated[ShapeConfig, tyro.conf.arg(name="model")] = ShapeConfig()
     initial: InitialConfig = InitialConfig()
     recipe: Recipe | None = incidental(None)
-    """Defaults of optimizer, masking and schedule. fast: Muon, rates of 3e-3 and 0.03, a mask rate from 0.4
-    to 0.15, a warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
+    """Defaults of optimizer, masking and schedule. fast: Muon, rates of 2e-3 and 0.02, a mask rate of 0.3, a
+    warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
     a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. Who gives a rate or an
     optimizer without a recipe has the optimizer of plain."""
     seed: int = 0

@@ -9,7 +9,7 @@ from brimful.commands.pretrain import PretrainConfig, pretrain
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError, UsageError
 
-FAST = ("muon", 3e-3, 0.03, 0.4, 0.15, 0.05)
+FAST = ("muon", 2e-3, 0.02, 0.3, None, 0.05)
 PLAIN = ("adamw", 1e-3, 0.02, 0.15, None, 0.1)
 
 
@@ -48,12 +48,12 @@ def settings(config: PretrainConfig) -> tuple[Any, ...]:
         ({"recipe": "plain"}, "plain", PLAIN),
         ({"model": "base", "recipe": "fast"}, "fast", FAST),
         ({"optimizer": {"name": "adamw"}}, "fast", (*PLAIN[:3], *FAST[3:])),
-        ({"optimizer": {"learning_rate": 2e-3}}, "fast", ("adamw", 2e-3, 0.02, *FAST[3:])),
+        ({"optimizer": {"learning_rate": 3e-3}}, "fast", ("adamw", 3e-3, 0.02, *FAST[3:])),
         ({"optimizer": {"name": "muon"}}, "fast", ("muon", 1e-3, 0.02, *FAST[3:])),
-        ({"recipe": "fast", "optimizer": {"learning_rate": 2e-3}}, "fast", ("muon", 2e-3, *FAST[2:])),
+        ({"recipe": "fast", "optimizer": {"learning_rate": 3e-3}}, "fast", ("muon", 3e-3, *FAST[2:])),
         ({"recipe": "fast", "optimizer": {"name": "lamb"}}, "fast", ("lamb", *PLAIN[1:3], *FAST[3:])),
         ({"optimizer": {"weight_decay": 0.1}}, "fast", FAST),
-        ({"masking": {"rate": 0.3}}, "fast", (*FAST[:3], 0.3, None, FAST[-1])),
+        ({"masking": {"rate": 0.4}}, "fast", (*FAST[:3], 0.4, None, FAST[-1])),
         ({"masking": {"final_rate": 0.2}}, "fast", (*FAST[:4], 0.2, FAST[-1])),
         ({"schedule": {"warmup": 0.0}}, "fast", (*FAST[:-1], 0.0)),
     ],
