@@ -5,7 +5,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -103,8 +103,7 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
             report["loader"] = _loader(ranks, sources, corpora, first, devices)
             advance(note="settings" if config.tune else "")
         if config.tune:
-            planned = build(PretrainConfig, {"model": config.model})
-            planned = replace(planned, data=sources)
+            planned = build(PretrainConfig, {"data": sources, "model": config.model})
             with _shared_folder(ranks, first) as folder:
                 report["tuning"] = tune(planned, corpora, folder, ranks, ahead=ranks.rank == first)
             advance()
@@ -240,8 +239,8 @@ def _loader(
 ) -> dict[str, Any]:
     """Tokens per second of each rank's share of the stream that pretrain reads by default, all at once; and
     those that the default model could train on if it did nothing but products, at the device's rate."""
-    config = build(PretrainConfig, {"rows_per_update": ROWS * ranks.size, "rows_per_micro_batch": ROWS})
-    config = replace(config, data=data)
+    rows = {"rows_per_update": ROWS * ranks.size, "rows_per_micro_batch": ROWS}
+    config = build(PretrainConfig, {"data": data, **rows})
     tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
     with ExitStack() as stack:
         plans = stack.enter_context(_shared_folder(ranks, first))

@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 from tokenizers import Tokenizer
 
+from brimful.commands.pretrain_recipe import Recipe, defaults
 from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, incidental, require_positive, require_seeds, to_dict, verb
 from brimful.console import counted, say, warn
@@ -68,32 +69,6 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     is_instance=lambda value: isinstance(value, tuple),
     str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
-
-Recipe = Literal["fast", "plain"]
-RECIPES: dict[str, dict[str, Any]] = {
-    "fast": {
-        "optimizer": {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02},
-        "masking": {"rate": 0.3},
-        "schedule": {"warmup": 0.05},
-    },
-    "plain": {},
-}
-"""What a recipe changes of the defaults."""
-
-FAST_SIZES = ("tiny", "mini")
-"""Where `fast` was measured (docs/training.md)."""
-
-
-def _is_measured(given: Mapping[str, Any]) -> bool:
-    """Whether `fast` is the default with these options."""
-    sizes = ("shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
-    others = ("start_from", "unpacked_batch_size", *sizes)
-    return (
-        (given.get("model") or "mini") in FAST_SIZES
-        and (given.get("architecture") or "modern") == "modern"
-        and all(given.get(name) is None for name in others)
-    )
-
 
 LARGEST_UPDATE = 1 << 24
 """Rows or sequences."""
@@ -193,19 +168,7 @@ class PretrainConfig:
         Args:
             given: the options that they give, by name: `masking.rate`.
         """
-        if given.get("resume") is not None:
-            return {}  # the run has its own configuration
-        chosen = given.get("recipe")
-        recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
-        groups = dict(RECIPES.get(recipe, {}))
-        rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
-        phases = given.get("phases") or ()
-        rates |= {"phases" for phase in phases if isinstance(phase, Mapping) and "learning_rate" in phase}
-        if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
-            groups.pop("optimizer", None)  # its rates belong together
-        if "masking.rate" in given:
-            groups.pop("masking", None)
-        return groups | ({"recipe": recipe} if recipe in RECIPES else {})
+        return defaults(given)
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)

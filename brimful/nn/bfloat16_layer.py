@@ -85,9 +85,9 @@ class _Layer(torch.autograd.Function):
         qkv = y @ qkv_weight.t()
         parts = bfloat16.rotate(qkv.view(len(x), 3, heads, -1), cosine, sine)
         attended, normalizer = _attend(parts, lengths, reach)
-        out = _rows(attended.view(x.shape), kept)
+        out = kept_rows(attended.view(x.shape), kept)
         middle, y, middle_statistics = bfloat16.add_and_normalize(
-            _rows(x, kept), out @ out_weight.t(), second, eps
+            kept_rows(x, kept), out @ out_weight.t(), second, eps
         )
         up = y @ up_weight.t()
         ctx.save_for_backward(
@@ -112,7 +112,7 @@ class _Layer(torch.autograd.Function):
         d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
 
         d_out = d_x.to(torch.bfloat16)
-        d_out_weight = d_out.t() @ _rows(attended.view(x.shape), kept)
+        d_out_weight = d_out.t() @ kept_rows(attended.view(x.shape), kept)
         d_attended = _scattered(d_out @ out_weight, kept, len(x)).view_as(attended)
         d_parts = blockwise_attention_backward(
             d_attended, *parts.unbind(1), attended, normalizer, lengths, None, _scale(parts), ctx.reach, 0.0
@@ -149,10 +149,11 @@ def _scale(parts: Tensor) -> float:
     return parts.shape[-1] ** -0.5
 
 
-def _rows(x: Tensor, kept: Tensor | None) -> Tensor:
+def kept_rows(x: Tensor, kept: Tensor | None) -> Tensor:
+    """x (T, hidden) at the slots `kept`, int64 (N,); all of it without them."""
     return x if kept is None else x.index_select(0, kept)
 
 
 def _scattered(rows: Tensor, kept: Tensor | None, length: int) -> Tensor:
-    """The gradient of `_rows`: kept rows may be the same one, as those without a label are."""
+    """The gradient of `kept_rows`: kept rows may be the same one, as those without a label are."""
     return rows if kept is None else rows.new_zeros(length, rows.shape[1]).index_add_(0, kept, rows)

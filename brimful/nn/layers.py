@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from brimful.errors import BrimfulError, nearest
 from brimful.nn import bfloat16, bfloat16_layer, fused
 from brimful.nn.attention import CaptureFunction, Layout, SequenceLayout, attend
-from brimful.nn.bfloat16_layer import Weights
+from brimful.nn.bfloat16_layer import Weights, kept_rows
 from brimful.nn.drawing import Linear, draw
 
 Architecture = Literal["bert", "prenorm", "modern"]
@@ -277,11 +277,11 @@ class Layer(nn.Module):
             return self._with_fewer_bytes(x, layout, rotation, capture, kept)
         if self.pre_norm:
             qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
-            out = _rows(self._attention(qkv, layout, rotation, capture), kept)
-            x = _rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
+            out = kept_rows(self._attention(qkv, layout, rotation, capture), kept)
+            x = kept_rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
             return x + self._down(recomputed(lambda x: self.up(self.mlp_norm(x)), x))
-        out = _rows(self._attention(self.qkv(x), layout, rotation, capture), kept)
-        x = _rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
+        out = kept_rows(self._attention(self.qkv(x), layout, rotation, capture), kept)
+        x = kept_rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
         x, up = recomputed(self._norm_and_up, x)
         return self.mlp_norm(x + self._down(up))
 
@@ -326,8 +326,8 @@ class Layer(nn.Module):
     ) -> Tensor:
         """`forward` in a compiled step on a GPU (see fused.py), unless norms follow sums."""
         qkv = fused.product_of_norm(x, self.attention_norm, self.qkv)
-        out = _rows(self._attention(qkv, layout, rotation, capture), kept)
-        x = fused.plus_product(_rows(x, kept), out, self.attention_out, self.attention_out_dropout)
+        out = kept_rows(self._attention(qkv, layout, rotation, capture), kept)
+        x = fused.plus_product(kept_rows(x, kept), out, self.attention_out, self.attention_out_dropout)
         up = fused.product_of_norm(x, self.mlp_norm, self.up)
         if not self.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
             return x + self._down(up)
@@ -366,10 +366,6 @@ class Layer(nn.Module):
             return self.gate_dropout(bfloat16.gate(up))
         value, gate = up.chunk(2, dim=-1)
         return self.gate_dropout(F.gelu(value) * gate)
-
-
-def _rows(x: Tensor, kept: Tensor | None) -> Tensor:
-    return x if kept is None else x.index_select(0, kept)
 
 
 def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
