@@ -167,7 +167,7 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 SCHEMAS = {
     "brimful.commands.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.commands.pack:PackConfig": {"data": "yes"},
-    "brimful.commands.pretrain:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.commands.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
     "brimful.commands.finetune_config:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",

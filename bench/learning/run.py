@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 
 from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.commands.prepare import PrepareConfig, prepare
-from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, config_hash
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder

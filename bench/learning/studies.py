@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.run import Trial
-from brimful.commands.pretrain import PretrainConfig, make_sources
+from brimful.commands.pretrain import make_sources
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
 

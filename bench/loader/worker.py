@@ -13,7 +13,8 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
-from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
+from brimful.commands.pretrain import make_sources, make_stream
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.loader import prefetch

@@ -6,7 +6,8 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.speedrun.points import EnoughError, Points
-from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from bench.common.random_corpus import make_corpus
 from bench.common.workload import VOCABULARY
 from brimful import console
-from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
+from brimful.commands.pretrain import make_sources, make_stream
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream

@@ -14,7 +14,8 @@ import torch
 
 from brimful.commands.doctor_table import show_report
 from brimful.commands.doctor_tune import tune
-from brimful.commands.pretrain import SOURCES, PretrainConfig, make_sources, make_stream
+from brimful.commands.pretrain import make_sources, make_stream
+from brimful.commands.pretrain_config import SOURCES, PretrainConfig
 from brimful.config import build, verb
 from brimful.console import progress
 from brimful.corpus.shards import PARTS, Corpus

@@ -9,13 +9,8 @@ from typing import Any
 
 import torch
 
-from brimful.commands.pretrain import (
-    PretrainConfig,
-    initial_model,
-    make_objective,
-    make_sources,
-    make_stream,
-)
+from brimful.commands.pretrain import initial_model, make_objective, make_sources, make_stream
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.console import say
 from brimful.corpus.shards import Corpus
 from brimful.data.reader import SequenceReader
@@ -30,7 +25,7 @@ from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.config import resolve_residual
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
-from brimful.train.probe import auto_rows
+from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 
 PREFETCH = (1, 4, 8)
@@ -117,13 +112,12 @@ class _Tuning:
         if compiles == "auto":
             compiles = self.on_cuda and lacks(device) is None and config.trainer.shard != "model"
         trainer = replace(config.trainer, residual=residual, compile=compiles)
+        config = replace(config, precision=precision, trainer=trainer)
         rows = config.rows_per_micro_batch
-        return replace(
-            config,
-            precision=precision,
-            trainer=trainer,
-            rows_per_micro_batch=rows if isinstance(rows, int) else 1,
-        )
+        if rows is None and not self.on_cuda:
+            with self._trainer(config) as (made, stream):
+                rows = rows_on_cpu(stream, made.encoder.config.hidden_size)
+        return replace(config, rows_per_micro_batch=rows if isinstance(rows, int) else 1)
 
     def _precision(self, config: PretrainConfig) -> PretrainConfig:
         if config.trainer.weights != "fp32" or self.asked.precision != "auto":

@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import incidental
 from brimful.errors import BrimfulError
 from brimful.estimates.assumptions import AssumeConfig

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from brimful.commands.estimate_config import ANY_STEPS, EstimateConfig
-from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import read_yaml
 from brimful.console import recorded_warnings, say, warn
 from brimful.data.rows import Phase

@@ -9,7 +9,7 @@ import torch
 
 from brimful.commands.estimate_config import EstimateConfig, parse_gpus
 from brimful.commands.estimate_measure import resident
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.rows import Phase
 from brimful.errors import BrimfulError

@@ -27,7 +27,7 @@ from brimful.storage import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.commands.pretrain import PretrainConfig
+    from brimful.commands.pretrain_config import PretrainConfig
     from brimful.data.rows import Cursor, RowStream
 
 EXCERPT = 200
@@ -197,7 +197,8 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         BrimfulError: the run is not one of pretrain, or its data cannot be opened.
     """
 
-    from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream
+    from brimful.commands.pretrain import make_sources, make_stream
+    from brimful.commands.pretrain_config import PretrainConfig
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
     from brimful.runs import checkpoint
@@ -225,7 +226,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
 
 
 def _run_config(directory: Path) -> "PretrainConfig":
-    from brimful.commands.pretrain import PretrainConfig
+    from brimful.commands.pretrain_config import PretrainConfig
 
     try:
         return build(PretrainConfig, read_yaml(directory / CONFIG))

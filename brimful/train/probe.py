@@ -44,6 +44,8 @@ GAIN = 1.05
 """On a CPU, how much faster a larger size must be, in rows per second, to be chosen."""
 BEYOND_SAVED = 2.5
 """On a CPU, the estimated peak memory of a pass, divided by what it saves for backward (docs/training.md)."""
+HIDDEN = 1 << 20
+"""On a CPU, by default: the most numbers of a micro-batch's hidden states. More rows are hardly faster."""
 PASSES = 3
 """Passes of a trial. A compiled step is recorded in its second pass, and replayed in the third."""
 
@@ -97,6 +99,29 @@ def confirm_rows(sizes: Sequence[int], rows: int, runs: Callable[[int], bool]) -
     return next((size for size in reversed(sizes) if size <= rows and runs(size)), 0)
 
 
+def rows_on_cpu(stream: RowStream, width: int) -> int:
+    """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN.
+
+    Nothing is tried, so the same command makes the same sums.
+
+    Args:
+        stream: of the run. Its `rows_per_micro_batch` is set.
+        width: of the hidden states.
+    """
+    capacity = max(phase.packing.capacity for phase in stream.phases)
+    sizes = _sizes(stream, _beginnings(stream))
+    chosen = max(size for size in sizes if size == 1 or size * capacity * width <= HIDDEN)
+    stream.rows_per_micro_batch = chosen
+    return chosen
+
+
+def _sizes(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
+    """The valid sizes with which each rank has rows of an update, ascending: updates at these cursors."""
+    stream.rows_per_micro_batch = 1
+    per_rank = min(len(stream.micro_batches(cursor)[0]) for cursor in cursors) // stream.world
+    return valid_sizes(stream.phases, max(1, per_rank))
+
+
 def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -> int:
     """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
 
@@ -115,9 +140,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     cursors = _beginnings(stream)
     phases = list(zip(stream.phases, cursors, strict=True))
     _, longest = max(phases, key=lambda phase: phase[0].packing.max_length)
-    stream.rows_per_micro_batch = 1
-    per_rank = min(len(stream.micro_batches(cursor)[0]) for cursor in cursors) // stream.world
-    sizes = valid_sizes(stream.phases, max(1, per_rank))
+    sizes = _sizes(stream, cursors)
     parameters = list(trainer.state.parameters.values())
     trainer.state.trained.train()
     eager = loss_function(objective.loss, trainer.encoder, runtime.world, compiled=False)

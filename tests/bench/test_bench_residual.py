@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench.residual import __main__ as residual
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 
 

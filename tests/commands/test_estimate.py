@@ -153,7 +153,7 @@ def test_a_measurement_on_real_data(
     measured, update = found["measured"], found["update"]
     assert measured["updates"] > 1
     assert found["time"]["tokens_per_second"] == pytest.approx(measured["tokens_per_second"], rel=0.25)
-    assert update["rows_per_micro_batch"] == measured["rows_per_micro_batch"] == 1
+    assert update["rows_per_micro_batch"] == measured["rows_per_micro_batch"] > 1
     assert found["disk"]["shards"] == sum(
         f.stat().st_size for f in (corpus_dir / "shards").iterdir() if f.suffix != ".json"
     )

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from brimful.cli import main
 from brimful.commands.inspect import inspect, show_findings
 from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import PretrainConfig, make_sources, make_stream, pretrain
+from brimful.commands.pretrain import make_sources, make_stream, pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml, write_yaml
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from brimful.arguments import parse
-from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError, UsageError
 

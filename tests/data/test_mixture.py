@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful import storage
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml, write_yaml
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import PackingConfig

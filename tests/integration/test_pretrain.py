@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError
 from brimful.storage import read_json

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 from brimful.arguments import parse
 from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import PretrainConfig, initial_model, pretrain
+from brimful.commands.pretrain import initial_model, pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.corpus.tokenize.training import train
 from brimful.data.examples import encode_texts

@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from brimful.commands.pretrain import PretrainConfig, pretrain
+from brimful.commands.pretrain import pretrain
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError

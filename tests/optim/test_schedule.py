@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 from brimful.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig

@@ -8,7 +8,7 @@ import pytest
 
 from brimful.commands.distil import DistilConfig
 from brimful.commands.finetune_config import FinetuneConfig
-from brimful.commands.pretrain import PretrainConfig
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import identity, incidental
 
 RUNS = [PretrainConfig, FinetuneConfig, DistilConfig]

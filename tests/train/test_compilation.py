@@ -16,7 +16,6 @@ from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from brimful.commands.pretrain import MaskedLM
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import Examples, ExampleStream
 from brimful.data.rows import RowStream
@@ -27,6 +26,7 @@ from brimful.nn.attention import FlexLayout, Layout, SequenceLayout, VarlenLayou
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.imitation import LayerDistillation
+from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

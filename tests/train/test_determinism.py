@@ -10,13 +10,13 @@ import pytest
 import torch
 import torch.utils.deterministic
 
-from brimful.commands.pretrain import MaskedLM
 from brimful.data.batch import PackedBatch, pack
 from brimful.nn import linear_cross_entropy
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from brimful.commands.pretrain import PretrainConfig, _resolve
+from brimful.commands.pretrain import _resolve
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.rows import Phase
@@ -28,7 +29,7 @@ from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import Trial, auto_rows, choose_rows, confirm_rows, state_bytes
+from brimful.train.probe import HIDDEN, Trial, auto_rows, choose_rows, confirm_rows, rows_on_cpu, state_bytes
 from brimful.train.trainer import Trainer
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
@@ -296,6 +297,26 @@ def auto(trainer: Trainer) -> int:
     return auto_rows(trainer, trainer.stream, OptimizerConfig())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("phases", "ranks", "most", "chosen"),
+    [
+        (ROWS, 1, 5, 4),
+        (ROWS, 1, 1 << 20, 8),  # divides 16 and 24
+        (ROWS, 3, 1 << 20, 4),  # a rank has 5 rows
+        (ROWS, 1, 0, 1),
+        (SEQUENCES, 1, 7, 4),
+    ],
+)
+def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
+    seed: int, tmp_path: Path, phases: list[Phase], ranks: int, most: int, chosen: int
+) -> None:
+    """So many that their hidden states have HIDDEN numbers at most, without trying; at least one."""
+    runtime = replace(RUNTIME, world=World(0, ranks, torch.device("cpu")))
+    stream = trainer_of(tmp_path, seed, 1, phases=phases, runtime=runtime).stream
+    width = HIDDEN // (PACKING.capacity * max(1, most)) + (most == 0)
+    assert rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
+
+
 def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
@@ -489,9 +510,9 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "device", "resolved"),
-    [(None, "cpu", 1), (None, "cuda", "auto"), ("auto", "cpu", "auto"), (2, "cuda", 2)],
+    [(None, "cpu", None), (None, "cuda", "auto"), ("auto", "cpu", "auto"), (2, "cuda", 2)],
 )
-def test_the_size_is_found_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, resolved) -> None:
+def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, resolved) -> None:
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from brimful.commands.distil_config import DistilConfig
-from brimful.commands.pretrain import PretrainConfig, _resolve
+from brimful.commands.pretrain import _resolve
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.optim.build import OptimizerConfig, build_optimizers

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from brimful.commands.pretrain import PretrainConfig, _resolve
+from brimful.commands.pretrain import _resolve
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.train.config import TrainerConfig
