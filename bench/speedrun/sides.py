@@ -73,14 +73,13 @@ RIVAL_SPACE = Space(
 
 
 def our_start(track: Track) -> dict[str, Any]:
-    """Where the search for Brimful's settings begins: near those of `brimful demo`."""
+    """Where the search for Brimful's settings begins: those of longer trainings in docs/speedrun.md."""
     return {
         "model": track.model,
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
-        "rows_per_update": 4,
-        "rows_per_micro_batch": 4,
+        "rows_per_update": 16,
         "masking.rate": 0.4,
         "masking.final_rate": 0.15,
         "masking.unit": "words",
@@ -88,7 +87,7 @@ def our_start(track: Track) -> dict[str, Any]:
         "initial.attention": "neighbours",
         "initial.vocabulary": "data",
         "optimizer.learning_rate": 3e-3,
-        "optimizer.muon_learning_rate": 0.03,
+        "optimizer.muon_learning_rate": 0.02,
         "optimizer.weight_decay": 0.01,
         "schedule.shape": "linear",
         "schedule.warmup": 0.05,
@@ -96,8 +95,8 @@ def our_start(track: Track) -> dict[str, Any]:
 
 
 OUR_SPACE = Space(
-    choices={"rows_per_update": (4, 8, 16), "masking.rate": (0.2, 0.3, 0.4)},
-    ranges={"optimizer.learning_rate": (1e-3, 8e-3), "optimizer.muon_learning_rate": (0.008, 0.06)},
+    choices={"rows_per_update": (4, 8, 16, 32), "masking.rate": (0.3, 0.4, 0.5)},
+    ranges={"optimizer.learning_rate": (1e-3, 6e-3), "optimizer.muon_learning_rate": (0.008, 0.04)},
 )
 
 IDEAS: dict[str, dict[str, Any]] = {
@@ -119,7 +118,7 @@ def without(settings: Mapping[str, Any], idea: str) -> dict[str, Any]:
     if off.get("packing.capacity") == "max_length":
         rows = settings["packing.capacity"] // settings["packing.max_length"]
         off["packing.capacity"] = settings["packing.max_length"]
-        off |= {name: settings[name] * rows for name in ("rows_per_update", "rows_per_micro_batch")}
+        off["rows_per_update"] = settings["rows_per_update"] * rows
     return {**settings, **off}
 
 

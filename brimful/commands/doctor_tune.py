@@ -115,8 +115,9 @@ class _Tuning:
         config = replace(config, precision=precision, trainer=trainer)
         rows = config.rows_per_micro_batch
         if rows is None and not self.on_cuda:
-            with self._trainer(config) as (made, stream):
-                rows = rows_on_cpu(stream, made.encoder.config.hidden_size)
+            reader = SequenceReader(self.tokenizer, config.masking)
+            stream = make_stream(config, self.sources, reader, rank=self.ranks.rank, world=self.ranks.size)
+            rows = rows_on_cpu(stream, config.encoder_config().hidden_size)
         return replace(config, rows_per_micro_batch=rows if isinstance(rows, int) else 1)
 
     def _precision(self, config: PretrainConfig) -> PretrainConfig:

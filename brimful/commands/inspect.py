@@ -205,6 +205,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     from brimful.text.tokenizer import load
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
+    from brimful.train.probe import rows_on_cpu
 
     known, spikes = {}, []
     if not (directory / MANIFEST).is_file():
@@ -222,6 +223,8 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
+            if config.rows_per_micro_batch is None:
+                rows_on_cpu(stream, config.encoder_config().hidden_size)
             yield _Batches(stream, tokenizer, config.trainer.steps, known, spikes)
 
 

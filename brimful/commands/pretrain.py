@@ -67,15 +67,9 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
 
 def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path, bool]:
-    """The complete configuration, the run directory, and whether an interrupted run continues."""
+    """The configuration, complete but for the rows of a micro-batch; the run directory; and whether an
+    interrupted run continues."""
     config, directory, resuming = open_run(config, "pretrain", ("data", "out"), ranks)
-    if resuming:
-        return config, directory, True
-    assert config.data is not None
-    precision = Runtime.of(ranks, config.precision, config.trainer).precision
-    residual = resolve_residual(config.trainer.residual, precision, ranks.device)
-    trainer = replace(config.trainer, residual=residual)
-    config = replace(config, data=parse_sources(config.data), precision=precision, trainer=trainer)
     if config.rows_per_micro_batch is None and ranks.device.type == "cuda":
         config = replace(config, rows_per_micro_batch="auto")
     if config.rows_per_micro_batch == "auto" and config.trainer.shard == "model":
@@ -83,6 +77,13 @@ def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path
             "trainer.shard=model needs rows_per_micro_batch as a number: the ranks of a sharded model cannot"
             " try sizes one by one"
         )
+    if resuming:
+        return config, directory, True
+    assert config.data is not None
+    precision = Runtime.of(ranks, config.precision, config.trainer).precision
+    residual = resolve_residual(config.trainer.residual, precision, ranks.device)
+    trainer = replace(config.trainer, residual=residual)
+    config = replace(config, data=parse_sources(config.data), precision=precision, trainer=trainer)
     if config.start_from is not None:
         return replace(config, start_from=absolute(config.start_from)), directory, False
     model, architecture = config.model or "mini", config.architecture or "modern"
@@ -147,7 +148,7 @@ def _train(
         schedule=config.schedule,
         cycles=config.cycles(),
         seed=config.seed,
-        micro_batches=MicroBatches(ranks, stream, auto=not given),
+        micro_batches=MicroBatches(ranks, stream, auto=not given and config.trainer.shard != "model"),
         identity=config_hash(
             [
                 identity(config),
@@ -166,8 +167,15 @@ def _train(
         trainer.about["config"] = to_dict(config)
         if ranks.is_main:
             start_run(directory, config)
-    if resuming and not trainer.resume() and ranks.is_main:
-        say("no usable checkpoint: starting over")
+    if resuming:
+        if not trainer.resume() and ranks.is_main:
+            say("no usable checkpoint: starting over")
+        micro_batches, _ = stream.micro_batches(trainer.cursor)
+        if len(micro_batches) < ranks.size and ranks.is_main:
+            warn(
+                f"an update has work for {len(micro_batches)} of {ranks.size} ranks: lower"
+                f" rows_per_micro_batch ({stream.rows_per_micro_batch}) in {directory / 'config.yaml'}"
+            )
     with closing(stream):
         metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
     summary = _summary(config, trainer, encoder, metrics, runtime)

@@ -104,8 +104,9 @@ class PretrainConfig:
     """Sequences in an update, packed into as few rows as possible; in place of rows_per_update."""
     rows_per_micro_batch: Literal["auto"] | int | None = incidental(None)
     """Rows in one forward and backward pass. auto, the default on a GPU, tries at the start: the most that
-    fit in memory, or on a CPU the fastest number. The default on a CPU: as many as have 2 ** 20 numbers of
-    hidden states (4 rows of 1,024 at mini). If they don't fit later, the number is halved, once."""
+    fit in memory, or on a CPU the fastest number. The default on a CPU: the most that divide the update and
+    have 2 ** 20 numbers of hidden states or fewer (4 rows of 1,024 at mini). If they don't fit later, the
+    number is halved, once."""
     unpacked_batch_size: int | None = None
     """Batch size of a recipe without packing that this run follows; in place of rows_per_update."""
     unpacked_keep: Keep = "sequences"
@@ -219,7 +220,7 @@ class PretrainConfig:
             if rows and rows % self.rows_per_micro_batch:
                 raise BrimfulError(
                     f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide the rows of an update"
-                    f" ({rows})"
+                    f" ({rows}); without it, a number is chosen"
                 )
 
     def run_phases(self) -> list[Phase]:

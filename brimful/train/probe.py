@@ -15,10 +15,12 @@ On a CPU more rows stop being faster long before memory is full, and may even be
 caches. There a larger size must be faster, and the search ends at the second size that is not.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import le
 from typing import NamedTuple
 
 import torch
@@ -45,7 +47,10 @@ GAIN = 1.05
 BEYOND_SAVED = 2.5
 """On a CPU, the estimated peak memory of a pass, divided by what it saves for backward (docs/training.md)."""
 HIDDEN = 1 << 20
-"""On a CPU, by default: the most numbers of a micro-batch's hidden states. More rows are hardly faster."""
+"""On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
+SURPLUS = 1.125
+"""On a CPU, by default: so many times an update's rows may be computed, as micro-batches are filled up and
+divided among ranks."""
 PASSES = 3
 """Passes of a trial. A compiled step is recorded in its second pass, and replayed in the third."""
 
@@ -100,7 +105,8 @@ def confirm_rows(sizes: Sequence[int], rows: int, runs: Callable[[int], bool]) -
 
 
 def rows_on_cpu(stream: RowStream, width: int) -> int:
-    """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN.
+    """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN, with which
+    each rank computes hardly more rows than with micro-batches of one.
 
     Nothing is tried, so the same command makes the same sums.
 
@@ -109,17 +115,25 @@ def rows_on_cpu(stream: RowStream, width: int) -> int:
         width: of the hidden states.
     """
     capacity = max(phase.packing.capacity for phase in stream.phases)
-    sizes = _sizes(stream, _beginnings(stream))
-    chosen = max(size for size in sizes if size == 1 or size * capacity * width <= HIDDEN)
+    updates = _rows_of_updates(stream, _beginnings(stream))
+
+    def computed(size: int) -> list[int]:
+        """The rows that the rank with most micro-batches computes in each update; the last is filled up."""
+        return [math.ceil(math.ceil(rows / size) / stream.world) * size for rows in updates]
+
+    sizes = valid_sizes(stream.phases, max(1, min(HIDDEN // (capacity * width), *updates)))
+    least = [rows * SURPLUS for rows in computed(1)]
+    chosen = max(size for size in sizes if all(map(le, computed(size), least)))
     stream.rows_per_micro_batch = chosen
     return chosen
 
 
-def _sizes(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
-    """The valid sizes with which each rank has rows of an update, ascending: updates at these cursors."""
+def _rows_of_updates(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
+    """The rows of the updates at these cursors, one of each phase. Leaves `rows_per_micro_batch` 1."""
     stream.rows_per_micro_batch = 1
-    per_rank = min(len(stream.micro_batches(cursor)[0]) for cursor in cursors) // stream.world
-    return valid_sizes(stream.phases, max(1, per_rank))
+    if stream.phases[0].counted == "rows":
+        return [phase.size for phase in stream.phases]
+    return [len(stream.micro_batches(cursor)[0]) for cursor in cursors]
 
 
 def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -> int:
@@ -140,7 +154,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     cursors = _beginnings(stream)
     phases = list(zip(stream.phases, cursors, strict=True))
     _, longest = max(phases, key=lambda phase: phase[0].packing.max_length)
-    sizes = _sizes(stream, cursors)
+    sizes = valid_sizes(stream.phases, max(1, min(_rows_of_updates(stream, cursors)) // stream.world))
     parameters = list(trainer.state.parameters.values())
     trainer.state.trained.train()
     eager = loss_function(objective.loss, trainer.encoder, runtime.world, compiled=False)

@@ -14,7 +14,7 @@ from brimful.commands.pretrain import _resolve
 from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
-from brimful.data.rows import Phase
+from brimful.data.rows import Phase, RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset
@@ -298,23 +298,34 @@ def auto(trainer: Trainer) -> int:
 
 
 @pytest.mark.parametrize(
-    ("phases", "ranks", "most", "chosen"),
+    ("ranks", "most", "chosen"),
     [
-        (ROWS, 1, 5, 4),
-        (ROWS, 1, 1 << 20, 8),  # divides 16 and 24
-        (ROWS, 3, 1 << 20, 4),  # a rank has 5 rows
-        (ROWS, 1, 0, 1),
-        (SEQUENCES, 1, 7, 4),
+        (1, 5, 4),
+        (1, 1 << 20, 8),  # divides 16 and 24
+        (2, 1 << 20, 4),  # with 8, a rank would compute 16 rows of 24
+        (3, 1 << 20, 2),  # with 4, 8 of 16
+        (1, 0, 1),
     ],
 )
 def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
-    seed: int, tmp_path: Path, phases: list[Phase], ranks: int, most: int, chosen: int
+    seed: int, tmp_path: Path, ranks: int, most: int, chosen: int
 ) -> None:
     """So many that their hidden states have HIDDEN numbers at most, without trying; at least one."""
     runtime = replace(RUNTIME, world=World(0, ranks, torch.device("cpu")))
-    stream = trainer_of(tmp_path, seed, 1, phases=phases, runtime=runtime).stream
+    stream = trainer_of(tmp_path, seed, 1, runtime=runtime).stream
     width = HIDDEN // (PACKING.capacity * max(1, most)) + (most == 0)
     assert rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
+
+
+def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
+    seed: int, tmp_path: Path
+) -> None:
+    stream = trainer_of(tmp_path, seed, 1, phases=SEQUENCES).stream
+    assert isinstance(stream, RowStream)
+    rows = len(stream.micro_batches(stream.start())[0])
+    chosen = rows_on_cpu(stream, 1)
+    best = [size for size in (1, 2, 4, 8, 16) if size <= rows and -rows // size * -size <= 1.125 * rows]
+    assert chosen == best[-1]
 
 
 def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
