@@ -331,7 +331,9 @@ DRAWN = {"attention": "random", "vocabulary": "random"}
 
 def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Pretrain a tiny model; its batches, the plan of its first block, and its figures."""
-    values: dict[str, Any] = {"rows_per_update": 4} if "sequences_per_update" not in options else {}
+    values: dict[str, Any] = {"rows_per_micro_batch": 1}
+    if "sequences_per_update" not in options:
+        values["rows_per_update"] = 4
     values |= {"recipe": "plain"}
     values |= {"model": "tiny", "initial": DRAWN} if "start_from" not in options else {}
     trainer = {"steps": 20, "log_every": 1, "clip": 0.0} | options.get("trainer", {})
