@@ -186,7 +186,7 @@ class _Batches(NamedTuple):
 
 @contextmanager
 def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
-    """The batches of the run in `directory`, or those that pretrain makes of a prepared folder by default.
+    """The batches of the run in `directory`, or those that pretrain on a CPU makes of a prepared folder.
 
     Blocks are planned again in a temporary folder, so a run in progress is not touched.
 
