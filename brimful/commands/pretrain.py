@@ -167,9 +167,9 @@ def _train(
         trainer.about["config"] = to_dict(config)
         if ranks.is_main:
             start_run(directory, config)
-    if resuming:
-        if not trainer.resume() and ranks.is_main:
-            say("no usable checkpoint: starting over")
+    if resuming and not trainer.resume() and ranks.is_main:
+        say("no usable checkpoint: starting over")
+    if resuming and ranks.size > 1:
         micro_batches, _ = stream.micro_batches(trainer.cursor)
         if len(micro_batches) < ranks.size and ranks.is_main:
             warn(

@@ -122,8 +122,8 @@ def rows_on_cpu(stream: RowStream, width: int) -> int:
         return [math.ceil(math.ceil(rows / size) / stream.world) * size for rows in updates]
 
     sizes = valid_sizes(stream.phases, max(1, min(HIDDEN // (capacity * width), *updates)))
-    least = [rows * SURPLUS for rows in computed(1)]
-    chosen = max(size for size in sizes if all(map(le, computed(size), least)))
+    most = [rows * SURPLUS for rows in computed(1)]
+    chosen = max(size for size in sizes if all(map(le, computed(size), most)))
     stream.rows_per_micro_batch = chosen
     return chosen
 
