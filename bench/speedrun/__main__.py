@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import save_figure, table
 from bench.finetune.data import tables
-from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, targets
+from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
 from bench.speedrun.halving import search
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
@@ -59,7 +60,6 @@ class Speedrun:
         self.folder = options.work / track.name
         self.text_folder = options.work / ("text-quick" if track.quick else f"text-{track.language}")
         self._searches: dict[str, dict[str, Any]] = {}
-        self._targets: list[dict[str, Any]] = []
 
     @property
     def runs(self) -> Runs:
@@ -107,44 +107,55 @@ class Speedrun:
             loss = last["trials"][0]["loss"]
             say(f"{side}: {found['settings']}, loss {loss:.3f} in {last['seconds']:.0f} s")
 
-    def all_targets(self) -> list[dict[str, Any]]:
-        """What the rivals reach."""
+    def rivals_tuned(self) -> dict[str, Settings]:
+        """The settings of each rival."""
         if not self.rivals:
             raise BrimfulError(f"a target needs a rival: give --sides {OURS} and one of {', '.join(RIVALS)}")
-        if not self._targets:
-            tuned = {rival: self.tuned(rival) for rival in self.rivals}
-            self._targets = targets(self.runs, tuned, self.options.seeds)
-        return self._targets
+        return {rival: self.tuned(rival) for rival in self.rivals}
 
+    @cached_property
     def target(self) -> dict[str, Any]:
-        """The target of the record."""
-        return next(each for each in self.all_targets() if each["name"] == self.options.target)
+        """The target of the record, set by runs of its own, or by the record's if our seconds are given."""
+        name = self.options.target
+        if self.options.our_seconds is not None:
+            return target_of(name, self.target_seconds, [run for run in self.made if run["side"] != OURS])
+        return targets(self.runs, self.rivals_tuned(), self.options.seeds, [name])[0]
+
+    @property
+    def target_seconds(self) -> float:
+        """What the rivals get in the record."""
+        return self.track.seconds[TARGETS.index(self.options.target)]
 
     def targets(self) -> None:
-        """Set the targets."""
-        self.all_targets()
+        """Set all targets."""
+        targets(self.runs, self.rivals_tuned(), self.options.seeds)
 
     def our_seconds(self) -> float:
         """What Brimful gets in the record."""
         given: float | None = self.options.our_seconds
         if given is not None:
             return given
-        target = self.target()
+        target = self.target
         return our_seconds(shortest(self.runs, self.tuned(OURS), target), target)
 
     def shortest(self) -> None:
         """Find Brimful's shortest time."""
         say(f"{OURS} gets {self.our_seconds():.0f} s")
 
+    @cached_property
     def made(self) -> list[dict[str, Any]]:
-        """The runs of the record."""
-        target = self.target()
-        rival = self.tuned(target["rival"])
-        return alternate(self.runs, target, rival, self.tuned(OURS), self.our_seconds(), self.options.seeds)
+        """The runs of the record: of all rivals if they set the target, else of the best one."""
+        rivals = self.rivals_tuned()
+        if self.options.our_seconds is None:
+            rivals = {self.target["rival"]: rivals[self.target["rival"]]}
+        sides = {rival: (settings, self.target_seconds) for rival, settings in rivals.items()}
+        sides[OURS] = (self.tuned(OURS), self.our_seconds())
+        return alternate(self.runs, sides, self.options.seeds)
 
     def record(self) -> None:
         """Alternate the sides and write the record."""
-        target, made = self.target(), self.made()
+        target = self.target
+        made = [run for run in self.made if run["side"] in (OURS, target["rival"])]
         kept = [{name: value for name, value in run.items() if name != "model"} for run in made]
         text = read_record(self.text_folder)
         ours = next(run for run in made if run["side"] == OURS)
@@ -168,7 +179,6 @@ class Speedrun:
                 "searches": [self.searched(side) for side in self.options.sides]
                 if not self.options.settings
                 else read_record_file(self.options.settings)["searches"],
-                "targets": self.all_targets(),
                 "target": target,
                 "shortest": []
                 if self.options.our_seconds is not None
@@ -199,7 +209,8 @@ class Speedrun:
     def found_buys(self) -> list[dict[str, Any]]:
         """Probe and fine-tuning of both encoders of the record's first seed, on each task."""
         found = []
-        first = [run for run in self.made() if run["turn"] == 0]
+        rival = self.target["rival"]
+        first = [run for run in self.made if run["turn"] == 0 and run["side"] in (OURS, rival)]
         names = {str(self.folder / "runs" / run["model"] / "model"): run["side"] for run in first}
         for task in self.track.tasks:
             train, test = tables(self.options.data, task, 2000)
@@ -304,7 +315,11 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--search-minutes", type=float, default=60.0, help="of each search")
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")
-    parser.add_argument("--our-seconds", type=float, help="what Brimful gets in the record")
+    parser.add_argument(
+        "--our-seconds",
+        type=float,
+        help="what Brimful gets in the record, whose runs then set the target too; no step `shortest`",
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--pilot", type=float, default=10.0, help="seconds of training that give a pace")
     parser.add_argument("--data", type=Path, default=DATA, help="where fetched text is kept")

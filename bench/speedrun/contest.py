@@ -19,31 +19,40 @@ SHORTER, LONGER, MARGIN = 0.75, 1.4, 1.1
 TRIES = 6
 
 
-def targets(runs: Runs, tuned: Mapping[str, Settings], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """For each target its `loss`, what the best rival reaches in its seconds, and that `rival`.
+def targets(
+    runs: Runs, tuned: Mapping[str, Settings], seeds: Sequence[int], names: Sequence[str] = TARGETS
+) -> list[dict[str, Any]]:
+    """For each of these targets its `loss`, what the best rival reaches in its seconds, and that `rival`.
 
     Args:
         tuned: the settings of each rival.
     """
     found = []
-    for name, seconds in zip(TARGETS, runs.track.seconds, strict=True):
-        losses = {}
-        for rival, settings in tuned.items():
-            reached = [runs.run(rival, settings, seconds, seed)["loss"] for seed in seeds]
-            losses[rival] = {"mean": statistics.fmean(reached), "deviation": _finite(spread(reached)[1])}
-        best = min(losses, key=lambda rival: losses[rival]["mean"])
-        say(f"target {name}: {losses[best]['mean']:.3f}, by {best} in {seconds:g} s")
-        found.append(
-            {
-                "name": name,
-                "seconds": seconds,
-                "loss": losses[best]["mean"],
-                "rival": best,
-                "losses": losses,
-                "seeds": list(seeds),
-            }
-        )
+    for name in names:
+        seconds = runs.track.seconds[TARGETS.index(name)]
+        made = [
+            runs.run(rival, settings, seconds, seed) for rival, settings in tuned.items() for seed in seeds
+        ]
+        found.append(target_of(name, seconds, made))
     return found
+
+
+def target_of(name: str, seconds: float, made: Sequence[Run]) -> dict[str, Any]:
+    """The target that these runs of rivals set, all of them `seconds` long."""
+    losses = {}
+    for rival in dict.fromkeys(run["side"] for run in made):
+        reached = [run["loss"] for run in made if run["side"] == rival]
+        losses[rival] = {"mean": statistics.fmean(reached), "deviation": _finite(spread(reached)[1])}
+    best = min(losses, key=lambda rival: losses[rival]["mean"])
+    say(f"target {name}: {losses[best]['mean']:.3f}, by {best} in {seconds:g} s")
+    return {
+        "name": name,
+        "seconds": seconds,
+        "loss": losses[best]["mean"],
+        "rival": best,
+        "losses": losses,
+        "seeds": list(dict.fromkeys(run["seed"] for run in made)),
+    }
 
 
 def shortest(runs: Runs, settings: Settings, target: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -70,24 +79,17 @@ def our_seconds(tried: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -
     return min(target["seconds"], MARGIN * min(reached)) if reached else target["seconds"]
 
 
-def alternate(
-    runs: Runs,
-    target: Mapping[str, Any],
-    rival: Settings,
-    ours: Settings,
-    seconds: float,
-    seeds: Sequence[int],
-) -> list[Run]:
-    """The runs of a record: rival and Brimful with one seed, then with the next the other way round.
+def alternate(runs: Runs, sides: Mapping[str, tuple[Settings, float]], seeds: Sequence[int]) -> list[Run]:
+    """The runs of a record: each side with one seed, then with the next the other way round.
 
     Args:
-        seconds: that Brimful gets.
+        sides: the settings of each side, and the seconds that it gets.
     """
     made = []
     for turn, seed in enumerate(seeds):
-        pair = [(target["rival"], rival, target["seconds"]), (OURS, ours, seconds)]
-        for side, settings, each in pair if turn % 2 == 0 else pair[::-1]:
-            run = runs.run(side, settings, each, seed, curve=True, keep=True)
+        for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
+            settings, seconds = sides[side]
+            run = runs.run(side, settings, seconds, seed, curve=True, keep=True)
             say(f"{side}, seed {seed}: loss {run['loss']:.3f} after {run['seconds']:.0f} s")
             made.append({"turn": turn, **run})
     return made

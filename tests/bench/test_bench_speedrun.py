@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.speedrun import ours, rival
-from bench.speedrun.__main__ import main
+from bench.speedrun.__main__ import Speedrun, main, options_of
 from bench.speedrun.contest import compared, our_seconds
 from bench.speedrun.halving import halve, rungs
 from bench.speedrun.points import EnoughError, Points
@@ -346,6 +346,27 @@ def test_a_tampered_record_is_refused(tmp_path):
     other.write_text(json.dumps(ratio | {"digest": digest(ratio)}))
     with pytest.raises(BrimfulError, match="its ratios are not those of its runs"):
         read_record_file(other)
+
+
+def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monkeypatch):
+    made = []
+
+    def run(self, side, settings, seconds, seed, *, curve=False, keep=False):
+        made.append((side, settings["learning"], seconds, seed))
+        return {"side": side, "seed": seed, "loss": len(side) + seed, "seconds": seconds}
+
+    monkeypatch.setattr(Runs, "__post_init__", lambda self: None)
+    monkeypatch.setattr(Runs, "run", run)
+    monkeypatch.setattr(Speedrun, "tuned", lambda self, side: {"learning": side})
+    options = ["record", "--work", str(tmp_path), "--sides", OURS, "grouped", "lines", "--our-seconds", "70"]
+    speedrun = Speedrun(ENGLISH, options_of([*options, "--target", "early", "--seeds", "4", "5"]))
+    target = speedrun.target
+    assert (target["loss"], target["rival"], target["seeds"]) == (9.5, "lines", [4, 5])
+    assert target["losses"]["grouped"]["mean"] == 11.5
+    turn = [("grouped", 600.0), ("lines", 600.0), (OURS, 70.0)]
+    assert made == [(s, s, t, 4) for s, t in turn] + [(s, s, t, 5) for s, t in turn[::-1]]
+    assert len(speedrun.made) == 6
+    assert len(made) == 6
 
 
 def test_the_shortest_time_has_a_margin():
