@@ -23,6 +23,7 @@ from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from brimful.train.sharding import owners, work_on_whole
+from brimful.train.trainer import _say_once
 from builders.ranks import ROOT, on_ranks
 from builders.uneven import NotANumberOnce, curve, uneven_trainer
 
@@ -363,5 +364,6 @@ def test_a_sharded_model_needs_rows_as_a_number(tmp_path: Path) -> None:
 def test_one_rank_says_that_it_shares_nothing(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    _say_once.cache_clear()  # another test of this process may have said it
     uneven_trainer(tmp_path, seed, shard="optimizer", steps=1).run("test")
     assert "trainer.shard=optimizer does nothing here: there is one rank" in capsys.readouterr().err
