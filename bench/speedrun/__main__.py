@@ -19,7 +19,6 @@ another --work when the code has changed. docs/speedrun.md has the rules.
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -94,8 +93,12 @@ class Speedrun:
         if options.around:
             record = read_record_file(options.around)
             around = next((found["settings"] for found in record["searches"] if found["side"] == side), None)
+            if around is None:
+                raise BrimfulError(f"{options.around} has no settings of {side}")
         if side not in self._searches:
-            found = search(self.runs, side, options.trials, 60 * options.search_minutes, around)
+            found = search(
+                self.runs, side, options.trials, 60 * options.search_minutes, self.target_seconds, around
+            )
             self._searches[side] = found
         return self._searches[side]
 
@@ -118,7 +121,7 @@ class Speedrun:
         """The target of the record, set by runs of its own, or by the record's if our seconds are given."""
         name = self.options.target
         if self.options.our_seconds is not None:
-            return target_of(name, self.target_seconds, [run for run in self.made if run["side"] != OURS])
+            return target_of(name, [run for run in self.made if run["side"] != OURS])
         return targets(self.runs, self.rivals_tuned(), self.options.seeds, [name])[0]
 
     @property
@@ -170,7 +173,6 @@ class Speedrun:
                 "full": self.track.full,
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "machine": machine_facts(),
-                "changed_files": changed_files(),
                 "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
                 "threads": self.options.threads,
                 "text": {
@@ -249,12 +251,6 @@ def _error(found: dict[str, Any]) -> str:
     return "" if found["standard_error"] is None else f"{found['standard_error']:.3f}"
 
 
-def changed_files() -> list[str]:
-    """Tracked files that differ from the commit."""
-    done = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True)
-    return [line[3:] for line in done.stdout.splitlines()]
-
-
 def shown(record: dict[str, Any]) -> str:
     """A record's two sides as a table."""
     rows = []
@@ -318,14 +314,15 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--our-seconds",
         type=float,
-        help="what Brimful gets in the record, whose runs then set the target too; no step `shortest`",
+        help="what Brimful gets in the record, whose runs then set the target too; the steps `targets` and"
+        " `shortest` are not needed",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--pilot", type=float, default=10.0, help="seconds of training that give a pace")
     parser.add_argument("--data", type=Path, default=DATA, help="where fetched text is kept")
     parser.add_argument("--work", type=Path, help="where trainings are kept; by default DATA/speedrun")
     parser.add_argument(
-        "--out", type=Path, help="the record, by default speedrun_TRACK.json in bench/results"
+        "--out", type=Path, help="the record, by default speedrun_TRACK_TARGET.json in bench/results"
     )
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     options = parser.parse_args(arguments)
@@ -359,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = options_of(arguments)
     track = track_of(options)
     if options.out is None:
-        name = f"speedrun_{track.name.replace('-', '_')}.json"
+        name = f"speedrun_{track.name.replace('-', '_')}_{options.target}.json"
         options.out = options.work / track.name / name if not track.full else FOLDER / name
     busy = os.getloadavg()[0]
     if busy > 0.5 and options.steps != ["show"]:

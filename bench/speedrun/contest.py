@@ -11,6 +11,7 @@ from bench.speedrun.runs import Run, Runs, Settings
 from bench.speedrun.side import OURS
 from bench.speedrun.sides import IDEAS, without
 from bench.speedrun.track import TARGETS
+from brimful.config import config_hash
 from brimful.console import say
 
 GOAL = 8.0
@@ -33,25 +34,26 @@ def targets(
         made = [
             runs.run(rival, settings, seconds, seed) for rival, settings in tuned.items() for seed in seeds
         ]
-        found.append(target_of(name, seconds, made))
+        found.append(target_of(name, made))
+        say(f"target {name}: {found[-1]['loss']:.3f}, by {found[-1]['rival']} in {seconds:g} s")
     return found
 
 
-def target_of(name: str, seconds: float, made: Sequence[Run]) -> dict[str, Any]:
-    """The target that these runs of rivals set, all of them `seconds` long."""
+def target_of(name: str, made: Sequence[Run]) -> dict[str, Any]:
+    """The target that these runs of rivals set, all asked for the same seconds."""
+    kept = [{key: run[key] for key in ("side", "seed", "asked_seconds", "seconds", "loss")} for run in made]
     losses = {}
     for rival in dict.fromkeys(run["side"] for run in made):
         reached = [run["loss"] for run in made if run["side"] == rival]
         losses[rival] = {"mean": statistics.fmean(reached), "deviation": _finite(spread(reached)[1])}
     best = min(losses, key=lambda rival: losses[rival]["mean"])
-    say(f"target {name}: {losses[best]['mean']:.3f}, by {best} in {seconds:g} s")
     return {
         "name": name,
-        "seconds": seconds,
+        "seconds": made[0]["asked_seconds"],
         "loss": losses[best]["mean"],
         "rival": best,
         "losses": losses,
-        "seeds": list(dict.fromkeys(run["seed"] for run in made)),
+        "runs": kept,
     }
 
 
@@ -82,14 +84,16 @@ def our_seconds(tried: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -
 def alternate(runs: Runs, sides: Mapping[str, tuple[Settings, float]], seeds: Sequence[int]) -> list[Run]:
     """The runs of a record: each side with one seed, then with the next the other way round.
 
+    They belong together: with other seconds, settings or seeds, all are made anew.
+
     Args:
         sides: the settings of each side, and the seconds that it gets.
     """
-    made = []
+    made, contest = [], config_hash([dict(sides), list(seeds)])
     for turn, seed in enumerate(seeds):
         for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
             settings, seconds = sides[side]
-            run = runs.run(side, settings, seconds, seed, curve=True, keep=True)
+            run = runs.run(side, settings, seconds, seed, contest=contest)
             say(f"{side}, seed {seed}: loss {run['loss']:.3f} after {run['seconds']:.0f} s")
             made.append({"turn": turn, **run})
     return made

@@ -11,7 +11,7 @@ from typing import Any
 from bench.common.study import kept
 from bench.speedrun.runs import Run, Runs, Settings
 from bench.speedrun.side import OURS
-from bench.speedrun.sides import VARIANTS, Space, space, start
+from bench.speedrun.sides import VARIANTS, space, start
 from brimful.console import say
 from brimful.errors import BrimfulError
 
@@ -20,7 +20,7 @@ LAST = 2
 """Trials of the last rung."""
 
 SOONER = 4
-"""The first bar: Brimful reaches the last target in a quarter of the time. Its variant is chosen for that."""
+"""The first bar: Brimful reaches a target in a quarter of the time. Its variant is chosen for that."""
 
 
 def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:
@@ -60,10 +60,10 @@ def _brief(run: Run) -> Run:
     return {name: run[name] for name in ("loss", "seconds", "tokens", "error") if name in run}
 
 
-def fastest(runs: Runs, side: str) -> tuple[Settings, list[dict[str, Any]]]:
-    """A side's start, with the variant that makes the most updates in the time of the last target (Brimful's:
-    a quarter of it), its start-up included; and what was tried."""
-    seconds = runs.track.seconds[-1] / (SOONER if side == OURS else 1)
+def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[str, Any]]]:
+    """A side's start, with the variant that makes the most updates in the `target` seconds (Brimful's: in a
+    quarter of them), its start-up included; and what was tried."""
+    seconds = target / (SOONER if side == OURS else 1)
     tried: list[tuple[dict[str, Any], Settings]] = []
     for variant in VARIANTS[side]:
         settings = {**start(side, runs.track), **variant}
@@ -83,19 +83,20 @@ def fastest(runs: Runs, side: str) -> tuple[Settings, list[dict[str, Any]]]:
 
 
 def search(
-    runs: Runs, side: str, trials: int, seconds: float, around: Settings | None = None
+    runs: Runs, side: str, trials: int, seconds: float, target: float, around: Settings | None = None
 ) -> dict[str, Any]:
     """Tune a side: `settings`, and all that was tried. The same budget gives the same number of trials.
 
     Args:
         trials: of the first rung; the start of the side is one of them.
         seconds: of all trials together, without pilots.
+        target: the rivals' seconds for the target that the side is tuned for.
         around: search in the neighbourhood of these settings.
     """
     begin, found = start(side, runs.track), space(side)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
-        begin, variants = fastest(runs, side)
+        begin, variants = fastest(runs, side, target)
     if around is not None:
         begin, found = dict(around), found.around(around)
     place = runs.place("searches", side, begin, trials, seconds, around is None)
@@ -110,7 +111,7 @@ def search(
         return result
 
     def make() -> dict[str, Any]:
-        best, record = halve(_drawn(found, begin, trials, side), seconds, trial)
+        best, record = halve(found.draw(begin, trials, side), seconds, trial)
         spent = sum(one.get("seconds", 0.0) for rung in record for one in rung["trials"])
         return {
             "side": side,
@@ -123,10 +124,6 @@ def search(
         }
 
     return kept(place.with_suffix(".json"), make)
-
-
-def _drawn(found: Space, begin: Settings, trials: int, side: str) -> list[Settings]:
-    return found.draw(begin, trials, side)
 
 
 def _changed(settings: Settings, begin: Settings) -> Settings:

@@ -1,20 +1,27 @@
 """Records: one JSON file each, refused if what it says does not follow from the runs that it holds."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.common.study import table
-from bench.speedrun.contest import compared
+from bench.speedrun.contest import compared, target_of
+from bench.speedrun.halving import SEED
+from bench.speedrun.rival import RIVALS
 from bench.speedrun.side import OURS
 from bench.speedrun.track import TARGETS
 from brimful.errors import BrimfulError
 from brimful.storage import read_object, write_json
 
-FORMAT = 1
+FORMAT = 2
 SEEDS = 3
+TRIALS = 4
+"""The fewest of a search."""
+UNEQUAL = 1.1
+"""How much more time than the rival's Brimful's search may have spent."""
 FOLDER = Path("bench/results")
 
 
@@ -60,30 +67,76 @@ def contradiction(record: Mapping[str, Any]) -> str | None:
         clock = [point["seconds"] for point in run["points"]]
         if clock != sorted(clock):
             return f"the clock of {run['side']}, seed {run['seed']}, goes backwards"
+    if target_of(target["name"], target["runs"]) != target:
+        return "its target is not that of the rivals' runs"
+    tuned = {search["side"]: search["settings"] for search in record["searches"]}
+    for run in runs:
+        if _but_model(run["settings"]) != _but_model(tuned.get(run["side"], {})):
+            return f"{run['side']}, seed {run['seed']}, does not have the settings of its search"
     if compared(runs, target) != record["result"]:
         return "its ratios are not those of its runs"
     return None
 
 
+def _but_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are for any size."""
+    return {name: value for name, value in settings.items() if name != "model"}
+
+
 def misses(record: Mapping[str, Any]) -> list[str]:
     """The rules that a record does not meet; empty: it counts."""
-    ours = [run for run in record["runs"] if run["side"] == OURS]
-    seeds = {run["seed"] for run in ours}
+    runs, target = record["runs"], record["target"]
+    seeds = {run["seed"] for run in runs if run["side"] == OURS}
+    searches = {search["side"]: search for search in record["searches"]}
     found = []
     if not record["full"]:
         found.append("the track was not run at its full size")
     if len(seeds) < SEEDS:
         found.append(f"{len(seeds)} seeds, not {SEEDS}")
+    if SEED in seeds:
+        found.append(f"the sides were tuned with seed {SEED}")
+    if not _alternates(runs):
+        found.append("its sides do not alternate")
     if not record["result"]["reached"]:
         found.append("a seed does not reach the target")
     if record["parameters"]["ours"] > record["parameters"]["allowed"]:
         found.append("the model has more parameters than the rival's")
-    if record["machine"]["commit"] is None or record["changed_files"]:
+    commits = {run["commit"] for run in runs}
+    if None in commits or len(commits) > 1 or any(run["changed_files"] for run in runs):
         found.append("it was not measured at a commit")
-    budgets = {search["side"]: (search["trials"], search["seconds"]) for search in record["searches"]}
-    if len(set(budgets.values())) > 1 or OURS not in budgets or record["target"]["rival"] not in budgets:
-        found.append("the sides were not tuned with the same budget")
+    if absent := set(RIVALS) - set(target["losses"]):
+        found.append(f"without {', '.join(sorted(absent))}")
+    if not {OURS, *target["losses"]} <= set(searches) or not _as_tuned(searches, target):
+        found.append(
+            f"the sides were not tuned with the same budget of {TRIALS} or more trials and"
+            f" {target['seconds']:g} s or more"
+        )
     return found
+
+
+def _alternates(runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether both sides run with a seed before the next one, which has them the other way round."""
+    if [run["began"] for run in runs] != sorted(run["began"] for run in runs):
+        return False
+    turns = [(runs[i], runs[i + 1]) for i in range(0, len(runs) - 1, 2)]
+    firsts = [first["side"] for first, _ in turns]
+    return (
+        len(runs) % 2 == 0
+        and all(first["seed"] == second["seed"] for first, second in turns)
+        and all(first["side"] != second["side"] for first, second in turns)
+        and all(before != after for before, after in itertools.pairwise(firsts))
+    )
+
+
+def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
+    """Whether the sides had one budget, large enough, and Brimful did not spend more of it."""
+    budgets = {(search["trials"], search["seconds"]) for search in searches.values()}
+    spent = {side: search["spent_seconds"] for side, search in searches.items()}
+    return (
+        len(budgets) == 1
+        and all(trials >= TRIALS and seconds >= target["seconds"] for trials, seconds in budgets)
+        and spent[OURS] <= UNEQUAL * min(spent.values())
+    )
 
 
 def leaderboard(paths: Sequence[Path]) -> str:
@@ -109,7 +162,7 @@ def leaderboard(paths: Sequence[Path]) -> str:
                     f"{result['ours']['seconds']['mean'] / 60:.1f}",
                     f"{target['rival']}, {result['rival']['seconds']['mean'] / 60:.1f}",
                     record["machine"]["cpu"],
-                    record["machine"]["commit"][:8],
+                    record["runs"][0]["commit"][:8],
                 ],
             )
         )

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,31 +81,27 @@ class Runs:
         )
 
         def make() -> Run:
-            found = self._train(place, side, settings, seed=0, updates=1_000_000, pilot=self.pilot)
-            shutil.rmtree(place)
+            compiled = settings.get("compile") or settings.get("trainer.compile")
+            for _ in range(2 if compiled else 1):  # the first one fills the compiler's cache
+                found = self._train(place, side, settings, seed=0, updates=1_000_000, pilot=self.pilot)
+                shutil.rmtree(place)
             return found
 
         return kept(place.with_suffix(".json"), make)
 
     def run(
-        self,
-        side: str,
-        settings: Settings,
-        seconds: float,
-        seed: int,
-        *,
-        curve: bool = False,
-        keep: bool = False,
+        self, side: str, settings: Settings, seconds: float, seed: int, *, contest: str | None = None
     ) -> Run:
         """Train so long that the process takes about `seconds`, by the pace of a pilot, and score the end.
 
         Args:
-            curve: score the points on the way too.
-            keep: leave the final weights in the folder that the result names.
+            contest: which contest the run belongs to. Such a run is made for it alone, its points on the way
+                are scored too, and its final weights stay in the folder that the result names.
         """
-        place = self.place("runs", side, settings, seconds, seed, curve, keep)
+        place = self.place("runs", side, settings, seconds, seed, contest)
 
         def make() -> Run:
+            began = {"began": datetime.now(UTC).isoformat(timespec="seconds"), **state_of_the_code()}
             pace = self.pace(side, settings)
             left = seconds - pace["start_seconds"]
             updates = int(left * pace["updates_per_second"])
@@ -119,20 +116,21 @@ class Runs:
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
             scored = list(zip(found["points"], folders, strict=True))
             held_out, special = load_held_out(self.text), tokenizer_of(self.text)[1]
-            for point, folder in scored if curve else scored[-1:]:
+            for point, folder in scored if contest else scored[-1:]:
                 point |= score(folder, held_out, special.pad)
-            if keep:
+            if contest:
                 shutil.rmtree(place / "model", ignore_errors=True)
                 folders[-1].rename(place / "model")
                 tokenizer = self.text / "training" / "tokenizer.json"
                 shutil.copyfile(tokenizer, place / "model" / "tokenizer.json")
-            for scratch in ("points", "run") if keep else ("",):
+            for scratch in ("points", "run") if contest else ("",):
                 shutil.rmtree(place / scratch, ignore_errors=True)
-            model = {"model": place.name} if keep else {}
+            model = {"model": place.name} if contest else {}
             return {
                 "side": side,
                 "settings": settings,
                 "seed": seed,
+                **began,
                 "asked_seconds": seconds,
                 **{name: scored[-1][0][name] for name in ("seconds", "updates", "tokens", "flops", "loss")},
                 "points": found["points"],
@@ -187,6 +185,22 @@ class Runs:
         if status:
             raise BrimfulError(f"{side} ended with status {status} ({lines[-1]}): {json.dumps(settings)}")
         return read_json(place / "result.json")
+
+
+def state_of_the_code() -> dict[str, Any]:
+    """The `commit`, None without Git, and the tracked `changed_files`."""
+
+    def git(*command: str) -> str:
+        try:
+            return subprocess.run(["git", *command], capture_output=True, text=True).stdout
+        except FileNotFoundError:
+            return ""
+
+    changed = git("status", "--porcelain", "-uno").splitlines()
+    return {
+        "commit": git("rev-parse", "HEAD").strip() or None,
+        "changed_files": [line[3:] for line in changed],
+    }
 
 
 def parameters_allowed(track: Track, vocabulary: int) -> int:

@@ -50,9 +50,15 @@ class Space:
         return drawn
 
     def around(self, settings: Mapping[str, Any]) -> "Space":
-        """A narrower space: each range from half to twice the setting, the neighbours of each choice."""
+        """A narrower space: each range from half to twice the setting, the neighbours of each choice.
+
+        Raises:
+            BrimfulError: a setting is not among the choices.
+        """
         near = {}
         for name, values in self.choices.items():
+            if settings[name] not in values:
+                raise BrimfulError(f"{name} is {settings[name]}: choose from {', '.join(map(str, values))}")
             at = list(values).index(settings[name])
             near[name] = values[max(0, at - 1) : at + 2]
         return Space(near, {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges})

@@ -16,7 +16,7 @@ import torch
 
 from bench.speedrun import ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
-from bench.speedrun.contest import compared, our_seconds
+from bench.speedrun.contest import compared, our_seconds, target_of
 from bench.speedrun.halving import halve, rungs
 from bench.speedrun.points import EnoughError, Points
 from bench.speedrun.records import digest, leaderboard, misses, read_record_file, write_record
@@ -267,21 +267,34 @@ def test_an_idea_is_one_valid_change(idea):
 def run_of(side, seed, seconds, tokens, loss):
     point = {"seconds": seconds, "updates": 10, "tokens": tokens, "flops": tokens, "loss": loss}
     points = [{**point, "seconds": seconds / 2, "updates": 5, "loss": loss + 1}, point]
-    return {"side": side, "seed": seed, "settings": {}, "turn": seed, "points": points, **point}
+    code = {"commit": "0123456789", "changed_files": []}
+    return {
+        "side": side,
+        "seed": seed,
+        "settings": {},
+        "asked_seconds": seconds,
+        "points": points,
+        **point,
+    } | code
 
 
 def record_of(ours_losses=(3.9, 3.85, 3.95)):
-    target = {"name": "late", "seconds": 2400.0, "loss": 4.0, "rival": "grouped"}
+    rivals = [run_of(rival, 0, 2400.0, 12_000, 4.0 + len(rival) % 7) for rival in RIVALS]
+    target = target_of("late", rivals)
+    assert (target["rival"], target["loss"]) == ("grouped", 4.0)
     runs = []
     for seed, loss in enumerate(ours_losses):
-        runs += [run_of("grouped", seed, 2400.0, 12_000, 4.02), run_of(OURS, seed, 300.0, 3000, loss)]
+        pair = [run_of("grouped", seed, 2400.0, 12_000, 4.02), run_of(OURS, seed, 300.0, 3000, loss)]
+        runs += pair[:: 1 if seed % 2 == 0 else -1]
+    for number, run in enumerate(runs):
+        run |= {"turn": number // 2, "began": f"2026-01-01T0{number}:00:00+00:00"}
+    budget = {"settings": {}, "trials": 8, "seconds": 3600.0, "spent_seconds": 3500.0}
     return {
         "track": "english-mini",
         "full": True,
-        "machine": {"commit": "0123456789", "cpu": "a processor"},
-        "changed_files": [],
+        "machine": {"commit": "9876543210", "cpu": "a processor"},
         "text": {"held_out": "abcdefghij"},
-        "searches": [{"side": side, "trials": 8, "seconds": 3600.0} for side in (OURS, "grouped")],
+        "searches": [{"side": side, **budget} for side in SIDES],
         "target": target,
         "parameters": {"ours": 10, "allowed": 10},
         "runs": runs,
@@ -295,28 +308,48 @@ def test_a_record_counts_and_is_shown(tmp_path):
     assert misses(record) == []
     assert record["result"]["seconds_ratio"] == {"mean": 8.0, "deviation": 0.0}
     assert record["result"]["tokens_ratio"]["mean"] == 4.0
-    assert "| 8.00 ± 0.00 | 4.00 ± 0.00 | 5.0 | grouped, 40.0 |" in leaderboard(
-        [tmp_path / "speedrun_a.json"]
-    )
+    shown = leaderboard([tmp_path / "speedrun_a.json"])
+    assert "| 8.00 ± 0.00 | 4.00 ± 0.00 | 5.0 | grouped, 40.0 |" in shown
+    assert "| 01234567 |" in shown
     assert leaderboard([]) == "no record yet"
+
+
+def swap(values, i, j):
+    values[i], values[j] = values[j], values[i]
 
 
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
         (lambda record: record.update(full=False), "full size"),
-        (lambda record: record["machine"].update(commit=None), "at a commit"),
-        (lambda record: record.update(changed_files=["a.py"]), "at a commit"),
+        (lambda record: record["runs"][0].update(commit=None), "at a commit"),
+        (lambda record: record["runs"][3].update(commit="another"), "at a commit"),
+        (lambda record: record["runs"][5].update(changed_files=["a.py"]), "at a commit"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "same budget"),
-        (lambda record: record["searches"].pop(), "same budget"),
+        (lambda record: [search.update(seconds=2300.0) for search in record["searches"]], "2400 s or more"),
+        (lambda record: [search.update(trials=3) for search in record["searches"]], "4 or more trials"),
+        (lambda record: record["searches"][0].update(spent_seconds=3900.0), "same budget"),
+        (lambda record: record["searches"].pop(1), "same budget"),
+        (lambda record: swap(record["runs"], 2, 3), "do not alternate"),
+        (lambda record: [run.update(began="2026") for run in record["runs"][3:4]], "do not alternate"),
+        (lambda record: [run.update(seed=100) for run in record["runs"][:2]], "tuned with seed 100"),
     ],
 )
 def test_what_breaks_a_rule_is_no_record(tmp_path, change, rule):
     record = record_of()
     change(record)
+    if record["runs"][0]["seed"] == 100:
+        record["result"] = compared(record["runs"], record["target"])
     write_record(tmp_path / "speedrun_a.json", record)
     assert rule in leaderboard([tmp_path / "speedrun_a.json"])
+
+
+def test_the_best_of_all_rivals_sets_a_target():
+    record = record_of()
+    alone = [run for run in record["target"]["runs"] if run["side"] == "modernbert"]
+    assert misses(record | {"target": target_of("late", alone)}) == ["without grouped, lines"]
+    assert misses(record_of() | {"target": record["target"] | {"losses": {}}}) != []
 
 
 def test_every_seed_must_reach_the_target(tmp_path):
@@ -342,18 +375,34 @@ def test_a_tampered_record_is_refused(tmp_path):
         other.write_text(json.dumps(record))
         with pytest.raises(BrimfulError, match=message):
             read_record_file(other)
-    ratio = altered(lambda record: record["result"]["seconds_ratio"].update(mean=80.0))
-    other.write_text(json.dumps(ratio | {"digest": digest(ratio)}))
-    with pytest.raises(BrimfulError, match="its ratios are not those of its runs"):
-        read_record_file(other)
+    for change, message in [
+        (lambda record: record["result"]["seconds_ratio"].update(mean=80.0), "its ratios are not those of"),
+        (lambda record: record["target"].update(loss=4.5), "its target is not that of the rivals' runs"),
+        (lambda record: record["target"].update(rival="lines"), "its target is not that of the rivals' runs"),
+        (
+            lambda record: record["runs"][1]["settings"].update(a=1),
+            "does not have the settings of its search",
+        ),
+    ]:
+        changed = altered(change)
+        other.write_text(json.dumps(changed | {"digest": digest(changed)}))
+        with pytest.raises(BrimfulError, match=message):
+            read_record_file(other)
 
 
 def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monkeypatch):
-    made = []
+    made, contests = [], set()
 
-    def run(self, side, settings, seconds, seed, *, curve=False, keep=False):
+    def run(self, side, settings, seconds, seed, *, contest=None):
         made.append((side, settings["learning"], seconds, seed))
-        return {"side": side, "seed": seed, "loss": len(side) + seed, "seconds": seconds}
+        contests.add(contest)
+        return {
+            "side": side,
+            "seed": seed,
+            "loss": len(side) + seed,
+            "asked_seconds": seconds,
+            "seconds": 1.0,
+        }
 
     monkeypatch.setattr(Runs, "__post_init__", lambda self: None)
     monkeypatch.setattr(Runs, "run", run)
@@ -361,12 +410,16 @@ def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monk
     options = ["record", "--work", str(tmp_path), "--sides", OURS, "grouped", "lines", "--our-seconds", "70"]
     speedrun = Speedrun(ENGLISH, options_of([*options, "--target", "early", "--seeds", "4", "5"]))
     target = speedrun.target
-    assert (target["loss"], target["rival"], target["seeds"]) == (9.5, "lines", [4, 5])
+    assert (target["loss"], target["rival"], target["seconds"]) == (9.5, "lines", 600.0)
     assert target["losses"]["grouped"]["mean"] == 11.5
     turn = [("grouped", 600.0), ("lines", 600.0), (OURS, 70.0)]
     assert made == [(s, s, t, 4) for s, t in turn] + [(s, s, t, 5) for s, t in turn[::-1]]
     assert len(speedrun.made) == 6
     assert len(made) == 6
+    other = Speedrun(ENGLISH, options_of([*options[:-1], "71", "--target", "early", "--seeds", "4", "5"]))
+    assert other.made
+    assert len(made) == 12  # no run of another contest is taken
+    assert len(contests) == 2
 
 
 def test_the_shortest_time_has_a_margin():
