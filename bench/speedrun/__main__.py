@@ -33,7 +33,7 @@ from bench.common.processes import machine_facts
 from bench.common.study import save_figure, table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
-from bench.speedrun.halving import search
+from bench.speedrun.halving import BUDGET, search
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import Runs, Settings, parameters_allowed
@@ -47,7 +47,7 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import SHAPES
 
 STEPS = ("text", "search", "targets", "shortest", "record", "ideas", "buys", "show")
-DEFAULT_STEPS = ("text", "search", "targets", "shortest", "record", "show")
+DEFAULT_STEPS = ("text", "search", "shortest", "record", "show")
 
 
 class Speedrun:
@@ -96,9 +96,9 @@ class Speedrun:
             if around is None:
                 raise BrimfulError(f"{options.around} has no settings of {side}")
         if side not in self._searches:
-            found = search(
-                self.runs, side, options.trials, 60 * options.search_minutes, self.target_seconds, around
-            )
+            minutes: float | None = options.search_minutes
+            budget = BUDGET * self.target_seconds if minutes is None else 60 * minutes
+            found = search(self.runs, side, options.trials, budget, self.target_seconds, around)
             self._searches[side] = found
         return self._searches[side]
 
@@ -295,7 +295,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="by default all but ideas and buys")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="by default all but targets, ideas and buys")
     parser.add_argument("--language", choices=TRACKS, default="english")
     parser.add_argument("--model", choices=SHAPES, help="another size")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
@@ -308,7 +308,9 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--trials", type=int, default=8, help="of the first rung of each search")
-    parser.add_argument("--search-minutes", type=float, default=60.0, help="of each search")
+    parser.add_argument(
+        "--search-minutes", type=float, help=f"of each search; by default {BUDGET} times the target's"
+    )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")
     parser.add_argument(
@@ -333,7 +335,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         options = parser.parse_args(arguments)
     if unknown := [step for step in options.steps if step not in STEPS]:
         parser.error(f"there is no step {unknown[0]}: choose from {', '.join(STEPS)}")
-    if options.trials < 2 or options.search_minutes <= 0:
+    if options.trials < 2 or (options.search_minutes is not None and options.search_minutes <= 0):
         parser.error("--trials must be at least 2, and --search-minutes above 0")
     options.steps = options.steps or list(DEFAULT_STEPS)
     options.data = options.data.resolve()

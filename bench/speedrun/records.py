@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.common.study import table
 from bench.speedrun.contest import compared, target_of
-from bench.speedrun.halving import SEED
+from bench.speedrun.halving import BUDGET, SEED, TRIALS
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.side import OURS
 from bench.speedrun.track import TARGETS
@@ -18,8 +18,6 @@ from brimful.storage import read_object, write_json
 
 FORMAT = 2
 SEEDS = 3
-TRIALS = 4
-"""The fewest of a search."""
 UNEQUAL = 1.1
 """How much more time than the rival's Brimful's search may have spent."""
 FOLDER = Path("bench/results")
@@ -109,7 +107,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     if not {OURS, *target["losses"]} <= set(searches) or not _as_tuned(searches, target):
         found.append(
             f"the sides were not tuned with the same budget of {TRIALS} or more trials and"
-            f" {target['seconds']:g} s or more"
+            f" {BUDGET * target['seconds']:g} s or more"
         )
     return found
 
@@ -134,7 +132,7 @@ def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, An
     spent = {side: search["spent_seconds"] for side, search in searches.items()}
     return (
         len(budgets) == 1
-        and all(trials >= TRIALS and seconds >= target["seconds"] for trials, seconds in budgets)
+        and all(trials >= TRIALS and seconds >= BUDGET * target["seconds"] for trials, seconds in budgets)
         and spent[OURS] <= UNEQUAL * min(spent.values())
     )
 

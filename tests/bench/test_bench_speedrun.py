@@ -288,7 +288,7 @@ def record_of(ours_losses=(3.9, 3.85, 3.95)):
         runs += pair[:: 1 if seed % 2 == 0 else -1]
     for number, run in enumerate(runs):
         run |= {"turn": number // 2, "began": f"2026-01-01T0{number}:00:00+00:00"}
-    budget = {"settings": {}, "trials": 8, "seconds": 3600.0, "spent_seconds": 3500.0}
+    budget = {"settings": {}, "trials": 8, "seconds": 9600.0, "spent_seconds": 9500.0}
     return {
         "track": "english-mini",
         "full": True,
@@ -327,9 +327,9 @@ def swap(values, i, j):
         (lambda record: record["runs"][5].update(changed_files=["a.py"]), "at a commit"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "same budget"),
-        (lambda record: [search.update(seconds=2300.0) for search in record["searches"]], "2400 s or more"),
+        (lambda record: [search.update(seconds=9500.0) for search in record["searches"]], "9600 s or more"),
         (lambda record: [search.update(trials=3) for search in record["searches"]], "4 or more trials"),
-        (lambda record: record["searches"][0].update(spent_seconds=3900.0), "same budget"),
+        (lambda record: record["searches"][0].update(spent_seconds=10_500.0), "same budget"),
         (lambda record: record["searches"].pop(1), "same budget"),
         (lambda record: swap(record["runs"], 2, 3), "do not alternate"),
         (lambda record: [run.update(began="2026") for run in record["runs"][3:4]], "do not alternate"),
