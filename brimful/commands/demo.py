@@ -55,12 +55,12 @@ VOCABULARY = 8000
 CHECKPOINT_EVERY = 100
 TIMED = 10
 """The demo's time is estimated from this many updates."""
-GENERAL_UPDATES = 2250
-"""The general encoder's stage takes as long as this many updates of pretraining, and as all other stages
-together (1,360 seconds of one core each, measured)."""
-ALL_TEXTS, OTHER_UPDATES = 13_900, 1100
+GENERAL_UPDATES = 1600
+"""The general encoder's stage takes as long as this many updates of pretraining. By calculation: it took as
+long as all other stages together when an update had half the rows."""
+ALL_TEXTS, OTHER_UPDATES = 13_900, 1070
 """With this many texts, the other stages take as long as this many updates of pretraining (measured on two
-cores with AVX-512: pretraining took 412 of 807 seconds)."""
+cores with AMX: pretraining took 176 of 411 seconds)."""
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 PRETRAIN: dict[str, Any] = {
