@@ -33,7 +33,7 @@ from bench.common.processes import machine_facts
 from bench.common.study import save_figure, table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
-from bench.speedrun.halving import BUDGET, search
+from bench.speedrun.halving import TRIALS, budget, search
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import Runs, Settings, parameters_allowed
@@ -97,13 +97,17 @@ class Speedrun:
                 raise BrimfulError(f"{options.around} has no settings of {side}")
         if side not in self._searches:
             minutes: float | None = options.search_minutes
-            budget = BUDGET * self.target_seconds if minutes is None else 60 * minutes
-            found = search(self.runs, side, options.trials, budget, self.target_seconds, around)
+            target = self.target_seconds
+            seconds = budget(options.trials, target) if minutes is None else 60 * minutes
+            found = search(self.runs, side, options.trials, seconds, target, around)
             self._searches[side] = found
         return self._searches[side]
 
     def search(self) -> None:
         """Tune each side."""
+        if self.options.settings:
+            say(f"the settings of {self.options.settings} are taken: nothing is tuned")
+            return
         for side in self.options.sides:
             found = self.searched(side)
             last = found["rungs"][-1]
@@ -307,9 +311,11 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="of the rivals for each target; others than 10 20 40 make no record",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--trials", type=int, default=8, help="of the first rung of each search")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="of the first rung of each search")
     parser.add_argument(
-        "--search-minutes", type=float, help=f"of each search; by default {BUDGET} times the target's"
+        "--search-minutes",
+        type=float,
+        help="of each search; by default, its trials have half of the target's time",
     )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")
@@ -337,7 +343,11 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"there is no step {unknown[0]}: choose from {', '.join(STEPS)}")
     if options.trials < 2 or (options.search_minutes is not None and options.search_minutes <= 0):
         parser.error("--trials must be at least 2, and --search-minutes above 0")
+    if options.settings and options.around:
+        parser.error("give --settings or --around, not both")
     options.steps = options.steps or list(DEFAULT_STEPS)
+    if OURS not in options.sides and not {"shortest", "record", "ideas", "buys"}.isdisjoint(options.steps):
+        parser.error(f"--sides needs {OURS}")
     options.data = options.data.resolve()
     options.work = (options.work or options.data / "speedrun").resolve()
     return options

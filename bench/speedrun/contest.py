@@ -39,16 +39,17 @@ def targets(
     return found
 
 
-def target_of(name: str, made: Sequence[Run]) -> dict[str, Any]:
+def target_of(title: str, made: Sequence[Run]) -> dict[str, Any]:
     """The target that these runs of rivals set, all asked for the same seconds."""
-    kept = [{key: run[key] for key in ("side", "seed", "asked_seconds", "seconds", "loss")} for run in made]
+    named = ("side", "seed", "began", "commit", "changed_files", "asked_seconds", "seconds", "loss")
+    kept = [{name: run[name] for name in named} for run in made]
     losses = {}
     for rival in dict.fromkeys(run["side"] for run in made):
         reached = [run["loss"] for run in made if run["side"] == rival]
         losses[rival] = {"mean": statistics.fmean(reached), "deviation": _finite(spread(reached)[1])}
     best = min(losses, key=lambda rival: losses[rival]["mean"])
     return {
-        "name": name,
+        "name": title,
         "seconds": made[0]["asked_seconds"],
         "loss": losses[best]["mean"],
         "rival": best,

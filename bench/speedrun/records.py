@@ -1,15 +1,15 @@
 """Records: one JSON file each, refused if what it says does not follow from the runs that it holds."""
 
 import hashlib
-import itertools
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from bench.common.study import table
 from bench.speedrun.contest import compared, target_of
-from bench.speedrun.halving import BUDGET, SEED, TRIALS
+from bench.speedrun.halving import SEED, TRIALS, budget
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.side import OURS
 from bench.speedrun.track import TARGETS
@@ -45,8 +45,10 @@ def read_record_file(path: Path) -> dict[str, Any]:
         BrimfulError: it is no record of this format, or it was changed, or contradicts itself.
     """
     record = read_object(path)
-    if record.get("format") != FORMAT or "digest" not in record:
+    if "digest" not in record:
         raise BrimfulError(f"{path} is not a record of the speedrun")
+    if record.get("format") != FORMAT:
+        raise BrimfulError(f"{path} has format {record.get('format')}, and this version reads {FORMAT}")
     if record["digest"] != digest(record):
         raise BrimfulError(f"{path} was changed after it was measured: its digest differs; measure again")
     if flaw := contradiction(record):
@@ -66,7 +68,7 @@ def contradiction(record: Mapping[str, Any]) -> str | None:
         if clock != sorted(clock):
             return f"the clock of {run['side']}, seed {run['seed']}, goes backwards"
     if target_of(target["name"], target["runs"]) != target:
-        return "its target is not that of the rivals' runs"
+        return "its target does not follow from the rivals' runs"
     tuned = {search["side"]: search["settings"] for search in record["searches"]}
     for run in runs:
         if _but_model(run["settings"]) != _but_model(tuned.get(run["side"], {})):
@@ -99,15 +101,18 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         found.append("a seed does not reach the target")
     if record["parameters"]["ours"] > record["parameters"]["allowed"]:
         found.append("the model has more parameters than the rival's")
-    commits = {run["commit"] for run in runs}
-    if None in commits or len(commits) > 1 or any(run["changed_files"] for run in runs):
+    measured = [*runs, *target["runs"]]
+    commits = {run["commit"] for run in measured}
+    if None in commits or len(commits) > 1 or any(run["changed_files"] for run in measured):
         found.append("it was not measured at a commit")
     if absent := set(RIVALS) - set(target["losses"]):
         found.append(f"without {', '.join(sorted(absent))}")
+    if {(run["side"], run["seed"]) for run in target["runs"]} != set(product(target["losses"], seeds)):
+        found.append("the target has other seeds")
     if not {OURS, *target["losses"]} <= set(searches) or not _as_tuned(searches, target):
         found.append(
-            f"the sides were not tuned with the same budget of {TRIALS} or more trials and"
-            f" {BUDGET * target['seconds']:g} s or more"
+            f"the sides were not tuned with one budget of {TRIALS} or more trials, each of half the target's"
+            " time or more"
         )
     return found
 
@@ -122,7 +127,7 @@ def _alternates(runs: Sequence[Mapping[str, Any]]) -> bool:
         len(runs) % 2 == 0
         and all(first["seed"] == second["seed"] for first, second in turns)
         and all(first["side"] != second["side"] for first, second in turns)
-        and all(before != after for before, after in itertools.pairwise(firsts))
+        and all(before != after for before, after in pairwise(firsts))
     )
 
 
@@ -132,7 +137,9 @@ def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, An
     spent = {side: search["spent_seconds"] for side, search in searches.items()}
     return (
         len(budgets) == 1
-        and all(trials >= TRIALS and seconds >= BUDGET * target["seconds"] for trials, seconds in budgets)
+        and all(
+            trials >= TRIALS and seconds >= budget(trials, target["seconds"]) for trials, seconds in budgets
+        )
         and spent[OURS] <= UNEQUAL * min(spent.values())
     )
 
