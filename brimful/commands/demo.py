@@ -56,8 +56,8 @@ CHECKPOINT_EVERY = 100
 TIMED = 10
 """The demo's time is estimated from this many updates."""
 GENERAL_UPDATES = 1600
-"""The general encoder's stage takes as long as this many updates of pretraining. Calculated from an earlier demo
-(2 rows in an update), where it took as long as all other stages."""
+"""The general encoder's stage takes as long as this many updates of pretraining. Calculated from an earlier
+demo (2 rows in an update), where it took as long as all other stages."""
 ALL_TEXTS, OTHER_UPDATES = 13_900, 1070
 """With this many texts, the other stages take as long as this many updates of pretraining (measured on two
 cores with AMX: pretraining took 176 of 411 seconds)."""
