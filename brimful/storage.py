@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import sys
 import time
 import zlib
@@ -80,8 +81,10 @@ def require_file_place(path: Path) -> None:
     Raises:
         BrimfulError: `path` is a folder or a device, or a part of it is a file.
     """
-    if path.exists() and not path.is_file():
-        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
+    with suppress(OSError):  # asked once: another process may delete the file at any moment
+        if not stat.S_ISREG(path.stat().st_mode):
+            found = "it is a folder or a device, not a file"
+            raise BrimfulError(f"cannot write {path}: {found}; name another place")
     _require_parents(path)
 
 
