@@ -81,10 +81,9 @@ def require_file_place(path: Path) -> None:
     Raises:
         BrimfulError: `path` is a folder or a device, or a part of it is a file.
     """
-    with suppress(OSError):  # asked once: another process may delete the file at any moment
-        if not stat.S_ISREG(path.stat().st_mode):
-            found = "it is a folder or a device, not a file"
-            raise BrimfulError(f"cannot write {path}: {found}; name another place")
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
+        raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")
     _require_parents(path)
 
 
@@ -108,7 +107,8 @@ def require_folder_place(
     Raises:
         BrimfulError: `directory` or a part of its path is a file, or it holds anything else.
     """
-    if directory.exists() and not directory.is_dir():
+    mode = _mode(directory)
+    if mode is not None and not stat.S_ISDIR(mode):
         raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
     _require_parents(directory)
     if not directory.exists():
@@ -123,9 +123,22 @@ def require_folder_place(
 
 
 def _require_parents(path: Path) -> None:
-    above = next((parent for parent in path.parents if parent.exists()), None)
-    if above is not None and not above.is_dir():
-        raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
+    for above in path.parents:
+        if (mode := _mode(above)) is not None:
+            if not stat.S_ISDIR(mode):
+                raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
+            return
+
+
+def _mode(path: Path) -> int | None:
+    """The mode of what is at `path`; None if nothing is. Asked once: another process may delete it at any
+    moment, so that two questions have answers that contradict each other."""
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):  # as Path.exists does
+            return None
+        raise
 
 
 @contextmanager
