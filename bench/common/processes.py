@@ -48,11 +48,24 @@ def machine_facts() -> dict[str, Any]:
     """The machine, its load now, and the commit; JSON types."""
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
-    git = shutil.which("git") and subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     return {
         "cpu": names[0].split(":")[1].strip() if names else platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
-        "commit": (git.stdout.strip() or None) if git else None,
+        "commit": state_of_the_code()["commit"],
+    }
+
+
+def state_of_the_code() -> dict[str, Any]:
+    """The `commit`, None without Git, and the tracked `changed_files`."""
+
+    def git(*command: str) -> str:
+        found = shutil.which("git")
+        return subprocess.run([found, *command], capture_output=True, text=True).stdout if found else ""
+
+    changed = git("status", "--porcelain", "-uno").splitlines()
+    return {
+        "commit": git("rev-parse", "HEAD").strip() or None,
+        "changed_files": [line[3:] for line in changed],
     }

@@ -79,28 +79,19 @@ class Speedrun:
     def tuned(self, side: str) -> Settings:
         """The settings of a side: given, or found."""
         if self.options.settings:
-            record = read_record_file(self.options.settings)
-            for found in record["searches"]:
-                if found["side"] == side:
-                    settings: Settings = found["settings"]
-                    return settings | ({"model": self.track.model} if side == OURS else {})
-            raise BrimfulError(f"{self.options.settings} has no settings of {side}")
+            settings = settings_in(self.options.settings, side)
+            return settings | ({"model": self.track.model} if side == OURS else {})
         return self.searched(side)["settings"]
 
     def searched(self, side: str) -> dict[str, Any]:
         """The search of a side."""
-        options, around = self.options, None
-        if options.around:
-            record = read_record_file(options.around)
-            around = next((found["settings"] for found in record["searches"] if found["side"] == side), None)
-            if around is None:
-                raise BrimfulError(f"{options.around} has no settings of {side}")
+        options = self.options
         if side not in self._searches:
+            around = settings_in(options.around, side) if options.around else None
             minutes: float | None = options.search_minutes
             target = self.target_seconds
             seconds = budget(options.trials, target) if minutes is None else 60 * minutes
-            found = search(self.runs, side, options.trials, seconds, target, around)
-            self._searches[side] = found
+            self._searches[side] = search(self.runs, side, options.trials, seconds, target, around)
         return self._searches[side]
 
     def search(self) -> None:
@@ -159,10 +150,13 @@ class Speedrun:
         sides[OURS] = (self.tuned(OURS), self.our_seconds())
         return alternate(self.runs, sides, self.options.seeds)
 
+    def contested(self) -> list[dict[str, Any]]:
+        """The runs of Brimful and of the best rival."""
+        return [run for run in self.made if run["side"] in (OURS, self.target["rival"])]
+
     def record(self) -> None:
         """Alternate the sides and write the record."""
-        target = self.target
-        made = [run for run in self.made if run["side"] in (OURS, target["rival"])]
+        target, made = self.target, self.contested()
         kept = [{name: value for name, value in run.items() if name != "model"} for run in made]
         text = read_record(self.text_folder)
         ours = next(run for run in made if run["side"] == OURS)
@@ -215,8 +209,7 @@ class Speedrun:
     def found_buys(self) -> list[dict[str, Any]]:
         """Probe and fine-tuning of both encoders of the record's first seed, on each task."""
         found = []
-        rival = self.target["rival"]
-        first = [run for run in self.made if run["turn"] == 0 and run["side"] in (OURS, rival)]
+        first = [run for run in self.contested() if run["turn"] == 0]
         names = {str(self.folder / "runs" / run["model"] / "model"): run["side"] for run in first}
         for task in self.track.tasks:
             train, test = tables(self.options.data, task, 2000)
@@ -249,6 +242,15 @@ class Speedrun:
     def show(self) -> None:
         """Check all records and print the leaderboard."""
         print(leaderboard(sorted(FOLDER.glob("speedrun_*.json"))))
+
+
+def settings_in(path: Path, side: str) -> Settings:
+    """The settings of a side in a record."""
+    for found in read_record_file(path)["searches"]:
+        if found["side"] == side:
+            settings: Settings = found["settings"]
+            return settings
+    raise BrimfulError(f"{path} has no settings of {side}")
 
 
 def _error(found: dict[str, Any]) -> str:

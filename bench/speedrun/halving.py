@@ -38,7 +38,7 @@ def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:
 
 
 def budget(trials: int, target: float) -> float:
-    """The seconds of a search whose shortest trials are long enough for a target of so many seconds."""
+    """The seconds of a search whose shortest trials take `LONG` of the seconds of a target."""
     return len(rungs(trials, 1.0)) * trials * LONG * target
 
 

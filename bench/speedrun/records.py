@@ -74,7 +74,7 @@ def contradiction(record: Mapping[str, Any]) -> str | None:
         if _but_model(run["settings"]) != _but_model(tuned.get(run["side"], {})):
             return f"{run['side']}, seed {run['seed']}, does not have the settings of its search"
     if compared(runs, target) != record["result"]:
-        return "its ratios are not those of its runs"
+        return "its ratios do not follow from its runs"
     return None
 
 
@@ -134,14 +134,12 @@ def _alternates(runs: Sequence[Mapping[str, Any]]) -> bool:
 def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
     """Whether the sides had one budget, large enough, and Brimful did not spend more of it."""
     budgets = {(search["trials"], search["seconds"]) for search in searches.values()}
+    if len(budgets) > 1:
+        return False
+    ((trials, seconds),) = budgets
     spent = {side: search["spent_seconds"] for side, search in searches.items()}
-    return (
-        len(budgets) == 1
-        and all(
-            trials >= TRIALS and seconds >= budget(trials, target["seconds"]) for trials, seconds in budgets
-        )
-        and spent[OURS] <= UNEQUAL * min(spent.values())
-    )
+    long_enough = trials >= TRIALS and seconds >= budget(trials, target["seconds"])
+    return long_enough and spent[OURS] <= UNEQUAL * min(spent.values())
 
 
 def leaderboard(paths: Sequence[Path]) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.common.processes import state_of_the_code
 from bench.common.study import kept
 from bench.speedrun.scoring import score
 from bench.speedrun.side import Training, command
@@ -185,22 +186,6 @@ class Runs:
         if status:
             raise BrimfulError(f"{side} ended with status {status} ({lines[-1]}): {json.dumps(settings)}")
         return read_json(place / "result.json")
-
-
-def state_of_the_code() -> dict[str, Any]:
-    """The `commit`, None without Git, and the tracked `changed_files`."""
-
-    def git(*command: str) -> str:
-        try:
-            return subprocess.run(["git", *command], capture_output=True, text=True).stdout
-        except FileNotFoundError:
-            return ""
-
-    changed = git("status", "--porcelain", "-uno").splitlines()
-    return {
-        "commit": git("rev-parse", "HEAD").strip() or None,
-        "changed_files": [line[3:] for line in changed],
-    }
 
 
 def parameters_allowed(track: Track, vocabulary: int) -> int:
