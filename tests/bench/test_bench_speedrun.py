@@ -377,7 +377,6 @@ def test_a_tampered_record_is_refused(tmp_path):
         with pytest.raises(BrimfulError, match=message):
             read_record_file(other)
     not_set = "its target does not follow from the rivals' runs"
-    other_ratios = "its ratios do not follow from its runs"
     for change, message in [
         (
             lambda record: record["result"]["seconds_ratio"].update(mean=80.0),
