@@ -363,7 +363,7 @@ def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainCo
     """The configuration with `unpacked_batch_size`, if given, turned into rows and betas."""
     if config.unpacked_batch_size is None:
         return config
-    optimizer, rows = config.optimizer, config.rows_per_micro_batch or 1
+    optimizer, rows = config.optimizer, config.rows_per_micro_batch
     first = config.run_phases()[0].packing.max_length
     factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
     suggestion = partial(
@@ -373,7 +373,8 @@ def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainCo
         (optimizer.beta1, optimizer.beta2),
         keep=config.unpacked_keep,
     )
-    if rows == "auto":  # a power of two, so that there is a choice; the update is off by a sixteenth at most
+    if not isinstance(rows, int):
+        # A power of two, so that there is a choice; the update is off by a sixteenth at most.
         rows = 1 << (max(1, suggestion().rows_per_update // 8).bit_length() - 1)
     found = suggestion(multiple_of=rows)
     beta1, beta2 = found.betas

@@ -67,6 +67,15 @@ def test_the_saved_configuration_is_a_valid_one(chained, pretrained, tmp_path, c
     assert first == [line["loss.mlm"] for line in steps_and_losses(pretrained)[:1]]
 
 
+def test_a_recipe_without_packing_has_updates_that_can_be_divided(chained, tmp_path, call: Call):
+    """500 sequences may need a prime number of rows, and then its micro-batches would have one."""
+    settings = ("--unpacked-batch-size", 500, "--trainer.steps", 1)
+    call("pretrain", "--data", chained, "--out", tmp_path / "run", *SMALL, *settings)
+    saved = read_yaml(tmp_path / "run" / "config.yaml")
+    assert saved["rows_per_update"] % 8 == 0
+    assert saved["rows_per_micro_batch"] >= 8
+
+
 @pytest.mark.parametrize("keep", ["sequences", "rows"])
 def test_a_recipe_without_packing_is_followed(chained, tmp_path, call: Call, keep: str):
     settings = ("--unpacked-batch-size", 24, "--unpacked-keep", keep, "--trainer.steps", 2)

@@ -135,7 +135,7 @@ def test_gradients_through_heads_equal_transformers(tmp_path, monkeypatch, model
 
 @pytest.mark.parametrize("architecture", ["bert", "prenorm", "modern"])
 def test_initial_weights_of_heads_spread_as_in_transformers(architecture):
-    """Standard deviations of two draws of n numbers differ by 1 / sqrt(n) of their size: within six times this."""
+    """Deviations of two draws of n numbers differ by 1 / sqrt(n) of their size: within six times this."""
     config = preset("tiny", architecture, vocabulary_size=512, layers=3)
     encoder = Encoder(config)
     their_config = peer_class(config).config
