@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,18 @@ def timed(command: list[str], cores: Iterable[int]) -> Run:
             sys.exit(f"bench: `{' '.join(command)}` failed:\n{errors.read()[-2000:]}")
         facts = json.loads(out.read().splitlines()[-1])
     return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024, facts)
+
+
+def time_of_others() -> float | None:
+    """CPU seconds that the machine has had for others than this process's ended children, stolen time
+    included; None where /proc/stat is absent. A difference of two says how quiet a machine was."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    user, nice, system, _, _, interrupts, soft, stolen = map(int, stat.read_text().split()[1:9])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+    return busy - children.ru_utime - children.ru_stime
 
 
 def machine_facts() -> dict[str, Any]:

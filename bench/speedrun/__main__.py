@@ -5,7 +5,7 @@
     targets   what the best rival reaches in 10, 20 and 40 minutes
     shortest  the shortest time in which Brimful reaches the target
     record    alternate rival and Brimful over seeds, and write the record
-    ideas     what the loss is without each of Brimful's ideas, in the same time
+    ideas     what the loss is without each of Brimful's ideas, after the same updates
     buys      a frozen probe and fine-tuning of both encoders
     show      check all records, print the leaderboard
 
@@ -203,8 +203,11 @@ class Speedrun:
 
     def ideas(self) -> None:
         """Leave out each idea, and print a table."""
-        rows = [[each["idea"], f"{each['rise']:+.3f}", _error(each)] for each in self.found_ideas()]
-        print(table(["without", "loss rises by", "standard error"], rows))
+        rows = [
+            [each["idea"], f"{each['rise']:+.3f}", _error(each), f"{each['longer']:.2f}"]
+            for each in self.found_ideas()
+        ]
+        print(table(["without", "loss rises by", "standard error", "time"], rows))
 
     def found_buys(self) -> list[dict[str, Any]]:
         """Probe and fine-tuning of both encoders of the record's first seed, on each task."""

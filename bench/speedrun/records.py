@@ -20,6 +20,8 @@ FORMAT = 2
 SEEDS = 3
 UNEQUAL = 1.1
 """How much more time than the rival's Brimful's search may have spent."""
+QUIET = 0.2
+"""The most cores that others may have during a run, on average."""
 FOLDER = Path("bench/results")
 
 
@@ -105,6 +107,8 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     commits = {run["commit"] for run in measured}
     if None in commits or len(commits) > 1 or any(run["changed_files"] for run in measured):
         found.append("it was not measured at a commit")
+    if any((run["cores_of_others"] or 0) > QUIET for run in measured):
+        found.append(f"others had more than {QUIET} cores during a run")
     if absent := set(RIVALS) - set(target["losses"]):
         found.append(f"without {', '.join(sorted(absent))}")
     if {(run["side"], run["seed"]) for run in target["runs"]} != set(product(target["losses"], seeds)):

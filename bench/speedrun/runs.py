@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.common.processes import state_of_the_code
+from bench.common.processes import state_of_the_code, time_of_others
 from bench.common.study import kept
 from bench.speedrun.scoring import score
 from bench.speedrun.side import Training, command
@@ -91,29 +91,28 @@ class Runs:
         return kept(place.with_suffix(".json"), make)
 
     def run(
-        self, side: str, settings: Settings, seconds: float, seed: int, *, contest: str | None = None
+        self,
+        side: str,
+        settings: Settings,
+        seconds: float,
+        seed: int,
+        *,
+        updates: int | None = None,
+        contest: str | None = None,
     ) -> Run:
         """Train so long that the process takes about `seconds`, by the pace of a pilot, and score the end.
 
         Args:
+            updates: train for so many, however long they take.
             contest: which contest the run belongs to. Such a run is made for it alone, its points on the way
                 are scored too, and its final weights stay in the folder that the result names.
         """
-        place = self.place("runs", side, settings, seconds, seed, contest)
+        place = self.place("runs", side, settings, seconds, seed, updates, contest)
 
         def make() -> Run:
             began = {"began": datetime.now(UTC).isoformat(timespec="seconds"), **state_of_the_code()}
-            pace = self.pace(side, settings)
-            left = seconds - pace["start_seconds"]
-            updates = int(left * pace["updates_per_second"])
-            if self.track.quick:
-                updates = max(QUICK_UPDATES, updates)
-            if updates < 2:
-                raise BrimfulError(
-                    f"{side} needs {pace['start_seconds']:.0f} s to start, and {seconds:g} s leave no time to"
-                    " train: give more seconds"
-                )
-            found = self._train(place, side, settings, seed=seed, updates=updates, seconds=seconds)
+            number = updates or self.updates_in(side, settings, seconds)
+            found = self._train(place, side, settings, seed=seed, updates=number, seconds=seconds)
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
             scored = list(zip(found["points"], folders, strict=True))
             held_out, special = load_held_out(self.text), tokenizer_of(self.text)[1]
@@ -133,12 +132,30 @@ class Runs:
                 "seed": seed,
                 **began,
                 "asked_seconds": seconds,
+                "cores_of_others": found["cores_of_others"],
                 **{name: scored[-1][0][name] for name in ("seconds", "updates", "tokens", "flops", "loss")},
                 "points": found["points"],
                 **model,
             }
 
         return kept(place.with_suffix(".json"), make)
+
+    def updates_in(self, side: str, settings: Settings, seconds: float) -> int:
+        """The updates of a training whose process takes about `seconds`, by the pace of a pilot.
+
+        Raises:
+            BrimfulError: there is time for fewer than two.
+        """
+        pace = self.pace(side, settings)
+        updates = int((seconds - pace["start_seconds"]) * pace["updates_per_second"])
+        if self.track.quick:
+            return max(QUICK_UPDATES, updates)
+        if updates < 2:
+            raise BrimfulError(
+                f"{side} needs {pace['start_seconds']:.0f} s to start, and {seconds:g} s leave no time to"
+                " train: give more seconds"
+            )
+        return updates
 
     def _train(
         self,
@@ -167,6 +184,7 @@ class Runs:
             time.monotonic(),
         )
         limit = START + LIMIT * (seconds or pilot or 0.0)
+        before, began = time_of_others(), time.monotonic()
         with tempfile.TemporaryFile("w+") as said:
             try:
                 status = subprocess.run(
@@ -185,7 +203,10 @@ class Runs:
             lines = [line.strip() for line in said.read().splitlines() if line.strip()] or ["no message"]
         if status:
             raise BrimfulError(f"{side} ended with status {status} ({lines[-1]}): {json.dumps(settings)}")
-        return read_json(place / "result.json")
+        cores = None
+        if before is not None and (after := time_of_others()) is not None:
+            cores = round((after - before) / (time.monotonic() - began), 3)
+        return {**read_json(place / "result.json"), "cores_of_others": cores}
 
 
 def parameters_allowed(track: Track, vocabulary: int) -> int:

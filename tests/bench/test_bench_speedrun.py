@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -9,14 +11,16 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from bench.common.processes import time_of_others
 from bench.speedrun import ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
-from bench.speedrun.contest import compared, our_seconds, target_of
+from bench.speedrun.contest import compared, leave_out, our_seconds, target_of
 from bench.speedrun.halving import halve, rungs
 from bench.speedrun.points import EnoughError, Points
 from bench.speedrun.records import digest, leaderboard, misses, read_record_file, write_record
@@ -268,6 +272,7 @@ def run_of(side, seed, seconds, tokens, loss):
     point = {"seconds": seconds, "updates": 10, "tokens": tokens, "flops": tokens, "loss": loss}
     points = [{**point, "seconds": seconds / 2, "updates": 5, "loss": loss + 1}, point]
     code = {"began": "2026-01-01T00:00:00+00:00", "commit": "0123456789", "changed_files": []}
+    code["cores_of_others"] = 0.1
     run = {"side": side, "seed": seed, "settings": {}, "asked_seconds": seconds, "points": points}
     return {**run, **point, **code}
 
@@ -322,6 +327,7 @@ def swap_sides(pair):
         (lambda record: record.update(full=False), "full size"),
         (lambda record: record["runs"][0].update(commit=None), "at a commit"),
         (lambda record: record["runs"][3].update(commit="another"), "at a commit"),
+        (lambda record: record["runs"][3].update(cores_of_others=0.3), "others had more"),
         (lambda record: record["runs"][5].update(changed_files=["a.py"]), "at a commit"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "one budget"),
@@ -415,6 +421,37 @@ def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monk
     other = Speedrun(ENGLISH, options_of([*options[:-1], "71", "--target", "early", "--seeds", "4", "5"]))
     assert other.made
     assert len(contests) == 2  # so no run of the one is found by the other
+
+
+def test_an_idea_is_left_out_for_the_same_updates(monkeypatch):
+    whole = {"optimizer.name": "muon", "masking.final_rate": 0.15}
+
+    class Trainings:
+        def updates_in(self, side, settings, seconds):
+            assert (side, settings, seconds) == (OURS, whole, 60.0)
+            return 120
+
+        def run(self, side, settings, seconds, seed, *, updates):
+            less = settings["optimizer.name"] == "adamw"
+            return run_of(side, seed, 90.0 if less else 60.0, updates, 4.0 + 0.1 * seed + less * (0.2 + seed))
+
+    found = leave_out(Trainings(), whole, 60.0, [0, 1], ["Muon for matrices", "mask rate that decays"])
+    assert found[0]["rise"] == pytest.approx(0.7)
+    assert found[0]["standard_error"] == pytest.approx(0.5)
+    assert found[0]["longer"] == pytest.approx(1.5)
+    assert [run["tokens"] for run in found[0]["runs"]] == [120, 120]
+    assert (found[1]["rise"], found[1]["longer"]) == (0.0, 1.0)
+
+
+def test_the_time_of_others_leaves_out_ended_children(monkeypatch):
+    # user, nice, system, idle, waiting, interrupts, soft interrupts, stolen; guests are in the first two
+    said = "cpu  500 20 30 9000 800 7 6 5 400 3\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "read_text", lambda self: said)
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_utime=1.5, ru_stime=0.25))
+    assert time_of_others() == pytest.approx(568 / os.sysconf("SC_CLK_TCK") - 1.75)
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    assert time_of_others() is None
 
 
 def test_the_shortest_time_has_a_margin():
