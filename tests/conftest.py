@@ -1,10 +1,11 @@
-"""What all tests share: fresh random inputs whose seed is shown on failure, and a small real corpus."""
+"""What all tests share: random inputs that are new with each change of the code, and a small real corpus."""
 
 import atexit
 import os
 import random
 import shutil
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -24,8 +25,17 @@ atexit.register(shutil.rmtree, os.environ["BRIMFUL_CACHE"], ignore_errors=True)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def seed_of_the_code() -> int:
+    """A number that the files of the present commit determine: whoever tests it has the same inputs, and the
+    next commit has others. Without Git, a random one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD^{tree}"]
+    found = subprocess.run(command, capture_output=True, text=True).stdout if shutil.which("git") else ""
+    return random.Random(found.strip() or None).randrange(2**31)
+
+
 # Set in the environment before xdist starts its workers, which then have the same seed.
-SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(random.SystemRandom().randrange(2**31))))
+SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(seed_of_the_code())))
 
 # Machines that run tests are busy: time proves nothing.
 for profile, examples in (("default", 15), ("thorough", 100)):
@@ -38,7 +48,10 @@ for profile, examples in (("default", 15), ("thorough", 100)):
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(SESSION_SEED)
     everything = config.option.markexpr != "not slow"
     settings.load_profile("thorough" if everything else "default")
 
@@ -67,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A seed of this test's own, new in every session; BRIMFUL_TEST_SEED brings one back."""
+    """A seed of this test's own; BRIMFUL_TEST_SEED=N gives others than `seed_of_the_code`."""
     return random.Random(f"{SESSION_SEED} {request.node.nodeid}").randrange(2**31)
 
 

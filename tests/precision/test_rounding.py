@@ -188,7 +188,8 @@ def set_gradients(ps, number, seed, factor=1.0):
     """Gradients of a step, which float16 and bfloat16 have alike."""
     generator = torch.Generator().manual_seed(seed * 1000 + number)
     for p in ps:
-        gradient = torch.randn(p.shape, generator=generator).to(torch.bfloat16).float()
+        # Below 2^-16, float16 has fewer bits than bfloat16.
+        gradient = torch.randn(p.shape, generator=generator).to(torch.bfloat16).to(torch.float16).float()
         p.grad = (gradient * factor).to(p.dtype)
 
 
