@@ -141,8 +141,9 @@ def test_alone_every_gpu_is_measured(monkeypatch):
     assert [each["bytes_per_second"] for each in found] == [5.0, None, 5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_measure_their_links(corpus_dir, ranks):
     report = run("doctor", "--data", corpus_dir, ranks=ranks)
     assert [host["ranks"] for host in report["hosts"]] == [list(range(ranks))]

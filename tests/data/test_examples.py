@@ -55,7 +55,7 @@ def contents(batch: PackedBatch, examples: Examples) -> list[int]:
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(st.integers(2, 12), min_size=1, max_size=20),
     st.integers(1, 25),
@@ -271,7 +271,7 @@ def test_token_types_are_those_of_the_examples_taken() -> None:
     assert not make_examples([1, 1], 4).typed
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=5), min_size=1, max_size=12),
     st.integers(1, 15),

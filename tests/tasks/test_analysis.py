@@ -52,9 +52,9 @@ def naive_error(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 def test_the_temperature_that_drew_the_labels_is_found(rng, temperature: float) -> None:
-    logits, labels = drawn(rng, 20_000, 4, temperature)
+    logits, labels = drawn(rng, 100_000, 4, temperature)
     found = fit_temperature(logits, labels)
-    assert found == pytest.approx(temperature, rel=0.05)
+    assert found == pytest.approx(temperature, rel=0.05)  # seven standard errors at 0.5, more above
     grid = np.exp(np.linspace(*np.log(TEMPERATURES), 2000))
     losses = [negative_log_likelihood(logits[:500], labels[:500], t) for t in grid]
     best = fit_temperature(logits[:500], labels[:500])
@@ -139,16 +139,16 @@ def test_folds_are_even_and_keep_groups_together() -> None:
 
 def test_wrong_labels_are_found_out_of_fold(rng) -> None:
     pytest.importorskip("sklearn")
-    truth = rng.integers(0, 3, 600)
-    features = rng.normal(0, 1, (600, 20)) + 5 * np.eye(3, 20)[truth]
+    truth = rng.integers(0, 3, 2400)
+    features = rng.normal(0, 1, (2400, 20)) + 5 * np.eye(3, 20)[truth]
     labels = truth.copy()
-    wrong = rng.choice(600, 30, replace=False)
+    wrong = rng.choice(2400, 120, replace=False)
     labels[wrong] = (labels[wrong] + 1) % 3
-    probabilities = out_of_fold(features, labels, 4, deal_folds(range(600)))
+    probabilities = out_of_fold(features, labels, 4, deal_folds(range(2400)))
     assert probabilities.sum(1) == pytest.approx(1)
     assert not probabilities[:, 3].any()
     rows, classes = likely_mislabelled(probabilities, labels)
-    assert np.isin(wrong, rows).mean() > 0.35
+    assert np.isin(wrong, rows).mean() > 0.35  # about 0.66, give or take 0.05
     assert np.isin(rows, wrong).mean() > 0.9
     assert (classes == truth[rows]).mean() > 0.9
     # A row that its own fold decides would be believed.

@@ -79,6 +79,7 @@ with world() as ranks:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
     from brimful.train.metrics import read_metrics

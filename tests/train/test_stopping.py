@@ -56,6 +56,7 @@ with world() as ranks:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_signal_to_one_rank_ends_both_alike_after_the_checkpoint_is_written(tmp_path: Path) -> None:
     on_two_ranks(RANK, tmp_path)

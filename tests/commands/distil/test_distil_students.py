@@ -237,6 +237,7 @@ with world():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
     on_two_ranks(RANK, tmp_path, teacher)
