@@ -396,7 +396,7 @@ def test_span_lengths(seed: int) -> None:
     _, positions, _, _ = text.mask(derive_key(seed), rate=0.002, unit="spans")
     begins = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
     runs = np.diff([*begins, len(positions)])
-    assert runs.max() <= 20
+    assert runs.max() <= 30  # three that touch; two make at most 20
     counts = np.bincount(runs[runs <= 10], minlength=11)[1:]
     assert counts.sum() > 1500
     assert_shares(counts, -np.diff([longer_than(words) for words in range(11)]))
@@ -494,7 +494,7 @@ def test_predictions_of_long_words_fit_the_slots(size: int, seed: int) -> None:
     tokens, draw = 4096, np.random.default_rng(seed)
     slots = prediction_slots(tokens, 0.15, "words", size)
     asked = dropped = 0
-    for i in range(300):
+    for i in range(1000):  # one in 3,000 drops any, but then 45 of its 614; of 300, a few could be too many
         text = make_text(seed + i, [128] * (tokens // 128), inner=0.0)
         text.maskable[:] = True
         text.word_starts[:] = draw.random(tokens) < 1 / size

@@ -148,7 +148,7 @@ def test_wrong_labels_are_found_out_of_fold(rng) -> None:
     assert probabilities.sum(1) == pytest.approx(1)
     assert not probabilities[:, 3].any()
     rows, classes = likely_mislabelled(probabilities, labels)
-    assert np.isin(wrong, rows).mean() > 0.35  # about 0.66, give or take 0.05
+    assert np.isin(wrong, rows).mean() > 0.35  # about 0.73, give or take 0.04
     assert np.isin(rows, wrong).mean() > 0.9
     assert (classes == truth[rows]).mean() > 0.9
     # A row that its own fold decides would be believed.
