@@ -27,9 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def seed_of_the_code() -> int:
-    """A number that the files of the present commit determine: whoever tests it has the same inputs, and the
-    next commit has others. Without Git, a random one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD^{tree}"]
+    """A number that the committed code and tests determine: whoever tests them has the same inputs, and the
+    next change brings others. Without Git, a random one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD:brimful", "HEAD:tests"]
     found = subprocess.run(command, capture_output=True, text=True).stdout if shutil.which("git") else ""
     return random.Random(found.strip() or None).randrange(2**31)
 
