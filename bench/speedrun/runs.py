@@ -103,7 +103,7 @@ class Runs:
         """Train so long that the process takes about `seconds`, by the pace of a pilot, and score the end.
 
         Args:
-            updates: train for so many, however long they take.
+            updates: their number; by default, as many as take about `seconds`.
             contest: which contest the run belongs to. Such a run is made for it alone, its points on the way
                 are scored too, and its final weights stay in the folder that the result names.
         """
