@@ -22,7 +22,7 @@ OF_A_RUN = (
     *("side", "seed", "began", "commit", "changed_files"),
     *("asked_seconds", "cores_of_others", "seconds", "loss"),
 )
-"""What a target keeps of each run."""
+"""What targets and leave-one-outs keep of each run."""
 
 
 def targets(
