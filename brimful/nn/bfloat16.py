@@ -196,6 +196,20 @@ def add(x: Tensor, added: Tensor) -> Tensor:
     return total
 
 
+def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
+    """total += x.t(), or total = x.t() if `first`.
+
+    Args:
+        total: float32 (rows, columns), changed.
+        x: (columns, rows).
+    """
+    from brimful.nn.bfloat16_loops import add_transposed
+
+    each = max(1, -(-len(total) // workers()))
+    parts = zip(x.split(each, 1), total.split(each), strict=True)
+    run_loops(add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
+
+
 def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:
     return _copied(weight), np.float32(eps)
 

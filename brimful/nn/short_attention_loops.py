@@ -7,11 +7,9 @@ its backward pass 0.8, with the probabilities.
 import numpy as np
 
 from brimful.compiled import compiled, compiled_floats, compiled_fused
-from brimful.nn.bfloat16_loops import LOG2_E, exp2, narrow, widen
+from brimful.nn.bfloat16_loops import LEAST, LOG2_E, exp2, narrow, widen
 
 _LN_2 = np.float32(0.6931471805599453)
-_LEAST = np.float32(-80.0)
-"""2 ** it is no probability that counts; products with it are normal numbers, which CPUs multiply faster."""
 _MOST = np.float32(100.0)
 """Below the overflow of `exp2`: scores of 30,000 differ by more from what they are before rounding."""
 _MINUS_INFINITY = np.int16(-128)
@@ -98,7 +96,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
             total = np.float32(0.0)
             for key in range(width):
                 x = widen(row[key]) * power_scale - top
-                power = exp2(_LEAST if x < _LEAST else x)
+                power = exp2(LEAST if x < LEAST else x)
                 total += power
                 powers[key] = power
             factor = np.float32(1.0) / total
@@ -109,7 +107,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
 
 @compiled_fused
 def _power(x: np.float32) -> np.float32:
-    x = _LEAST if x < _LEAST else x  # NaN stays
+    x = LEAST if x < LEAST else x  # NaN stays
     return exp2(_MOST if x > _MOST else x)
 
 

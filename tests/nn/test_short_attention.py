@@ -1,13 +1,11 @@
 """Attention in groups (bfloat16 on a CPU): against float64, and what a sequence has from its neighbours."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from brimful.nn.bfloat16_loops import exp2
 from brimful.nn.blockwise import GROUPED, blockwise_attention
 
 
@@ -132,11 +130,3 @@ def test_nan_stays_in_its_sequence(part, nan):
     if part == 2:
         assert out[own, 1, 3].isnan().all()
     assert gradient[own].isnan().any()
-
-
-def test_exp2():
-    x = np.linspace(-80, 0, 5001, dtype=np.float32)
-    found = np.array([exp2(number) for number in x], dtype=np.float64)
-    assert np.abs(found / 2.0 ** x.astype(np.float64) - 1).max() < 4e-6
-    assert exp2(np.float32(0)) == 1
-    assert np.isnan(exp2(np.float32(np.nan)))
