@@ -1,5 +1,6 @@
 """What a process took, and on which machine: for benches whose sides are command lines."""
 
+import hashlib
 import json
 import os
 import platform
@@ -47,7 +48,11 @@ def timed(command: list[str], cores: Iterable[int]) -> Run:
 
 def time_of_others() -> float | None:
     """CPU seconds that the machine has had for others than this process's ended children, stolen time
-    included; None where /proc/stat is absent. A difference of two says how quiet a machine was."""
+    included; None where /proc/stat is absent. A difference of two says how quiet a machine was.
+
+    It does not see slower clocks, neighbours on a hyperthread, and limits of a container; in a container it
+    counts the whole host.
+    """
     stat = Path("/proc/stat")
     if not stat.exists():
         return None
@@ -59,10 +64,8 @@ def time_of_others() -> float | None:
 
 def machine_facts() -> dict[str, Any]:
     """The machine, its load now, and the commit; JSON types."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
     return {
-        "cpu": names[0].split(":")[1].strip() if names else platform.processor(),
+        "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
@@ -70,15 +73,26 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+def processor() -> str:
+    """The name of the CPU."""
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    return names[0].split(":")[1].strip() if names else platform.processor()
+
+
 def state_of_the_code() -> dict[str, Any]:
-    """The `commit`, None without Git, and the tracked `changed_files`."""
+    """The `commit`, and the `code`, a hash of its Python files in brimful/ and bench/: both None without Git.
+    And which of these files are `changed_files`."""
 
     def git(*command: str) -> str:
         found = shutil.which("git")
         return subprocess.run([found, *command], capture_output=True, text=True).stdout if found else ""
 
-    changed = git("status", "--porcelain", "-uno").splitlines()
+    changed = git("status", "--porcelain", "-uno", "--", "brimful/*.py", "bench/*.py").splitlines()
+    trees = git("ls-tree", "-r", "HEAD", "brimful", "bench")
+    sources = "".join(line for line in trees.splitlines(True) if line.rstrip().endswith(".py"))
     return {
         "commit": git("rev-parse", "HEAD").strip() or None,
+        "code": hashlib.sha256(sources.encode()).hexdigest() if sources else None,
         "changed_files": [line[3:] for line in changed],
     }

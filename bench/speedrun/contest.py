@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.common.study import paired, spread
-from bench.speedrun.halving import SEED
-from bench.speedrun.runs import Run, Runs, Settings
+from bench.speedrun.runs import SEED, Run, Runs, Settings
 from bench.speedrun.side import OURS
 from bench.speedrun.sides import IDEAS, without
 from bench.speedrun.track import TARGETS
@@ -19,8 +18,18 @@ GOAL = 8.0
 SHORTER, LONGER, MARGIN = 0.75, 1.4, 1.1
 TRIES = 6
 OF_A_RUN = (
-    *("side", "seed", "began", "commit", "changed_files"),
-    *("asked_seconds", "cores_of_others", "seconds", "loss"),
+    "side",
+    "seed",
+    "began",
+    "commit",
+    "code",
+    "changed_files",
+    "processor",
+    "versions",
+    "asked_seconds",
+    "cores_of_others",
+    "seconds",
+    "loss",
 )
 """What targets and leave-one-outs keep of each run."""
 
@@ -133,34 +142,35 @@ def compared(made: Sequence[Run], target: Mapping[str, Any]) -> dict[str, Any]:
 
 def leave_out(
     runs: Runs, settings: Settings, seconds: float, seeds: Sequence[int], ideas: Sequence[str] = tuple(IDEAS)
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """What each idea contributes: how much the loss rises without it after the same updates, paired over
     seeds, and how many times as long they take. Losses are as exact on a noisy machine; times are not.
 
     Args:
         seconds: of a training with all ideas; they decide the number of updates.
+
+    Returns:
+        `whole`, the trainings with all ideas; and `without`, for each idea its `rise`, the `standard_error`
+        of it, `longer`, and its trainings.
     """
     updates = runs.updates_in(OURS, settings, seconds)
-
-    def trained(changed: Settings) -> list[Run]:
-        return [runs.run(OURS, changed, seconds, seed, updates=updates) for seed in seeds]
-
-    whole, found = trained(settings), []
-    for idea in ideas:
-        less = trained(without(settings, idea))
+    arms = {None: settings, **{idea: without(settings, idea) for idea in ideas}}
+    made: dict[str | None, list[Run]] = {idea: [] for idea in arms}
+    for seed in seeds:  # all arms with one seed, then with the next: so a slow hour meets all of them
+        for idea, changed in arms.items():
+            made[idea].append(runs.run(OURS, changed, seconds, seed, updates=updates))
+    whole, found = made.pop(None), []
+    for idea, less in made.items():
         rise, error = paired([run["loss"] for run in less], [run["loss"] for run in whole])
         longer = statistics.fmean(a["seconds"] / b["seconds"] for a, b in zip(less, whole, strict=True))
         say(f"without {idea}: {rise:+.3f}, {longer:.2f} times as long")
-        found.append(
-            {
-                "idea": idea,
-                "rise": rise,
-                "standard_error": _finite(error),
-                "longer": longer,
-                "runs": [{name: run[name] for name in (*OF_A_RUN, "updates", "tokens")} for run in less],
-            }
-        )
-    return found
+        row = {"idea": idea, "rise": rise, "standard_error": _finite(error), "longer": longer}
+        found.append({**row, "runs": _without_points(less)})
+    return {"whole": _without_points(whole), "without": found}
+
+
+def _without_points(made: Sequence[Run]) -> list[Run]:
+    return [{name: run[name] for name in (*OF_A_RUN, "updates", "tokens")} for run in made]
 
 
 def _finite(value: float) -> float | None:

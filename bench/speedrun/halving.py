@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.common.study import kept
-from bench.speedrun.runs import Run, Runs, Settings
+from bench.speedrun.runs import SEED, Run, Runs, Settings
 from bench.speedrun.side import OURS
 from bench.speedrun.sides import VARIANTS, space, start
 from brimful.console import say
 from brimful.errors import BrimfulError
 
-SEED = 100
 LAST = 2
 """Trials of the last rung."""
 
@@ -102,21 +101,22 @@ def search(
         trials: of the first rung; the start of the side is one of them.
         seconds: of all trials together, without pilots.
         target: the rivals' seconds for the target that the side is tuned for.
-        around: search in the neighbourhood of these settings.
+        around: search in the neighbourhood of these settings, with the variant that is fastest here.
     """
     begin, found = start(side, runs.track), space(side)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
         begin, variants = fastest(runs, side, target)
     if around is not None:
-        begin, found = dict(around), found.around(around)
+        variant = {name: begin[name] for name in VARIANTS[side][0] if name in begin}
+        begin, found = {**around, **variant}, found.around(around)
     place = runs.place("searches", side, begin, trials, seconds, around is None)
 
     def trial(settings: Settings, each: float) -> Run:
         try:
             result = runs.run(side, settings, each, SEED)
         except BrimfulError as error:
-            result = {"error": str(error)}
+            result = {"error": str(error), "seconds": each}
         said = f"loss {result['loss']:.3f}" if "loss" in result else result["error"]
         say(f"{side}, {each:.0f} s: {said} {_changed(settings, begin)}")
         return result
@@ -126,6 +126,7 @@ def search(
         spent = sum(one.get("seconds", 0.0) for rung in record for one in rung["trials"])
         return {
             "side": side,
+            "track": runs.track.name,
             "settings": best,
             "trials": trials,
             "seconds": seconds,

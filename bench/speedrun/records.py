@@ -2,26 +2,34 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from bench.common.study import table
 from bench.speedrun.contest import compared, target_of
-from bench.speedrun.halving import SEED, TRIALS, budget
+from bench.speedrun.halving import TRIALS, budget
 from bench.speedrun.rival import RIVALS
+from bench.speedrun.runs import SEED
 from bench.speedrun.side import OURS
 from bench.speedrun.track import TARGETS
 from brimful.errors import BrimfulError
 from brimful.storage import read_object, write_json
 
-FORMAT = 2
+FORMAT = 3
 SEEDS = 3
 UNEQUAL = 1.1
 """How much more time than the rival's Brimful's search may have spent."""
-QUIET = 0.2
-"""The most cores that others may have during a run, on average."""
+QUIET = 0.05
+"""The most cores that others may have during a run, on average. Less than minus this is no measurement."""
+STEADY = 1.15
+"""How many times as long a side's updates may take in one run as in another: else the machine has changed."""
+ENOUGH = 0.9
+"""The least part of the seconds asked for that a rival's run must take: its pilot cannot be exact."""
+SOON = 900.0
+"""The most seconds between the two sides of a turn."""
 FOLDER = Path("bench/results")
 
 
@@ -71,6 +79,18 @@ def contradiction(record: Mapping[str, Any]) -> str | None:
             return f"the clock of {run['side']}, seed {run['seed']}, goes backwards"
     if target_of(target["name"], target["runs"]) != target:
         return "its target does not follow from the rivals' runs"
+    if any(run["side"] != OURS and run["side"] != target["rival"] for run in runs):
+        return f"a side is neither {OURS} nor the rival that sets the target"
+    if any(run["side"] != OURS and run["asked_seconds"] != target["seconds"] for run in runs):
+        return "a rival was asked for other seconds than the target's"
+    for search in record["searches"]:
+        tried = [trial for rung in search["rungs"] for trial in rung["trials"]]
+        if search["spent_seconds"] != sum(trial["seconds"] for trial in tried):
+            return f"the trials of {search['side']} took other seconds than its search says"
+        if search["trials"] != len(search["rungs"][0]["trials"]):
+            return f"{search['side']} has another number of trials than its search says"
+        if search["settings"] != search["rungs"][-1]["trials"][0]["settings"]:
+            return f"the settings of {search['side']} are not those of its best trial"
     tuned = {search["side"]: search["settings"] for search in record["searches"]}
     for run in runs:
         if _but_model(run["settings"]) != _but_model(tuned.get(run["side"], {})):
@@ -104,11 +124,20 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     if record["parameters"]["ours"] > record["parameters"]["allowed"]:
         found.append("the model has more parameters than the rival's")
     measured = [*runs, *target["runs"]]
-    commits = {run["commit"] for run in measured}
-    if None in commits or len(commits) > 1 or any(run["changed_files"] for run in measured):
-        found.append("it was not measured at a commit")
-    if any((run["cores_of_others"] or 0) > QUIET for run in measured):
-        found.append(f"others had more than {QUIET} cores during a run")
+    code = {run["code"] for run in measured}
+    if None in code or len(code) > 1 or any(run["changed_files"] for run in measured):
+        found.append("its code was not that of one commit")
+    if len({json.dumps([run["processor"], run["versions"]], sort_keys=True) for run in measured}) > 1:
+        found.append("it was measured on several processors, or with several versions")
+    if not all(_is_quiet(run["cores_of_others"]) for run in measured):
+        found.append(f"others had more than {QUIET} cores during a run, or it is not known")
+    for side in dict.fromkeys(run["side"] for run in runs):
+        if (change := _change(runs, side)) > STEADY:
+            found.append(f"the updates of {side} took {change:.2f} times as long in one run as in another")
+    if any(run["seconds"] < ENOUGH * run["asked_seconds"] for run in measured if run["side"] != OURS):
+        found.append(f"a rival had less than {ENOUGH} of its seconds")
+    if any(search["track"] != record["track"] for search in searches.values()):
+        found.append("the sides were tuned on another track")
     if absent := set(RIVALS) - set(target["losses"]):
         found.append(f"without {', '.join(sorted(absent))}")
     if {(run["side"], run["seed"]) for run in target["runs"]} != set(product(target["losses"], seeds)):
@@ -126,6 +155,8 @@ def _alternates(runs: Sequence[Mapping[str, Any]]) -> bool:
     if [run["began"] for run in runs] != sorted(run["began"] for run in runs):
         return False
     turns = [(runs[i], runs[i + 1]) for i in range(0, len(runs) - 1, 2)]
+    if any(_seconds_between(first, second) > SOON for first, second in turns):
+        return False
     firsts = [first["side"] for first, _ in turns]
     return (
         len(runs) % 2 == 0
@@ -133,6 +164,27 @@ def _alternates(runs: Sequence[Mapping[str, Any]]) -> bool:
         and all(first["side"] != second["side"] for first, second in turns)
         and all(before != after for before, after in pairwise(firsts))
     )
+
+
+def _seconds_between(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """From the end of a run to the beginning of the next."""
+    begins = [datetime.fromisoformat(run["began"]) for run in (first, second)]
+    return (begins[1] - begins[0]).total_seconds() - float(first["seconds"])
+
+
+def _is_quiet(cores: float | None) -> bool:
+    return cores is not None and abs(cores) <= QUIET
+
+
+def _change(runs: Iterable[Mapping[str, Any]], side: str) -> float:
+    """The longest time of a side's update, after each run's first point, over the shortest."""
+    times = []
+    for run in runs:
+        if run["side"] == side:
+            first, last = run["points"][0], run["points"][-1]
+            updates = max(1, last["updates"] - first["updates"])
+            times.append((last["seconds"] - first["seconds"]) / updates)
+    return max(times) / max(1e-9, min(times))
 
 
 def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
@@ -148,10 +200,14 @@ def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, An
 
 def leaderboard(paths: Sequence[Path]) -> str:
     """Records that count as a Markdown table, the highest ratio first in each track and target; then a line
-    for each file that does not count."""
+    for each file that does not count or is refused."""
     rows, others = [], []
     for path in paths:
-        record = read_record_file(path)
+        try:
+            record = read_record_file(path)
+        except BrimfulError as error:
+            others.append(f"refused: {error}")
+            continue
         if why := misses(record):
             others.append(f"{path.name}: no record ({'; '.join(why)})")
             continue
@@ -168,7 +224,7 @@ def leaderboard(paths: Sequence[Path]) -> str:
                     _shown(result["tokens_ratio"]),
                     f"{result['ours']['seconds']['mean'] / 60:.1f}",
                     f"{target['rival']}, {result['rival']['seconds']['mean'] / 60:.1f}",
-                    record["machine"]["cpu"],
+                    f"{record['machine']['cpu']}, {record['threads']} threads",
                     record["runs"][0]["commit"][:8],
                 ],
             )

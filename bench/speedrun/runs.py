@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.common.processes import state_of_the_code, time_of_others
+from bench.common.processes import processor, state_of_the_code, time_of_others
 from bench.common.study import kept
 from bench.speedrun.scoring import score
 from bench.speedrun.side import Training, command
@@ -24,6 +25,8 @@ from brimful.storage import read_json
 
 Settings = dict[str, Any]
 Run = dict[str, Any]
+SEED = 100
+"""Of pilots and of the trials of a search; no record has it."""
 ENVIRONMENT = {"GOMP_SPINCOUNT": "20000"}
 """What `brimful` sets for itself, for all sides: threads that share a core do not stall (decisions.md)."""
 QUICK_UPDATES = 16
@@ -75,16 +78,20 @@ class Runs:
         key = config_hash([self.data, side, dict(settings), self.threads, *more])
         return self.work / kind / f"{side}-{key}"
 
-    def pace(self, side: str, settings: Settings) -> Run:
-        """Updates a second and the seconds of the start-up, from a pilot."""
-        place = self.place(
-            "paces", side, {k: v for k, v in settings.items() if k not in SAME_PACE}, self.pilot
-        )
+    def pace(self, side: str, settings: Settings, seed: int = SEED, contest: str | None = None) -> Run:
+        """Updates a second and the seconds of the start-up, from a pilot.
+
+        Args:
+            contest: see `run`. Its runs have pilots of their own, right before them and with their seed: the
+                machine's speed changes, and the shapes that are compiled depend on the seed.
+        """
+        same = {k: v for k, v in settings.items() if k not in SAME_PACE}
+        place = self.place("paces", side, same, self.pilot, seed, contest)
 
         def make() -> Run:
             compiled = settings.get("compile") or settings.get("trainer.compile")
             for _ in range(2 if compiled else 1):  # the first one fills the compiler's cache
-                found = self._train(place, side, settings, seed=0, updates=1_000_000, pilot=self.pilot)
+                found = self._train(place, side, settings, seed=seed, updates=1_000_000, pilot=self.pilot)
                 shutil.rmtree(place)
             return found
 
@@ -110,8 +117,13 @@ class Runs:
         place = self.place("runs", side, settings, seconds, seed, updates, contest)
 
         def make() -> Run:
-            began = {"began": datetime.now(UTC).isoformat(timespec="seconds"), **state_of_the_code()}
-            number = updates or self.updates_in(side, settings, seconds)
+            number = updates or self.updates_in(side, settings, seconds, seed, contest)
+            began = {
+                "began": datetime.now(UTC).isoformat(timespec="seconds"),
+                **state_of_the_code(),
+                "processor": processor(),
+                "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+            }
             found = self._train(place, side, settings, seed=seed, updates=number, seconds=seconds)
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
             scored = list(zip(found["points"], folders, strict=True))
@@ -123,8 +135,8 @@ class Runs:
                 folders[-1].rename(place / "model")
                 tokenizer = self.text / "training" / "tokenizer.json"
                 shutil.copyfile(tokenizer, place / "model" / "tokenizer.json")
-            for scratch in ("points", "run") if contest else ("",):
-                shutil.rmtree(place / scratch, ignore_errors=True)
+            for scratch in (place / "points", place / "run") if contest else (place,):
+                shutil.rmtree(scratch, ignore_errors=True)
             model = {"model": place.name} if contest else {}
             return {
                 "side": side,
@@ -140,13 +152,18 @@ class Runs:
 
         return kept(place.with_suffix(".json"), make)
 
-    def updates_in(self, side: str, settings: Settings, seconds: float) -> int:
+    def updates_in(
+        self, side: str, settings: Settings, seconds: float, seed: int = SEED, contest: str | None = None
+    ) -> int:
         """The updates of a training whose process takes about `seconds`, by the pace of a pilot.
+
+        Args:
+            contest: see `pace`.
 
         Raises:
             BrimfulError: there is time for fewer than two.
         """
-        pace = self.pace(side, settings)
+        pace = self.pace(side, settings, seed, contest)
         updates = int((seconds - pace["start_seconds"]) * pace["updates_per_second"])
         if self.track.quick:
             return max(QUICK_UPDATES, updates)

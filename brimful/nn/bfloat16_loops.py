@@ -265,12 +265,13 @@ def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
         total: float32 (rows, columns), changed.
     """
     columns, rows = x.shape
-    for start in range(0, rows, 32):  # 64 bytes of each row of x; what is written stays in the L1 cache
-        stop = min(start + 32, rows)
-        for column in range(columns):
-            for row in range(start, stop):
-                value = widen(x[column, row])
-                total[row, column] = value if first else total[row, column] + value
+    for top in range(0, rows, 32):  # in blocks: one cache line of a row of x, four of a row of `total`
+        bottom = min(top + 32, rows)
+        for left in range(0, columns, 64):
+            for column in range(left, min(left + 64, columns)):
+                for row in range(top, bottom):
+                    value = widen(x[column, row])
+                    total[row, column] = value if first else total[row, column] + value
 
 
 @compiled_floats

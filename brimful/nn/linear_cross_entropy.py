@@ -337,7 +337,7 @@ def _accumulate_by_loops(
         found.add_(right.sum())
         if write:
             _add_product(d_hidden[rows], scores, matrix, first=True)
-            # oneDNN reads the scores faster as they lie: transposed, the product took 1.6 times as long.
+            # oneDNN reads scores faster as they lie: transposed, 2,048 x 16,384 took 1.6 times as long (AMX).
             bfloat16.add_transposed(d_weight, h.t().contiguous() @ scores, first=start == 0)
 
 

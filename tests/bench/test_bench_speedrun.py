@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -271,8 +273,9 @@ def test_an_idea_is_one_valid_change(idea):
 def run_of(side, seed, seconds, tokens, loss):
     point = {"seconds": seconds, "updates": 10, "tokens": tokens, "flops": tokens, "loss": loss}
     points = [{**point, "seconds": seconds / 2, "updates": 5, "loss": loss + 1}, point]
-    code = {"began": "2026-01-01T00:00:00+00:00", "commit": "0123456789", "changed_files": []}
-    code["cores_of_others"] = 0.1
+    code = {"commit": "0123456789", "code": "abc", "changed_files": []}
+    code |= {"began": "2026-01-01T00:00:00+00:00", "processor": "a", "versions": {"torch": "2"}}
+    code["cores_of_others"] = 0.01
     run = {"side": side, "seed": seed, "settings": {}, "asked_seconds": seconds, "points": points}
     return {**run, **point, **code}
 
@@ -286,15 +289,21 @@ def record_of(ours_losses=(3.9, 3.85, 3.95)):
     for seed, loss in enumerate(ours_losses):
         pair = [run_of("grouped", seed, 2400.0, 12_000, 4.02), run_of(OURS, seed, 300.0, 3000, loss)]
         runs += pair[:: 1 if seed % 2 == 0 else -1]
+    clock = datetime(2026, 1, 1, tzinfo=UTC)
     for number, run in enumerate(runs):
-        run |= {"turn": number // 2, "began": f"2026-01-01T0{number}:00:00+00:00"}
-    budget = {"settings": {}, "trials": 8, "seconds": 28_800.0, "spent_seconds": 28_000.0}
+        run |= {"turn": number // 2, "began": clock.isoformat(timespec="seconds")}
+        clock += timedelta(seconds=run["seconds"] + 60)
+    trial = {"settings": {}, "loss": 4.0, "seconds": 1750.0}
+    rungs = [{"seconds": 1200.0, "trials": [trial] * 8}, {"seconds": 2400.0, "trials": [trial] * 8}]
+    budget = {"settings": {}, "trials": 8, "seconds": 28_800.0, "spent_seconds": 28_000.0, "rungs": rungs}
+    budget["track"] = "english-mini"
     return {
         "track": "english-mini",
         "full": True,
+        "threads": 2,
         "machine": {"commit": "9876543210", "cpu": "a processor"},
         "text": {"held_out": "abcdefghij"},
-        "searches": [{"side": side, **budget} for side in SIDES],
+        "searches": [{"side": side, **deepcopy(budget)} for side in SIDES],
         "target": target,
         "parameters": {"ours": 10, "allowed": 10},
         "runs": runs,
@@ -314,6 +323,28 @@ def test_a_record_counts_and_is_shown(tmp_path):
     assert leaderboard([]) == "no record yet"
 
 
+def slowed(run, factor):
+    """The run took so many times as long."""
+    for point in run["points"]:
+        point["seconds"] *= factor
+    run["seconds"] *= factor
+
+
+def spend(search, seconds):
+    """The search took so long."""
+    last = search["rungs"][-1]["trials"]
+    more = seconds - search["spent_seconds"]
+    search["rungs"][-1]["trials"] = [last[0] | {"seconds": last[0]["seconds"] + more}, *last[1:]]
+    search["spent_seconds"] = sum(trial["seconds"] for rung in search["rungs"] for trial in rung["trials"])
+
+
+def few(search, trials):
+    """The search had so many trials."""
+    search["rungs"] = [rung | {"trials": rung["trials"][:trials]} for rung in search["rungs"]]
+    search["trials"] = trials
+    search["spent_seconds"] = sum(trial["seconds"] for rung in search["rungs"] for trial in rung["trials"])
+
+
 def swap_sides(pair):
     """Both sides of a turn the other way round, each at the time of the other."""
     first, second = (dict(run) for run in pair)
@@ -325,23 +356,31 @@ def swap_sides(pair):
     ("change", "rule"),
     [
         (lambda record: record.update(full=False), "full size"),
-        (lambda record: record["runs"][0].update(commit=None), "at a commit"),
-        (lambda record: record["runs"][3].update(commit="another"), "at a commit"),
+        (lambda record: record["runs"][0].update(code=None), "of one commit"),
+        (lambda record: record["runs"][3].update(code="another"), "of one commit"),
         (lambda record: record["runs"][3].update(cores_of_others=0.3), "others had more"),
-        (lambda record: record["runs"][5].update(changed_files=["a.py"]), "at a commit"),
+        (lambda record: record["runs"][3].update(cores_of_others=None), "or it is not known"),
+        (lambda record: record["runs"][3].update(cores_of_others=-2.0), "or it is not known"),
+        (lambda record: record["runs"][3].update(processor="another"), "on several processors"),
+        (lambda record: record["runs"][3].update(versions={"torch": "3"}), "with several versions"),
+        (lambda record: record["runs"][5].update(changed_files=["a.py"]), "of one commit"),
+        (lambda record: slowed(record["runs"][3], 1.2), "grouped took 1.20 times as long"),
+        (lambda record: slowed(record["runs"][3], 0.85), "less than 0.9 of its seconds"),
+        (lambda record: record["searches"][2].update(track="chinese-mini"), "tuned on another track"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "one budget"),
         (
             lambda record: [search.update(seconds=28_000.0) for search in record["searches"]],
             "half the target's",
         ),
-        (lambda record: [search.update(trials=3) for search in record["searches"]], "4 or more trials"),
-        (lambda record: record["searches"][0].update(spent_seconds=31_000.0), "one budget"),
+        (lambda record: [few(search, 3) for search in record["searches"]], "4 or more trials"),
+        (lambda record: spend(record["searches"][0], 31_000.0), "one budget"),
         (lambda record: record["searches"].pop(1), "one budget"),
         (lambda record: swap_sides(record["runs"][2:4]), "do not alternate"),
         (lambda record: record["target"]["runs"][0].update(seed=7), "other seeds"),
-        (lambda record: record["target"]["runs"][0].update(commit="another"), "at a commit"),
-        (lambda record: record["runs"][3].update(began="2026"), "do not alternate"),
+        (lambda record: record["target"]["runs"][0].update(code="another"), "of one commit"),
+        (lambda record: record["runs"][3].update(began="2026-01-01T00:00:00+00:00"), "do not alternate"),
+        (lambda record: record["runs"][5].update(began="2026-01-02T00:00:00+00:00"), "do not alternate"),
         (lambda record: [run.update(seed=100) for run in record["runs"][:2]], "tuned with seed 100"),
     ],
 )
@@ -391,11 +430,17 @@ def test_a_tampered_record_is_refused(tmp_path):
         (lambda record: record["target"].update(loss=4.5), not_set),
         (lambda record: record["target"].update(rival="lines"), not_set),
         (lambda record: record["runs"][1]["settings"].update(a=1), "not have the settings of its search"),
+        (lambda record: record["searches"][1].update(settings={"a": 1}), "not those of its best trial"),
+        (lambda record: record["searches"][1].update(spent_seconds=1.0), "took other seconds"),
+        (lambda record: record["searches"][1].update(trials=9), "another number of trials"),
+        (lambda record: record["runs"][0].update(side="lines"), "nor the rival that sets the target"),
+        (lambda record: record["runs"][0].update(asked_seconds=1.0), "other seconds than the target's"),
     ]:
         changed = altered(change)
         other.write_text(json.dumps(changed | {"digest": digest(changed)}))
         with pytest.raises(BrimfulError, match=message):
             read_record_file(other)
+        assert f"refused: {other} contradicts itself" in leaderboard([other])
 
 
 def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monkeypatch):
@@ -409,7 +454,8 @@ def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monk
     monkeypatch.setattr(Runs, "__post_init__", lambda self: None)
     monkeypatch.setattr(Runs, "run", run)
     monkeypatch.setattr(Speedrun, "tuned", lambda self, side: {"learning": side})
-    options = ["record", "--work", str(tmp_path), "--sides", OURS, "grouped", "lines", "--our-seconds", "70"]
+    monkeypatch.setattr(Speedrun, "favourite", "lines")
+    options = ["record", "--work", str(tmp_path), "--sides", OURS, "lines", "grouped", "--our-seconds", "70"]
     speedrun = Speedrun(ENGLISH, options_of([*options, "--target", "early", "--seeds", "4", "5"]))
     target = speedrun.target
     assert (target["loss"], target["rival"], target["seconds"]) == (9.5, "lines", 600.0)
@@ -436,11 +482,13 @@ def test_an_idea_is_left_out_for_the_same_updates(monkeypatch):
             return run_of(side, seed, 90.0 if less else 60.0, updates, 4.0 + 0.1 * seed + less * (0.2 + seed))
 
     found = leave_out(Trainings(), whole, 60.0, [0, 1], ["Muon for matrices", "high mask rate"])
-    assert found[0]["rise"] == pytest.approx(0.7)
-    assert found[0]["standard_error"] == pytest.approx(0.5)
-    assert found[0]["longer"] == pytest.approx(1.5)
-    assert [run["tokens"] for run in found[0]["runs"]] == [120, 120]
-    assert (found[1]["rise"], found[1]["longer"]) == (0.0, 1.0)
+    first, second = found["without"]
+    assert first["rise"] == pytest.approx(0.7)
+    assert first["standard_error"] == pytest.approx(0.5)
+    assert first["longer"] == pytest.approx(1.5)
+    assert [run["tokens"] for run in first["runs"]] == [120, 120]
+    assert (second["rise"], second["longer"]) == (0.0, 1.0)
+    assert [run["loss"] for run in found["whole"]] == [4.0, 4.1]
 
 
 def test_the_time_of_others_leaves_out_ended_children(monkeypatch):
