@@ -1,7 +1,6 @@
 """bfloat16 on a CPU: loops (bfloat16_loops.py) in place of several operations of ATen."""
 
 import importlib.util
-import math
 from functools import cache
 from typing import Any
 
@@ -95,7 +94,7 @@ class _Gate(torch.autograd.Function):
 
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        run_loops(gate_rows, [(*part, _gelu()[0]) for part in _parts(up, out)])
+        run_loops(gate_rows, _parts(up, out))
         return out
 
     @staticmethod
@@ -114,21 +113,8 @@ def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
     from brimful.nn.bfloat16_loops import gate_gradients
 
     d_up, out = torch.empty_like(up), torch.empty_like(gradients)
-    run_loops(gate_gradients, [(*part, *_gelu()) for part in _parts(up, gradients, d_up, out)])
+    run_loops(gate_gradients, _parts(up, gradients, d_up, out))
     return d_up, out
-
-
-@cache
-def _gelu() -> tuple[np.ndarray, np.ndarray]:
-    """GeLU and its derivative of every bfloat16 number, by its bits: float32 (65,536,) each.
-
-    The numbers that occur are few: 3,000 lie between 1/256 and 8, and their table stays in the L1 cache.
-    """
-    x = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16).double()
-    share = torch.special.ndtr(x)
-    density = (-0.5 * x * x).exp() / math.sqrt(2 * math.pi)
-    slope = share + torch.where(x.isinf(), 0.0, x) * density
-    return (x * share).float().numpy(), slope.float().numpy()
 
 
 def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

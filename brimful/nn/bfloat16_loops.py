@@ -24,6 +24,17 @@ _TO_INTEGER = np.float32(12582912.0)
 _EXP2 = tuple(np.float32(c) for c in (0.6931242, 0.24024099, 0.055906426, 0.009582853))
 """Coefficients of (2 ** x - 1) / x for |x| <= 0.5, of the lowest relative error of 2 ** x."""
 
+_NORMAL = np.float32(0.3)
+_TAIL = tuple(
+    np.float32(c) for c in (0.12020399, 0.11240642, 0.14935364, -0.02633003, 0.22412396, -0.07975581)
+)
+"""Coefficients of P(X > t) * exp(t * t / 2), X normal, in powers of 1 / (1 + 0.3 * t) from the first on:
+relative error below 5e-6 for 0 <= t <= 11."""
+_DENSITY = np.float32(0.3989422804014327)
+"""1 / sqrt(2 * pi)."""
+_FAR = np.float32(20.0)
+"""The density of a normal number is 0 beyond."""
+
 
 @intrinsic
 def _bits(context: Any, x: Any) -> Any:
@@ -62,6 +73,23 @@ def exp2(x: np.float32) -> np.float32:
     r = x - (shifted - _TO_INTEGER)
     y = (((_EXP2[3] * r + _EXP2[2]) * r + _EXP2[1]) * r + _EXP2[0]) * r + np.float32(1.0)
     return _float(_bits(y) + (_bits(shifted) << np.int32(23)))
+
+
+@compiled_fused
+def gelu_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
+    """GeLU, x * P(X < x) of a normal X, and its derivative: relative error of GeLU below 1e-5 for |x| < 10,
+    absolute error of the derivative below 3e-6.
+
+    A table would be exact; looking up its numbers takes four times as long.
+    """
+    exponent = x * x * (np.float32(-0.5) * LOG2_E)
+    power = exp2(LEAST if exponent < LEAST else exponent)
+    u = np.float32(1.0) / (np.float32(1.0) + _NORMAL * abs(x))
+    tail = ((((_TAIL[5] * u + _TAIL[4]) * u + _TAIL[3]) * u + _TAIL[2]) * u + _TAIL[1]) * u + _TAIL[0]
+    tail = tail * u * power
+    below = tail if x < 0 else np.float32(1.0) - tail
+    near = min(max(x, -_FAR), _FAR)
+    return x * below, below + near * power * _DENSITY
 
 
 @compiled
@@ -149,47 +177,39 @@ def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
                     x[token, part, head, i + half] = narrow(b * c + a * s)
 
 
-@compiled
-def gate_rows(up: np.ndarray, out: np.ndarray, gelu: np.ndarray) -> None:
+@compiled_fused
+def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
     """GeLU of the first half of each row times the second half.
 
     Args:
         up: bfloat16 (T, 2 * inner).
         out: bfloat16 (T, inner), written.
-        gelu: float32 (65,536,), of each number by its bits.
     """
     tokens, inner = out.shape
     for token in range(tokens):  # without slices of its own, the loop over a row is not vectorised
         values, others, results = up[token, :inner], up[token, inner:], out[token]
         for i in range(inner):
-            results[i] = narrow(gelu[np.uint16(values[i])] * widen(others[i]))
+            results[i] = narrow(gelu_and_slope(widen(values[i]))[0] * widen(others[i]))
 
 
-@compiled
-def gate_gradients(
-    up: np.ndarray,
-    gradients: np.ndarray,
-    d_up: np.ndarray,
-    out: np.ndarray,
-    gelu: np.ndarray,
-    slope: np.ndarray,
-) -> None:
+@compiled_fused
+def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out: np.ndarray) -> None:
     """The gradients of `gate_rows`, and its output.
 
     Args:
         up, d_up: bfloat16 (T, 2 * inner); `d_up` is written.
         gradients, out: bfloat16 (T, inner), by the output, and the output, which is written.
-        gelu, slope: float32 (65,536,), GeLU and its derivative of each number by its bits.
     """
     tokens, inner = gradients.shape
     for token in range(tokens):
         values, others, gradient = up[token, :inner], up[token, inner:], gradients[token]
         d_values, d_others, results = d_up[token, :inner], d_up[token, inner:], out[token]
         for i in range(inner):
-            bits, other, d = np.uint16(values[i]), widen(others[i]), widen(gradient[i])
-            d_values[i] = narrow(d * other * slope[bits])
-            d_others[i] = narrow(d * gelu[bits])
-            results[i] = narrow(gelu[bits] * other)
+            gelu, slope = gelu_and_slope(widen(values[i]))
+            other, d = widen(others[i]), widen(gradient[i])
+            d_values[i] = narrow(d * other * slope)
+            d_others[i] = narrow(d * gelu)
+            results[i] = narrow(gelu * other)
 
 
 @compiled_floats

@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
 from brimful.compiled import compiled
 from brimful.nn.bfloat16 import add_transposed, gate, numbers, rotate, score_gradients
-from brimful.nn.bfloat16_loops import exp2, highest, narrow, widen
+from brimful.nn.bfloat16_loops import exp2, gelu_and_slope, highest, narrow, widen
 
 ROUNDING = 2.0**-8
 """The largest relative error of a rounding to bfloat16, with a margin of two."""
@@ -147,6 +148,27 @@ def test_rotated_rows():
     exact = torch.cat([torch.cat([pairs.real, pairs.imag], -1), exact[:, 2:]], 1)
     rotate(x, angle.cos(), angle.sin())
     torch.testing.assert_close(x.double(), exact, rtol=ROUNDING, atol=1e-6)
+
+
+@compiled
+def each_gelu(x, gelu, slope):
+    for i in range(len(x)):
+        gelu[i], slope[i] = gelu_and_slope(x[i])
+
+
+def test_gelu_of_every_number():
+    every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16).float()
+    x = every[every.isfinite()].numpy()
+    gelu, slope = np.empty_like(x), np.empty_like(x)
+    each_gelu(x, gelu, slope)
+    exact = x.astype(np.float64)
+    below, density = special.ndtr(exact), np.exp(-(exact**2) / 2) / np.sqrt(2 * np.pi)
+    near = np.abs(x) < 10
+    np.testing.assert_allclose(gelu[near], (exact * below)[near], rtol=1e-5)
+    np.testing.assert_allclose(gelu, exact * below, rtol=1e-5, atol=1e-20)
+    np.testing.assert_allclose(slope, below + exact * density, rtol=0, atol=3e-6)
+    each_gelu(np.full(1, np.nan, np.float32), gelu, slope)
+    assert np.isnan([gelu[0], slope[0]]).all()
 
 
 def gate_of(up: torch.Tensor) -> torch.Tensor:
