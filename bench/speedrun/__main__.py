@@ -111,11 +111,13 @@ class Speedrun:
 
     @property
     def favourite(self) -> str:
-        """The rival that was the best so far: in the record whose settings are taken, or in its search."""
+        """The rival whose search had the lowest loss."""
         if self.options.settings:
-            losses = read_record_file(self.options.settings)["target"]["losses"]
-            return min(self.rivals, key=lambda rival: float(losses[rival]["mean"]))
-        return min(self.rivals, key=lambda rival: _loss_of(self.searched(rival)))
+            searches = read_record_file(self.options.settings)["searches"]
+        else:
+            searches = [self.searched(rival) for rival in self.rivals]
+        losses = {search["side"]: _loss_of(search) for search in searches}
+        return min(self.rivals, key=lambda rival: losses[rival])
 
     @cached_property
     def target(self) -> dict[str, Any]:
@@ -171,6 +173,8 @@ class Speedrun:
         """Alternate the sides and write the record."""
         target, made = self.target, self.contested()
         kept = [{name: value for name, value in run.items() if name != "model"} for run in made]
+        if self.options.our_seconds is not None and target["rival"] != self.favourite:
+            warn(f"{target['rival']} sets the target, and {self.favourite} ran between it and {OURS}")
         text = read_record(self.text_folder)
         ours = next(run for run in made if run["side"] == OURS)
         optional: dict[str, Any] = {}

@@ -29,6 +29,7 @@ OF_A_RUN = (
     "asked_seconds",
     "cores_of_others",
     "seconds",
+    "update_seconds",
     "loss",
 )
 """What targets and leave-one-outs keep of each run."""
@@ -42,11 +43,13 @@ def targets(
     Args:
         tuned: the settings of each rival.
     """
-    found = []
+    found, contest = [], config_hash([dict(tuned), list(seeds)])
     for name in names:
         seconds = runs.track.seconds[TARGETS.index(name)]
         made = [
-            runs.run(rival, settings, seconds, seed) for rival, settings in tuned.items() for seed in seeds
+            runs.run(rival, settings, seconds, seed, contest=contest)
+            for rival, settings in tuned.items()
+            for seed in seeds
         ]
         found.append(target_of(name, made))
         say(f"target {name}: {found[-1]['loss']:.3f}, by {found[-1]['rival']} in {seconds:g} s")

@@ -5,6 +5,7 @@ have a seed that no record has, so nothing is chosen by a record's luck.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,29 +102,31 @@ def search(
         trials: of the first rung; the start of the side is one of them.
         seconds: of all trials together, without pilots.
         target: the rivals' seconds for the target that the side is tuned for.
-        around: search in the neighbourhood of these settings, with the variant that is fastest here.
+        around: search in the neighbourhood of these settings, with the track's model and the variant that is
+            fastest here.
     """
     begin, found = start(side, runs.track), space(side)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
         begin, variants = fastest(runs, side, target)
     if around is not None:
-        variant = {name: begin[name] for name in VARIANTS[side][0] if name in begin}
-        begin, found = {**around, **variant}, found.around(around)
+        here = {name: begin[name] for name in (*VARIANTS[side][0], "model") if name in begin}
+        begin, found = {**around, **here}, found.around(around)
     place = runs.place("searches", side, begin, trials, seconds, around is None)
 
     def trial(settings: Settings, each: float) -> Run:
+        began = time.monotonic()
         try:
             result = runs.run(side, settings, each, SEED)
-        except BrimfulError as error:
-            result = {"error": str(error), "seconds": each}
+        except BrimfulError as error:  # it has had its time, though it may have ended sooner
+            result = {"error": str(error), "seconds": max(each, time.monotonic() - began)}
         said = f"loss {result['loss']:.3f}" if "loss" in result else result["error"]
         say(f"{side}, {each:.0f} s: {said} {_changed(settings, begin)}")
         return result
 
     def make() -> dict[str, Any]:
         best, record = halve(found.draw(begin, trials, side), seconds, trial)
-        spent = sum(one.get("seconds", 0.0) for rung in record for one in rung["trials"])
+        spent = math.fsum(one["seconds"] for rung in record for one in rung["trials"])
         return {
             "side": side,
             "track": runs.track.name,

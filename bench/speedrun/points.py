@@ -1,7 +1,7 @@
 """The clock of a training, and the weights that it leaves on its way."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ FEWEST = 6
 
 class EnoughError(Exception):
     """A pilot has run long enough to know its pace."""
+
+
+def seconds_per_update(points: Sequence[Mapping[str, Any]]) -> float:
+    """Of a training, after its first point: without its start-up."""
+    first, last = points[0], points[-1]
+    return float(last["seconds"] - first["seconds"]) / max(1, last["updates"] - first["updates"])
 
 
 @dataclass

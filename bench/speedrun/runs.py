@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from bench.common.processes import processor, state_of_the_code, time_of_others
 from bench.common.study import kept
+from bench.speedrun.points import seconds_per_update
 from bench.speedrun.scoring import score
-from bench.speedrun.side import Training, command
+from bench.speedrun.side import OURS, Training, command
 from bench.speedrun.text import load_held_out, read_record, tokenizer_of
 from bench.speedrun.track import Track
 from brimful.config import config_hash
@@ -41,6 +43,12 @@ SAME_PACE = {
     "schedule.warmup",
 }
 """Settings that do not change how long an update takes, so that a pilot is for all of their values."""
+QUIET = 0.05
+"""The most cores that others may have during a measured run, on average. Less than minus this is no
+measurement."""
+NEAR = 0.1
+"""How far the seconds of a rival's measured run may be from those asked for, as a fraction of these."""
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "numba")
 LIMIT = 4.0
 """A training that takes so many times its seconds, and `START` more, is ended."""
 START = 300.0
@@ -78,24 +86,31 @@ class Runs:
         key = config_hash([self.data, side, dict(settings), self.threads, *more])
         return self.work / kind / f"{side}-{key}"
 
-    def pace(self, side: str, settings: Settings, seed: int = SEED, contest: str | None = None) -> Run:
+    def pace(self, side: str, settings: Settings, seed: int | None = None) -> Run:
         """Updates a second and the seconds of the start-up, from a pilot.
 
         Args:
-            contest: see `run`. Its runs have pilots of their own, right before them and with their seed: the
-                machine's speed changes, and the shapes that are compiled depend on the seed.
+            seed: makes a new pilot with this seed. It belongs to a run that follows at once: the machine's
+                speed changes, and the shapes that are compiled depend on the seed.
         """
         same = {k: v for k, v in settings.items() if k not in SAME_PACE}
-        place = self.place("paces", side, same, self.pilot, seed, contest)
+        place = self.place("paces", side, same, self.pilot, seed)
 
         def make() -> Run:
             compiled = settings.get("compile") or settings.get("trainer.compile")
             for _ in range(2 if compiled else 1):  # the first one fills the compiler's cache
-                found = self._train(place, side, settings, seed=seed, updates=1_000_000, pilot=self.pilot)
+                found = self._train(
+                    place,
+                    side,
+                    settings,
+                    seed=SEED if seed is None else seed,
+                    updates=1_000_000,
+                    pilot=self.pilot,
+                )
                 shutil.rmtree(place)
             return found
 
-        return kept(place.with_suffix(".json"), make)
+        return make() if seed is not None else kept(place.with_suffix(".json"), make)
 
     def run(
         self,
@@ -111,18 +126,23 @@ class Runs:
 
         Args:
             updates: their number; by default, as many as take about `seconds`.
-            contest: which contest the run belongs to. Such a run is made for it alone, its points on the way
-                are scored too, and its final weights stay in the folder that the result names.
+            contest: which contest the run belongs to. Such a run is made for it alone, after a pilot of its
+                own; its points on the way are scored too, and its final weights stay in the folder that the
+                result names.
+
+        Raises:
+            BrimfulError: the training failed; or a run of a contest was not quiet, or a rival's took other
+                seconds than asked: it is not kept, so that the same command makes it again.
         """
         place = self.place("runs", side, settings, seconds, seed, updates, contest)
 
         def make() -> Run:
-            number = updates or self.updates_in(side, settings, seconds, seed, contest)
+            number = updates or self.updates_in(side, settings, seconds, seed if contest else None)
             began = {
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
                 **state_of_the_code(),
                 "processor": processor(),
-                "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+                "versions": {name: version(name) for name in PACKAGES} | {"python": python_version()},
             }
             found = self._train(place, side, settings, seed=seed, updates=number, seconds=seconds)
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
@@ -138,7 +158,7 @@ class Runs:
             for scratch in (place / "points", place / "run") if contest else (place,):
                 shutil.rmtree(scratch, ignore_errors=True)
             model = {"model": place.name} if contest else {}
-            return {
+            run = {
                 "side": side,
                 "settings": settings,
                 "seed": seed,
@@ -146,24 +166,26 @@ class Runs:
                 "asked_seconds": seconds,
                 "cores_of_others": found["cores_of_others"],
                 **{name: scored[-1][0][name] for name in ("seconds", "updates", "tokens", "flops", "loss")},
+                "update_seconds": seconds_per_update(found["points"]),
                 "points": found["points"],
                 **model,
             }
+            if contest and not self.track.quick and (fault := fault_of(run)):
+                raise BrimfulError(f"{side}, seed {seed}: {fault}; give the same command again")
+            return run
 
         return kept(place.with_suffix(".json"), make)
 
-    def updates_in(
-        self, side: str, settings: Settings, seconds: float, seed: int = SEED, contest: str | None = None
-    ) -> int:
+    def updates_in(self, side: str, settings: Settings, seconds: float, seed: int | None = None) -> int:
         """The updates of a training whose process takes about `seconds`, by the pace of a pilot.
 
         Args:
-            contest: see `pace`.
+            seed: see `pace`.
 
         Raises:
             BrimfulError: there is time for fewer than two.
         """
-        pace = self.pace(side, settings, seed, contest)
+        pace = self.pace(side, settings, seed)
         updates = int((seconds - pace["start_seconds"]) * pace["updates_per_second"])
         if self.track.quick:
             return max(QUICK_UPDATES, updates)
@@ -224,6 +246,18 @@ class Runs:
         if before is not None and (after := time_of_others()) is not None:
             cores = round((after - before) / (time.monotonic() - began), 3)
         return {**read_json(place / "result.json"), "cores_of_others": cores}
+
+
+def fault_of(run: Mapping[str, Any]) -> str | None:
+    """Why a run is no measurement; None if it is one."""
+    cores, seconds, asked = run["cores_of_others"], run["seconds"], run["asked_seconds"]
+    if cores is None:
+        return "it is not known how many cores others had"
+    if abs(cores) > QUIET:
+        return f"others had {cores:g} cores, and at most {QUIET} are allowed"
+    if run["side"] != OURS and abs(seconds / asked - 1) > NEAR:
+        return f"it took {seconds:.0f} s instead of {asked:.0f}: the machine's speed has changed"
+    return None
 
 
 def parameters_allowed(track: Track, vocabulary: int) -> int:

@@ -33,7 +33,7 @@ relative error below 5e-6 for 0 <= t <= 11."""
 _DENSITY = np.float32(0.3989422804014327)
 """1 / sqrt(2 * pi)."""
 _FAR = np.float32(20.0)
-"""The density of a normal number is 0 beyond."""
+"""Where x is cut off before it is multiplied by a power that is never 0."""
 
 
 @intrinsic
@@ -80,7 +80,7 @@ def gelu_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
     """GeLU, x * P(X < x) of a normal X, and its derivative: relative error of GeLU below 1e-5 for |x| < 10,
     absolute error of the derivative below 3e-6.
 
-    A table would be exact; looking up its numbers takes four times as long.
+    A table would be exact, but with it the gate's gradients take 2.6 times as long.
     """
     exponent = x * x * (np.float32(-0.5) * LOG2_E)
     power = exp2(LEAST if exponent < LEAST else exponent)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -24,7 +25,7 @@ from bench.speedrun import ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
 from bench.speedrun.contest import compared, leave_out, our_seconds, target_of
 from bench.speedrun.halving import halve, rungs
-from bench.speedrun.points import EnoughError, Points
+from bench.speedrun.points import EnoughError, Points, seconds_per_update
 from bench.speedrun.records import digest, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS, Sequences, batches, new_model
 from bench.speedrun.runs import Runs, parameters_allowed
@@ -275,18 +276,18 @@ def run_of(side, seed, seconds, tokens, loss):
     points = [{**point, "seconds": seconds / 2, "updates": 5, "loss": loss + 1}, point]
     code = {"commit": "0123456789", "code": "abc", "changed_files": []}
     code |= {"began": "2026-01-01T00:00:00+00:00", "processor": "a", "versions": {"torch": "2"}}
-    code["cores_of_others"] = 0.01
+    code |= {"cores_of_others": 0.01, "update_seconds": seconds / 10}
     run = {"side": side, "seed": seed, "settings": {}, "asked_seconds": seconds, "points": points}
     return {**run, **point, **code}
 
 
 def record_of(ours_losses=(3.9, 3.85, 3.95)):
     losses = {"grouped": 4.0, "lines": 4.5, "modernbert": 4.2}
-    seeds = range(len(ours_losses))
+    seeds = range(10, 10 + len(ours_losses))
     rivals = [run_of(rival, seed, 2400.0, 12_000, loss) for rival, loss in losses.items() for seed in seeds]
     target = target_of("late", rivals)
     runs = []
-    for seed, loss in enumerate(ours_losses):
+    for seed, loss in zip(seeds, ours_losses, strict=True):
         pair = [run_of("grouped", seed, 2400.0, 12_000, 4.02), run_of(OURS, seed, 300.0, 3000, loss)]
         runs += pair[:: 1 if seed % 2 == 0 else -1]
     clock = datetime(2026, 1, 1, tzinfo=UTC)
@@ -328,6 +329,7 @@ def slowed(run, factor):
     for point in run["points"]:
         point["seconds"] *= factor
     run["seconds"] *= factor
+    run["update_seconds"] = seconds_per_update(run["points"])
 
 
 def spend(search, seconds):
@@ -356,16 +358,18 @@ def swap_sides(pair):
     ("change", "rule"),
     [
         (lambda record: record.update(full=False), "full size"),
-        (lambda record: record["runs"][0].update(code=None), "of one commit"),
-        (lambda record: record["runs"][3].update(code="another"), "of one commit"),
-        (lambda record: record["runs"][3].update(cores_of_others=0.3), "others had more"),
-        (lambda record: record["runs"][3].update(cores_of_others=None), "or it is not known"),
-        (lambda record: record["runs"][3].update(cores_of_others=-2.0), "or it is not known"),
+        (lambda record: record["runs"][0].update(code=None), "its code changed"),
+        (lambda record: record["runs"][3].update(code="another"), "its code changed"),
+        (lambda record: record["runs"][3].update(cores_of_others=0.3), "seed 11: others had 0.3 cores"),
+        (lambda record: record["runs"][3].update(cores_of_others=None), "it is not known"),
+        (lambda record: record["runs"][3].update(cores_of_others=-2.0), "others had -2 cores"),
         (lambda record: record["runs"][3].update(processor="another"), "on several processors"),
         (lambda record: record["runs"][3].update(versions={"torch": "3"}), "with several versions"),
-        (lambda record: record["runs"][5].update(changed_files=["a.py"]), "of one commit"),
+        (lambda record: record["runs"][5].update(changed_files=["a.py"]), "its code changed"),
         (lambda record: slowed(record["runs"][3], 1.2), "grouped took 1.20 times as long"),
-        (lambda record: slowed(record["runs"][3], 0.85), "less than 0.9 of its seconds"),
+        (lambda record: slowed(record["runs"][3], 0.85), "it took 2040 s instead of 2400"),
+        (lambda record: slowed(record["runs"][3], 1.11), "it took 2664 s instead of 2400"),
+        (lambda record: record["target"]["runs"][4].update(update_seconds=300.0), "lines took 1.25 times"),
         (lambda record: record["searches"][2].update(track="chinese-mini"), "tuned on another track"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "one budget"),
@@ -378,10 +382,11 @@ def swap_sides(pair):
         (lambda record: record["searches"].pop(1), "one budget"),
         (lambda record: swap_sides(record["runs"][2:4]), "do not alternate"),
         (lambda record: record["target"]["runs"][0].update(seed=7), "other seeds"),
-        (lambda record: record["target"]["runs"][0].update(code="another"), "of one commit"),
+        (lambda record: record["target"]["runs"][0].update(code="another"), "its code changed"),
         (lambda record: record["runs"][3].update(began="2026-01-01T00:00:00+00:00"), "do not alternate"),
-        (lambda record: record["runs"][5].update(began="2026-01-02T00:00:00+00:00"), "do not alternate"),
+        (lambda record: record["runs"][5].update(began="2026-01-02T00:00:00+00:00"), "more than 15 minutes"),
         (lambda record: [run.update(seed=100) for run in record["runs"][:2]], "tuned with seed 100"),
+        (lambda record: [run.update(seed=2) for run in record["runs"][:2]], "tuned with seed 2"),
     ],
 )
 def test_what_breaks_a_rule_is_no_record(tmp_path, change, rule):
@@ -427,6 +432,10 @@ def test_a_tampered_record_is_refused(tmp_path):
             lambda record: record["result"]["seconds_ratio"].update(mean=80.0),
             "its ratios do not follow from its runs",
         ),
+        (
+            lambda record: record["runs"][1].update(update_seconds=1.0),
+            "took another time than its points say",
+        ),
         (lambda record: record["target"].update(loss=4.5), not_set),
         (lambda record: record["target"].update(rival="lines"), not_set),
         (lambda record: record["runs"][1]["settings"].update(a=1), "not have the settings of its search"),
@@ -467,6 +476,47 @@ def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monk
     other = Speedrun(ENGLISH, options_of([*options[:-1], "71", "--target", "early", "--seeds", "4", "5"]))
     assert other.made
     assert len(contests) == 2  # so no run of the one is found by the other
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, None),
+        ({"cores_of_others": -0.02}, None),
+        ({"cores_of_others": 0.06}, "others had 0.06 cores, and at most 0.05 are allowed"),
+        ({"cores_of_others": None}, "it is not known"),
+        ({"seconds": 70.0}, "it took 70 s instead of 60: the machine's speed has changed"),
+        ({"seconds": 53.0}, "it took 53 s instead of 60"),
+        ({"side": OURS, "seconds": 90.0}, None),
+    ],
+)
+def test_a_run_that_measures_nothing_is_not_kept(tmp_path, monkeypatch, change, fault):
+    made = run_of("grouped", 7, 60.0, 100, 4.0) | change
+    point = {name: made[name] for name in ("seconds", "updates", "tokens", "flops", "loss")}
+    pilots = []
+
+    def train(self, place, side, settings, *, pilot=None, **_):
+        pilots.append(pilot)
+        (place / "points" / "0000010").mkdir(parents=True)
+        cores = made["cores_of_others"]
+        return {"points": [point], "cores_of_others": cores, "start_seconds": 1.0, "updates_per_second": 1.0}
+
+    monkeypatch.setattr(Runs, "__post_init__", lambda self: None)
+    monkeypatch.setattr(Runs, "data", "text")
+    monkeypatch.setattr(Runs, "_train", train)
+    monkeypatch.setattr("bench.speedrun.runs.score", lambda *_: {})
+    monkeypatch.setattr("bench.speedrun.runs.load_held_out", lambda _: None)
+    monkeypatch.setattr("bench.speedrun.runs.tokenizer_of", lambda _: (None, SimpleNamespace(pad=0)))
+    monkeypatch.setattr("bench.speedrun.runs.shutil.copyfile", lambda *_: None)
+    runs = Runs(ENGLISH, tmp_path, tmp_path / "work", 2, 10.0)
+    for again in range(2):
+        if fault:
+            with pytest.raises(BrimfulError, match=f"{made['side']}, seed 7: {re.escape(fault)}"):
+                runs.run(made["side"], {}, 60.0, 7, contest="a")
+        else:
+            assert runs.run(made["side"], {}, 60.0, 7, contest="a")["seconds"] == made["seconds"]
+        # A run that is not kept is made again, after another pilot.
+        assert pilots == [10.0, None] * (again + 1 if fault else 1)
 
 
 def test_an_idea_is_left_out_for_the_same_updates(monkeypatch):
