@@ -93,7 +93,7 @@ def our_start(track: Track) -> dict[str, Any]:
         "initial.attention": "neighbours",
         "initial.vocabulary": "data",
         "optimizer.learning_rate": 3e-3,
-        "optimizer.muon_learning_rate": 0.02,
+        "optimizer.muon_learning_rate": 0.015,
         "optimizer.weight_decay": 0.1,
         "schedule.shape": "linear",
         "schedule.warmup": 0.05,

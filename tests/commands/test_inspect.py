@@ -159,6 +159,7 @@ def bare(text: str) -> str:
 def check_places(rows: list[dict[str, Any]], corpus: Corpus, texts: list[str]) -> None:
     """Each segment's tokens are those of its place in the shards, and its text is in the record named."""
     shards = {shard.name: shard for shard in corpus.shards}
+    decode = Tokenizer.from_file(str(corpus.tokenizer_path)).decode
     checked = 0
     for sequence in (sequence for row in rows for sequence in row["sequences"]):
         segments: list[list[dict[str, Any]]] = []
@@ -177,7 +178,8 @@ def check_places(rows: list[dict[str, Any]], corpus: Corpus, texts: list[str]) -
             ids = [token for run in runs for token in run["ids"]]
             assert ids == shard.tokens[begin + place["begin"] : begin + place["end"]].tolist()
             text = bare("".join(run["text"] for run in runs))
-            if "[unk]" not in text:
+            # A random token may be the true one, and so divide the bytes of a character.
+            if "[unk]" not in text and not any("\ufffd" in decode(run["ids"]) for run in runs):
                 assert text in bare(texts[place["record"]])
                 checked += 1
     assert checked > 10
