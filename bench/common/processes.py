@@ -89,8 +89,8 @@ def state_of_the_code() -> dict[str, Any]:
         return subprocess.run([found, *command], capture_output=True, text=True).stdout if found else ""
 
     changed = git("status", "--porcelain", "-uno", "--", "brimful/*.py", "bench/*.py").splitlines()
-    trees = git("ls-tree", "-r", "HEAD", "brimful", "bench")
-    sources = "".join(line for line in trees.splitlines(True) if line.rstrip().endswith(".py"))
+    files = git("ls-tree", "-r", "HEAD", "brimful", "bench").splitlines(True)
+    sources = "".join(line for line in files if line.rstrip().endswith(".py"))
     return {
         "commit": git("rev-parse", "HEAD").strip() or None,
         "code": hashlib.sha256(sources.encode()).hexdigest() if sources else None,

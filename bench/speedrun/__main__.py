@@ -160,7 +160,8 @@ class Speedrun:
         if self.options.our_seconds is None:
             rivals = {self.target["rival"]: rivals[self.target["rival"]]}
         else:  # the one that will set the target runs beside Brimful
-            rivals |= {self.favourite: rivals.pop(self.favourite)}
+            favourite = self.favourite
+            rivals[favourite] = rivals.pop(favourite)
         sides = {rival: (settings, self.target_seconds) for rival, settings in rivals.items()}
         sides[OURS] = (self.tuned(OURS), self.our_seconds)
         return alternate(self.runs, sides, self.options.seeds)
