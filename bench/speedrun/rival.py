@@ -6,7 +6,8 @@
 
 The loop has what run_mlm's Trainer has: fused AdamW, linear decay after a warm-up, clipping at 1. It leaves
 out what would only cost time: it logs nothing, its batches come from arrays, and masks are vectorised. Words
-are masked as a whole, as they are when the models are scored, and there is no dropout.
+are masked as a whole, as they are when the models are scored, and there is no dropout. As Brimful does, the
+process keeps freed memory, in huge pages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from brimful.nn.encoder import SHAPES
 from brimful.nn.flops import step_flops
 from brimful.nn.hf_config import read_config
 from brimful.text.tokenizer import mask_id
+from brimful.train.memory import keep_freed_memory
 
 RIVALS = ("grouped", "lines", "modernbert")
 Batch = dict[str, Tensor]
@@ -166,6 +168,7 @@ def train(
     """
     import transformers
 
+    keep_freed_memory()
     torch.manual_seed(seed)
     tokenizer, special = tokenizer_of(folder)
     vocabulary = tokenizer.get_vocab_size()
