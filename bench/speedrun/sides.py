@@ -92,6 +92,7 @@ def our_start(track: Track) -> dict[str, Any]:
         "optimizer.name": "muon",
         "initial.attention": "neighbours",
         "initial.vocabulary": "data",
+        "sampled_softmax": 4096,
         "optimizer.learning_rate": 3e-3,
         "optimizer.muon_learning_rate": 0.015,
         "optimizer.weight_decay": 0.1,
@@ -111,6 +112,7 @@ IDEAS: dict[str, dict[str, Any]] = {
     "Muon for matrices": {"optimizer.name": "adamw"},
     "high mask rate": {"masking.rate": 0.15},
     "whole words": {"masking.unit": "tokens"},
+    "sampled softmax": {"sampled_softmax": None},
     "modern architecture and its heads": {"architecture": "bert", "initial.attention": "random"},
     "packed rows": {"packing.max_sequences": 1, "packing.capacity": "max_length"},
 }

@@ -56,6 +56,7 @@ class Fit:
             run.samples[run.longest].batch(work, paired=run.config.sequences.paired),
             has_gradients=has_gradients,
             loss_mean=run.config.loss_mean,
+            sampled_softmax=run.config.sampled_softmax,
         )
         return traced.peak - (4 if trainer.weights == "fp32" else 2) * run.model.parameters
 

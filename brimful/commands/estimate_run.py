@@ -127,7 +127,9 @@ class Run:
 
     def work(self, rows: int, phase: int) -> Work:
         """A micro-batch of a phase."""
-        return self.samples[phase].work(rows, self.config.masking, self.tokens_per_word)
+        work = self.samples[phase].work(rows, self.config.masking, self.tokens_per_word)
+        sampled = self.config.sampled_softmax
+        return replace(work, scored=sampled and max(sampled, work.predictions))
 
     @cached_property
     def phases(self) -> list[Phase]:

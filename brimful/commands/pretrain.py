@@ -212,8 +212,8 @@ def make_objective(
         for name, corpus in corpora.items()
     }
     if isinstance(head, PretrainingHead):
-        return MaskedLMAndPairs(head, held_out, config.loss_mean)
-    return MaskedLM(head, held_out, config.loss_mean)
+        return MaskedLMAndPairs(head, held_out, config.loss_mean, config.sampled_softmax)
+    return MaskedLM(head, held_out, config.loss_mean, config.sampled_softmax)
 
 
 def _summary(

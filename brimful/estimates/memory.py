@@ -252,6 +252,7 @@ def traced_pass(
     *,
     has_gradients: bool,
     loss_mean: str = "tokens",
+    sampled_softmax: int | None = None,
 ) -> Pass:
     """Trace a pass of pretraining over a micro-batch.
 
@@ -283,7 +284,7 @@ def traced_pass(
             if has_gradients:
                 parameter.grad = torch.empty_like(parameter)
         kind = MaskedLMAndPairs if sequences.paired else MaskedLM
-        objective = kind(head, {}, loss_mean)  # type: ignore[arg-type]
+        objective = kind(head, {}, loss_mean, sampled_softmax)  # type: ignore[arg-type]
         layout = encoder.prepare(batch)
         with _Living() as living:
             with saved_tensors_hooks(keep, lambda t: t), autocast(precision, torch.device("cpu")):

@@ -40,12 +40,14 @@ class Work:
         slots: tokens, filler included.
         predictions: that the decoder scores, unused slots included.
         predicted: real ones.
+        scored: as of a `Shape`.
     """
 
     lengths: tuple[int, ...]
     slots: int
     predictions: int
     predicted: int
+    scored: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -60,12 +62,13 @@ class Work:
             round(self.slots * count),
             round(self.predictions * count),
             round(self.predicted * count),
+            self.scored,
         )
 
     def model_flops(self, config: EncoderConfig) -> int:
         """Flops that the model needs, as a run counts them for its MFU."""
         kept = self.predicted if self.predictions else None
-        return step_flops(config, Shape(self.lengths, self.predicted, kept=kept))
+        return step_flops(config, Shape(self.lengths, self.predicted, kept=kept, scored=self.scored))
 
 
 def visited(lengths: Sequence[int], reach: int | None, rows: int, columns: int) -> int:
@@ -104,7 +107,7 @@ def pass_seconds(
         return {"all": again * work.model_flops(config) / (assume.mfu * peak)}
     bandwidth = assume.bandwidth_share * sheet.bandwidth
     hidden, inner = config.hidden_size, config.intermediate_size
-    layers, head = matrix_entries(config)
+    layers, head = matrix_entries(config, work.scored)
     unfinished = max(0, work.slots - work.predictions) if work.predictions else 0
     skipped = entries_after_attention(config) * unfinished
     products = 6 * (again * (layers * work.slots - skipped) + head * work.predictions)
@@ -125,6 +128,7 @@ def pass_seconds(
     if precision == "fp32":
         moved *= 2
     moved = again * moved + 25 * hidden * work.slots
+    scores = work.predictions * min(config.vocabulary_size, work.scored or config.vocabulary_size)
     launches = _KERNELS[config.architecture] * config.layers + 40
     if not compiled:
         moved, launches = assume.uncompiled_traffic * moved, 10 * launches
@@ -133,7 +137,7 @@ def pass_seconds(
         "attention": pairs
         * (4 * forwards / (assume.attention_forward * peak) + 10 / (assume.attention_backward * peak)),
         "elementwise": (moved + _WEIGHT_BYTES * model.parameters) / bandwidth,
-        "cross-entropy": _SCORE_BYTES * work.predictions * config.vocabulary_size / bandwidth,
+        "cross-entropy": _SCORE_BYTES * scores / bandwidth,
         "launches": 1e-6 * assume.launch_us * launches,
     }
 

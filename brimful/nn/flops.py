@@ -23,6 +23,7 @@ class Shape:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
         kept: tokens for which the last layer goes on after attention; None: all.
+        scored: pieces that a prediction is scored against, at most the vocabulary; None: the vocabulary.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
     """
@@ -32,6 +33,7 @@ class Shape:
     attention: int = STORED
     windowed: bool = True
     kept: int | None = None
+    scored: int | None = None
 
     def pairs(self, window: int | None) -> int:
         """Pairs of tokens that a layer's attention scores."""
@@ -45,14 +47,18 @@ def _near(length: int, reach: int) -> int:
     return length**2 if length <= reach else length * (2 * reach + 1) - reach * (reach + 1)
 
 
-def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
-    """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each
-    prediction."""
+def matrix_entries(config: "EncoderConfig", scored: int | None = None) -> tuple[int, int]:
+    """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each prediction.
+
+    Args:
+        scored: see `Shape`.
+    """
     hidden = config.hidden_size
     layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
     width = config.embedding_width
     projection = 0 if config.embedding_size is None else width * hidden
-    return layers + projection, hidden * width + config.vocabulary_size * width
+    pieces = min(config.vocabulary_size, scored or config.vocabulary_size)
+    return layers + projection, hidden * width + pieces * width
 
 
 def entries_after_attention(config: "EncoderConfig") -> int:
@@ -63,7 +69,7 @@ def entries_after_attention(config: "EncoderConfig") -> int:
 
 def step_flops(config: "EncoderConfig", shape: Shape) -> int:
     """Flops of forward and backward."""
-    layers, head = matrix_entries(config)
+    layers, head = matrix_entries(config, shape.scored)
     windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
     pairs = sum(windows.count(window) * shape.pairs(window) for window in set(windows))
     tokens = sum(shape.lengths)

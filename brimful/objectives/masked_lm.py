@@ -16,6 +16,7 @@ from brimful.objectives.losses import (
     predicted_sequences,
     prediction_weights,
 )
+from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.objective import PrimaryMetric, Runtime
 
 EVALUATED = 1024
@@ -33,7 +34,11 @@ class MaskedLM:
     compiles: ClassVar[bool] = True
 
     def __init__(
-        self, head: MaskedLMHead, validation: dict[str, list[PackedBatch]], loss_mean: LossMean = "tokens"
+        self,
+        head: MaskedLMHead,
+        validation: dict[str, list[PackedBatch]],
+        loss_mean: LossMean = "tokens",
+        sampled_softmax: int | None = None,
     ) -> None:
         """
         Args:
@@ -41,8 +46,12 @@ class MaskedLM:
             validation: held-out batches of each source.
             loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
                 predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
+            sampled_softmax: how many pieces of the vocabulary the predictions of a micro-batch are scored
+                against in training, as in `objectives.sampled_softmax`; None: all. Where a micro-batch has
+                room for more predictions, so many.
         """
         self.head = head
+        self.scored = sampled_softmax
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
         self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
@@ -72,7 +81,13 @@ class MaskedLM:
         assert batch.mlm_labels is not None
         scored = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
-        total, right = linear_cross_entropy_and_hits(scored, *self.head.decoder, batch.mlm_labels, weights)
+        decoder, labels = self.head.decoder, batch.mlm_labels
+        vocabulary = len(self.head.bias)
+        count = vocabulary if self.scored is None else max(self.scored, len(labels))
+        if count < vocabulary:
+            sampled = sample_vocabulary(labels, vocabulary, count)
+            decoder, labels = sampled.of(*decoder), sampled.labels
+        total, right = linear_cross_entropy_and_hits(scored, *decoder, labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
@@ -138,10 +153,14 @@ class MaskedLMAndPairs(MaskedLM):
     head: PretrainingHead
 
     def __init__(
-        self, head: PretrainingHead, validation: dict[str, list[PackedBatch]], loss_mean: LossMean = "tokens"
+        self,
+        head: PretrainingHead,
+        validation: dict[str, list[PackedBatch]],
+        loss_mean: LossMean = "tokens",
+        sampled_softmax: int | None = None,
     ) -> None:
         """See `MaskedLM`."""
-        super().__init__(head, validation, loss_mean)
+        super().__init__(head, validation, loss_mean, sampled_softmax)
         self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:

@@ -49,12 +49,18 @@ if TYPE_CHECKING:
     from brimful.nn.layers import EncoderConfig
 
 
-def needed(batch: "PackedBatch") -> Shape:
-    """What the model must compute on a micro-batch: its real tokens and predictions."""
+def needed(batch: "PackedBatch", scored: int | None = None) -> Shape:
+    """What the model must compute on a micro-batch: its real tokens and predictions.
+
+    Args:
+        scored: see `Objective.scored`.
+    """
     kept = None
     if batch.mlm_positions is not None:
         kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
-    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, kept=kept)
+        scored = scored and max(scored, len(batch.mlm_positions))
+    lengths = batch.lengths[: batch.real_sequences]
+    return Shape(lengths, batch.predictions, kept=kept, scored=scored)
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,8 @@ class Counts:
     flops: int = 0
 
     @classmethod
-    def of(cls, batch: "PackedBatch", model: "EncoderConfig") -> "Counts":
-        """The counts of one micro-batch."""
+    def of(cls, batch: "PackedBatch", model: "EncoderConfig", scored: int | None = None) -> "Counts":
+        """The counts of one micro-batch; `scored` as in `needed`."""
         return cls(
             tokens=batch.real_tokens,
             slots=batch.tokens.numel(),
@@ -88,13 +94,15 @@ class Counts:
             padded=batch.real_sequences * batch.max_length,
             predictions=batch.predictions,
             dropped_predictions=batch.dropped_predictions,
-            flops=step_flops(model, needed(batch)),
+            flops=step_flops(model, needed(batch, scored)),
         )
 
 
-def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
-    """The sum of the `Counts` of micro-batches, by name."""
-    each = [asdict(Counts.of(batch, model)) for batch in batches]
+def count_batches(
+    batches: Sequence["PackedBatch"], model: "EncoderConfig", scored: int | None = None
+) -> dict[str, int]:
+    """The sum of the `Counts` of micro-batches, by name; `scored` as in `needed`."""
+    each = [asdict(Counts.of(batch, model, scored)) for batch in batches]
     return {name: sum(counts[name] for counts in each) for name in asdict(Counts())}
 
 

@@ -83,6 +83,11 @@ class Objective(Protocol):
     compiles: ClassVar[bool]
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
 
+    @property
+    def scored(self) -> int | None:
+        """Pieces of the vocabulary that `loss` scores predictions against, where there are no more
+        predictions than that; None: all."""
+
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""
 

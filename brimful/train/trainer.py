@@ -235,7 +235,7 @@ class Trainer:
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
             },
-            count_batches(update.batches, self.encoder.config),
+            count_batches(update.batches, self.encoder.config, self.objective.scored),
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )

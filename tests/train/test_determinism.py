@@ -24,7 +24,9 @@ from brimful.train.objective import Objective
 
 ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
-OBJECTIVES = ["masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits"]
+OBJECTIVES = [
+    *("masked_lm", "masked_lm, scores in tiles", "masked_lm, sampled", "classification", "layers", "logits")
+]
 
 
 def settings() -> tuple:
@@ -92,7 +94,8 @@ def encoder_of(architecture: str, layers: int = 2) -> Encoder:
 def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     encoder = encoder_of(architecture)
     if name.startswith("masked_lm"):
-        return encoder, MaskedLM(MaskedLMHead(encoder), {})
+        pieces = 50 if "sampled" in name else None
+        return encoder, MaskedLM(MaskedLMHead(encoder), {}, "tokens", pieces)
     if name == "classification":
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     teacher = encoder_of(architecture, layers=4)
