@@ -252,7 +252,8 @@ def _loader(
         ranks.barrier()
         (batch,), _ = stream.take(stream.start())
         speed = loader_speed(stream)
-    flops = step_flops(config.encoder_config(tokenizer), needed(batch)) / batch.real_tokens
+    model = config.encoder_config(tokenizer)
+    flops = step_flops(model, needed(batch, model)) / batch.real_tokens
     own = devices[ranks.rank]["flops_per_second"]
     return {
         "tokens_per_second": ranks.gather(speed),

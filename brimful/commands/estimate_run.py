@@ -16,6 +16,7 @@ from brimful.errors import BrimfulError
 from brimful.estimates.memory import trained
 from brimful.estimates.rates import Work
 from brimful.estimates.sample import Sample
+from brimful.nn.flops import scored_pieces
 from brimful.nn.hf_config import read_config
 from brimful.nn.layers import EncoderConfig
 from brimful.precision.policy import Precision, resolve
@@ -128,8 +129,8 @@ class Run:
     def work(self, rows: int, phase: int) -> Work:
         """A micro-batch of a phase."""
         work = self.samples[phase].work(rows, self.config.masking, self.tokens_per_word)
-        sampled = self.config.sampled_softmax
-        return replace(work, scored=sampled and max(sampled, work.predictions))
+        vocabulary, sampled = self.shape.vocabulary_size, self.config.sampled_softmax
+        return replace(work, scored=scored_pieces(vocabulary, sampled, work.predictions))
 
     @cached_property
     def phases(self) -> list[Phase]:

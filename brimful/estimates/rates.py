@@ -128,7 +128,7 @@ def pass_seconds(
     if precision == "fp32":
         moved *= 2
     moved = again * moved + 25 * hidden * work.slots
-    scores = work.predictions * min(config.vocabulary_size, work.scored or config.vocabulary_size)
+    scores = work.predictions * (work.scored or config.vocabulary_size)
     launches = _KERNELS[config.architecture] * config.layers + 40
     if not compiled:
         moved, launches = assume.uncompiled_traffic * moved, 10 * launches

@@ -23,7 +23,7 @@ class Shape:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
         kept: tokens for which the last layer goes on after attention; None: all.
-        scored: pieces that a prediction is scored against, at most the vocabulary; None: the vocabulary.
+        scored: pieces that a prediction is scored against; None: the vocabulary.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
     """
@@ -57,8 +57,19 @@ def matrix_entries(config: "EncoderConfig", scored: int | None = None) -> tuple[
     layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
     width = config.embedding_width
     projection = 0 if config.embedding_size is None else width * hidden
-    pieces = min(config.vocabulary_size, scored or config.vocabulary_size)
+    pieces = config.vocabulary_size if scored is None else scored
     return layers + projection, hidden * width + pieces * width
+
+
+def scored_pieces(vocabulary: int, sampled: int | None, slots: int) -> int:
+    """Pieces that a micro-batch's predictions are scored against.
+
+    Args:
+        vocabulary: its size.
+        sampled: the option `sampled_softmax`.
+        slots: for predictions.
+    """
+    return vocabulary if sampled is None else min(vocabulary, max(sampled, slots))
 
 
 def entries_after_attention(config: "EncoderConfig") -> int:

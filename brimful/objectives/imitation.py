@@ -127,7 +127,7 @@ class LayerDistillation:
     watched: ClassVar[tuple[str, ...]] = ()
     primary_metric: ClassVar[PrimaryMetric | None] = None
     compiles: ClassVar[bool] = False  # it loops over the sequences
-    scored: ClassVar[None] = None
+    sampled: ClassVar[None] = None
 
     def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
         """
@@ -251,7 +251,7 @@ class LogitDistillation:
 
     watched: ClassVar[tuple[str, ...]] = ()
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    scored: ClassVar[None] = None
+    sampled: ClassVar[None] = None
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class VectorDistillation:
     coefficients: ClassVar[dict[str, float]] = {"vectors": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    scored: ClassVar[None] = None
+    sampled: ClassVar[None] = None
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
+from brimful.nn.flops import scored_pieces
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.objectives.losses import (
@@ -47,11 +48,11 @@ class MaskedLM:
             loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
                 predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
             sampled_softmax: how many pieces of the vocabulary the predictions of a micro-batch are scored
-                against in training, as in `objectives.sampled_softmax`; None: all. Where a micro-batch has
-                room for more predictions, so many.
+                against in training, as in `objectives.sampled_softmax`; None: all. A micro-batch with more
+                prediction slots takes their number.
         """
         self.head = head
-        self.scored = sampled_softmax
+        self.sampled = sampled_softmax
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
         self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
@@ -79,15 +80,15 @@ class MaskedLM:
     def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         """The sums of the term `mlm` and of `accuracy`: hidden (M, hidden), of the predictions."""
         assert batch.mlm_labels is not None
-        scored = self.head.transform(hidden)
+        states = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
         decoder, labels = self.head.decoder, batch.mlm_labels
         vocabulary = len(self.head.bias)
-        count = vocabulary if self.scored is None else max(self.scored, len(labels))
-        if count < vocabulary:
-            sampled = sample_vocabulary(labels, vocabulary, count)
+        pieces = scored_pieces(vocabulary, self.sampled, len(labels))
+        if pieces < vocabulary:
+            sampled = sample_vocabulary(labels, vocabulary, pieces)
             decoder, labels = sampled.of(*decoder), sampled.labels
-        total, right = linear_cross_entropy_and_hits(scored, *decoder, labels, weights)
+        total, right = linear_cross_entropy_and_hits(states, *decoder, labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:

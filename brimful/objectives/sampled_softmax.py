@@ -35,8 +35,8 @@ class SampledVocabulary:
 
     def of(self, matrix: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Matrix (V, d) and bias (V,) of all scores -> (C, d) and (C,) of the scores of these pieces."""
-        rows, shift = matrix.index_select(0, self.pieces), self.shift.to(bias.dtype)
-        return rows, bias.index_select(0, self.pieces) + shift
+        wide = torch.promote_types(bias.dtype, self.shift.dtype)
+        return matrix.index_select(0, self.pieces), bias.index_select(0, self.pieces).to(wide) + self.shift
 
 
 @torch.no_grad()
@@ -55,7 +55,7 @@ def sample_vocabulary(labels: Tensor, vocabulary: int, count: int) -> SampledVoc
     given = highest > 1
     distinct = given.sum()
     ratio = (vocabulary - distinct) / (count - distinct)
-    places = torch.zeros_like(keys, dtype=torch.int64)
+    places = torch.full_like(keys, count, dtype=torch.int64)  # a label outside the vocabulary stays outside
     places[pieces] = torch.arange(count, device=labels.device)
     own = places[torch.where(used, labels, vocabulary)]
     return SampledVocabulary(pieces, torch.where(given, 0, ratio.log()), torch.where(used, own, IGNORED))

@@ -20,6 +20,9 @@ MOST_OF_OLD = 32 << 20
 NEVER = -1
 """An M_TRIM_THRESHOLD with which no free memory returns to the system."""
 
+LARGEST_PAGE = 32 << 20
+"""Bytes. Systems with pages of 64 KiB have huge pages of 512 MiB, of which a process would fill few."""
+
 BLOCK = 1 << 30
 """Bytes of the heap that are reserved at a time."""
 
@@ -29,7 +32,8 @@ def keep_freed_memory() -> bool:
 
     By default, blocks above 32 MiB and free memory at the end of the heap return to the operating system at
     once. A step frees its activations and allocates the same ones again, so it pays for each page every time:
-    the system zeroes a page when it is first touched. With an old glibc, large blocks still return.
+    the system zeroes a page when it is first touched. With an old glibc, large blocks still return, and pages
+    are of the usual size.
 
     Returns:
         False where the C library is not glibc; then nothing changes.
@@ -38,26 +42,30 @@ def keep_freed_memory() -> bool:
         return False
     library = ctypes.CDLL(None)
     mallopt = getattr(library, "mallopt", None)
+    if mallopt is None:
+        return False
     # Setting either one stops glibc from raising M_MMAP_THRESHOLD from its first 128 kB by itself. So if the
     # first is refused, the second must not be set.
-    kept = mallopt is not None and bool(
-        (mallopt(M_MMAP_THRESHOLD, MOST) or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD))
-        and mallopt(M_TRIM_THRESHOLD, NEVER)
+    all_sizes = bool(mallopt(M_MMAP_THRESHOLD, MOST))
+    kept = bool(all_sizes or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD)) and bool(
+        mallopt(M_TRIM_THRESHOLD, NEVER)
     )
-    if kept and not _addresses_are_limited():
+    if kept and all_sizes and may_reserve():
         _advise_huge_pages(library, available_memory() // 2)
     return kept
 
 
-def _addresses_are_limited(root: Path = Path("/")) -> bool:
-    """Whether memory that is reserved and never touched counts as used."""
+def may_reserve(root: Path = Path("/")) -> bool:
+    """Whether the system has huge pages, not larger than LARGEST_PAGE, and memory that is reserved and never
+    touched does not count as used."""
     limits = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    if any(limit != resource.RLIM_INFINITY for limit in limits):
-        return True
+    if any(limit != resource.RLIM_INFINITY for limit in limits) or "MALLOC_PERTURB_" in os.environ:
+        return False
     try:
-        return (root / "proc/sys/vm/overcommit_memory").read_text().strip() == "2"
-    except OSError:
-        return True
+        size = int((root / "sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text())
+        return size <= LARGEST_PAGE and (root / "proc/sys/vm/overcommit_memory").read_text().strip() != "2"
+    except (OSError, ValueError):
+        return False
 
 
 def _advise_huge_pages(library: Any, size: int) -> None:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
-from brimful.nn.flops import Shape, step_flops
+from brimful.nn.flops import Shape, scored_pieces, step_flops
 from brimful.storage import atomic_file, cannot_write
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from brimful.nn.layers import EncoderConfig
 
 
-def needed(batch: "PackedBatch", scored: int | None = None) -> Shape:
+def needed(batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> Shape:
     """What the model must compute on a micro-batch: its real tokens and predictions.
 
     Args:
-        scored: see `Objective.scored`.
+        sampled: see `Objective.sampled`.
     """
-    kept = None
+    kept = scored = None
     if batch.mlm_positions is not None:
         kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
-        scored = scored and max(scored, len(batch.mlm_positions))
+        scored = scored_pieces(model.vocabulary_size, sampled, len(batch.mlm_positions))
     lengths = batch.lengths[: batch.real_sequences]
     return Shape(lengths, batch.predictions, kept=kept, scored=scored)
 
@@ -85,8 +85,8 @@ class Counts:
     flops: int = 0
 
     @classmethod
-    def of(cls, batch: "PackedBatch", model: "EncoderConfig", scored: int | None = None) -> "Counts":
-        """The counts of one micro-batch; `scored` as in `needed`."""
+    def of(cls, batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> "Counts":
+        """The counts of one micro-batch; `sampled` as in `needed`."""
         return cls(
             tokens=batch.real_tokens,
             slots=batch.tokens.numel(),
@@ -94,15 +94,15 @@ class Counts:
             padded=batch.real_sequences * batch.max_length,
             predictions=batch.predictions,
             dropped_predictions=batch.dropped_predictions,
-            flops=step_flops(model, needed(batch, scored)),
+            flops=step_flops(model, needed(batch, model, sampled)),
         )
 
 
 def count_batches(
-    batches: Sequence["PackedBatch"], model: "EncoderConfig", scored: int | None = None
+    batches: Sequence["PackedBatch"], model: "EncoderConfig", sampled: int | None = None
 ) -> dict[str, int]:
-    """The sum of the `Counts` of micro-batches, by name; `scored` as in `needed`."""
-    each = [asdict(Counts.of(batch, model, scored)) for batch in batches]
+    """The sum of the `Counts` of micro-batches, by name; `sampled` as in `needed`."""
+    each = [asdict(Counts.of(batch, model, sampled)) for batch in batches]
     return {name: sum(counts[name] for counts in each) for name in asdict(Counts())}
 
 

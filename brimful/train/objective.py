@@ -84,9 +84,9 @@ class Objective(Protocol):
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
 
     @property
-    def scored(self) -> int | None:
-        """Pieces of the vocabulary that `loss` scores predictions against, where there are no more
-        predictions than that; None: all."""
+    def sampled(self) -> int | None:
+        """Pieces of the vocabulary that `loss` scores predictions against (`nn.flops.scored_pieces`); None:
+        all. With fewer than all, the terms are estimates."""
 
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""

@@ -105,6 +105,8 @@ class Trainer:
         about: Mapping[str, Any] | None = None,
         shows: str = "",
     ) -> None:
+        if runtime.device.type == "cpu":
+            keep_freed_memory()
         self.encoder = encoder.to(runtime.device)
         self.objective = objective
         self.stream = stream
@@ -130,8 +132,6 @@ class Trainer:
         )
         self.loss = self.state.wrapped(loss)
         self.gradients = self._gradients()
-        if runtime.device.type == "cpu":
-            keep_freed_memory()
 
         self.guard = Guard(config.spike, config.on_spike, self.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
@@ -235,7 +235,7 @@ class Trainer:
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
             },
-            count_batches(update.batches, self.encoder.config, self.objective.scored),
+            count_batches(update.batches, self.encoder.config, self.objective.sampled),
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )

@@ -49,7 +49,7 @@ def test_the_sampled_pieces_are_the_labels_and_others(vocabulary, labels, unused
 
 def test_other_pieces_are_drawn_each_as_likely_and_the_sum_of_exponentials_has_the_right_mean(seed):
     """Over 4,000 draws: each frequency and the mean within 5 standard errors, which a right one misses once
-    in some thousand of these tests."""
+    in tens of thousands of these tests."""
     torch.manual_seed(seed)
     vocabulary, count, draws = 60, 20, 4000
     labels = torch.tensor([3, 3, 41, IGNORED, 7])
@@ -152,6 +152,6 @@ def test_flops_are_those_of_the_sampled_pieces(seed):
     encoder, head = model()
     batch = batch_of(np.random.default_rng(seed))
     for asked, scored in ((40, 40), (3, 16), (10 * VOCABULARY, VOCABULARY)):
-        number = MaskedLM(head, {}, "tokens", asked).scored
+        number = MaskedLM(head, {}, "tokens", asked).sampled
         exact, some = (count_batches([batch], encoder.config, n)["flops"] for n in (None, number))
         assert exact - some == 6 * 13 * (VOCABULARY - scored) * encoder.config.embedding_width
