@@ -77,7 +77,7 @@ class Corpora:
         slots: int = SLOTS_PER_UPDATE,
         world: int = 1,
     ) -> dict[str, Any]:
-        """What a worker needs to read a corpus as the first of so many ranks."""
+        """What a worker needs to read a corpus as the first of `world` ranks."""
         packing = {"capacity": capacity, "max_length": max_length}
         config = {"packing": packing, "rows_per_update": slots * world // capacity}
         return {"corpus": str(corpus), "directory": self.fresh(), "config": config, "rank": 0, "world": world}

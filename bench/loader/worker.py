@@ -71,7 +71,7 @@ def setup(**values: Any) -> Answer:
 
 
 def take(updates: int) -> Answer:
-    """Real tokens of so many updates."""
+    """Real tokens of `updates` updates."""
     return {"tokens": reading[0].take(updates)}
 
 

@@ -50,7 +50,7 @@ NEAR = 0.1
 """How far the seconds of a rival's measured run may be from those asked for, as a fraction of these."""
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "numba")
 LIMIT = 4.0
-"""A training that takes so many times its seconds, and `START` more, is ended."""
+"""A training that takes this many times its seconds, and `START` more, is ended."""
 START = 300.0
 
 

@@ -37,7 +37,7 @@ from brimful.storage import atomic_directory, commit, find_commit, read_commit, 
 from brimful.text.tokenizer import load, special_ids
 
 REPEATED = 32
-"""A held-out sequence is not scored if so many of its tokens in a row occur in the training text, or
+"""A held-out sequence is not scored if this many of its tokens in a row occur in the training text, or
 if it has fewer."""
 PLAIN = ("tokens", "word_starts", "line_starts", "documents")
 RECORD = "track.json"

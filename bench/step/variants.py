@@ -78,8 +78,8 @@ class Variant:
             similar lengths, padded to the longest there is).
         compile: torch.compile; with dynamic shapes for careful, whose shapes vary.
         off: ideas of Brimful that are switched off.
-        depth: rows of 512 with at most so many sequences (0: any number) and a per-sequence loss, and as many
-            of them as the cell has sequences.
+        depth: the most sequences in a row of 512 (0: any number). There are as many rows as the cell has
+            sequences, and the loss is a mean over the sequences' own.
         deterministic: the trainer's setting.
     """
 

@@ -54,7 +54,7 @@ def rate(dtype: str) -> Answer:
 
 
 def saved(sequences: list[int]) -> Answer:
-    """Bytes saved for backward, and real tokens, of batches of so many sequences."""
+    """Bytes saved for backward, and real tokens, of batches of `sequences` sequences each."""
     step, found = made[0], []
     for count in sequences:
         cell = replace(step.cell, sequences=count)

@@ -70,7 +70,7 @@ class Fit:
         return parts | {"total": sum(parts.values()), "available": run.room + run.process}
 
     def excess(self, rows: int, trainer: TrainerConfig | None = None) -> int:
-        """By how many bytes micro-batches of so many rows exceed the memory; at most 0 if they fit."""
+        """By how many bytes micro-batches of `rows` rows exceed the memory; at most 0 if they fit."""
         run, passes = self.run, self._passes(rows)
         rest = self.held(passes, trainer)
         free = run.room - rest.weights - rest.gradients

@@ -88,7 +88,7 @@ class Times:
 
     @lru_cache(maxsize=256)  # noqa: B019 - it lives as long as its verb
     def of_update(self, ranks: int, rows: int, phase: int) -> UpdateTime:
-        """An update of a phase with so many rows on so many ranks."""
+        """An update of a phase with `rows` rows on `ranks` ranks."""
         run = self.run
         each = min(self.rows, max(1, -(-rows // ranks)))
         passes = -(-rows // (each * ranks))

@@ -96,7 +96,7 @@ class Links:
     per_host: int
 
     def seconds(self, sent: float, collectives: int, ranks: int) -> float:
-        """How long `collectives` take, in which a rank sends so many bytes."""
+        """How long `collectives` take, in which a rank sends `sent` bytes."""
         if ranks == 1 or not sent:
             return 0.0
         slowest = self.within if ranks <= self.per_host else min(self.within, self.between)

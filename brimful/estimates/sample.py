@@ -42,7 +42,7 @@ class Sample:
         return max(1, round(phase.size / self.sequences))
 
     def work(self, rows: int, masking: MaskingConfig, tokens_per_word: float) -> Work:
-        """A micro-batch of so many rows."""
+        """A micro-batch of `rows` rows."""
         slots = rows * self.capacity
         count = max(1, round(self.sequences * rows))
         places = ((np.arange(count) + 0.5) * len(self.lengths) / count).astype(np.int64)

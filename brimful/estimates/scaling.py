@@ -75,7 +75,7 @@ def scaling(
     """A row for each number of ranks up to `most`: powers of two, and `ranks`.
 
     Args:
-        time_of: the update of so many rows on so many ranks.
+        time_of: the time of an update, from its rows and the number of ranks.
         ranks, rows: of the run.
 
     Returns:

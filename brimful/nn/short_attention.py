@@ -30,8 +30,8 @@ FEWEST = 16
 """Matrices below which a group is not divided among threads: each product has a call."""
 
 TOGETHER = 4
-"""Products have a multiple of so many matrices, the last of which may be no sequence's: for each new number
-oneDNN compiles, which takes longer than the product."""
+"""Products have a multiple of this number of matrices, the last of which may be no sequence's: for each new
+number oneDNN compiles, which takes longer than the product."""
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 """(matrices, 3): first token, length and head of the rows that a matrix has of a packed tensor."""

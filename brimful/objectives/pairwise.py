@@ -52,7 +52,7 @@ def attention_score_sum(student: Projections, teacher: Projections, batch: Packe
 
 
 def score_maps(heads: tuple[int, int]) -> int:
-    """How many score maps of a layer `attention_score_sum` compares, of models with so many heads."""
+    """How many score maps of a layer `attention_score_sum` compares, by the heads of the two models."""
     return heads[0] if heads[0] == heads[1] else 1
 
 

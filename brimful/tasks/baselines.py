@@ -261,7 +261,7 @@ def majority(task: Task, data: TaskData) -> Rung:
 
 
 def _drawn(data: Encoded, most: int) -> Encoded:
-    """At most so many rows, in order; the same ones on every call."""
+    """`most` rows or fewer, in order; the same ones on every call."""
     if len(data) <= most:
         return data
     return data.take(np.sort(permutation(len(data), derive_key("linear model"))[:most]))

@@ -9,14 +9,14 @@ from brimful.tasks.table import Table, Take
 
 TEXTS = 16_384
 CHARACTERS = 1 << 20
-"""A part ends at so many texts or characters: some 60 batches of inference."""
+"""A part ends at this many texts or characters: some 60 batches of inference."""
 
 
 class Parts:
     """Deals out the rows of one file. A row is a text, or a tuple or dictionary with texts in it.
 
     Args:
-        texts, characters: a part ends when it has so many of either.
+        texts, characters: a part ends when it has this many of either.
     """
 
     def __init__(self, texts: int = TEXTS, characters: int = CHARACTERS) -> None:

@@ -353,7 +353,7 @@ class QuestionAnswering(Task):
         order = np.argsort(margins, kind="stable")
         gains = np.where(answered, with_span, -1.0)[order]  # of a span, over predicting no answer
         totals = (~answered).sum() + np.concatenate([[0.0], np.cumsum(gains)])
-        best = int(totals.argmax())  # so many have a span; the threshold is halfway to the next
+        best = int(totals.argmax())  # this many have a span; the threshold is halfway to the next
         ranked = margins[order]
         edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
         threshold = edges[best : best + 2].mean()

@@ -251,7 +251,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     """Rows of train that are probably mislabelled (`analysis.likely_mislabelled`).
 
     A logistic regression on the encoder's frozen embeddings predicts each row from the other folds; equal
-    texts share a fold. Of more than `DOUBTED` rows, so many are drawn.
+    texts share a fold. Where there are more than `DOUBTED` rows, that many are drawn.
 
     Returns:
         `mislabelled`, the worst rows, and `doubted`, their number and that of the rows checked; empty without

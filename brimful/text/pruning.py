@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Encodings take about 200 bytes a token while a batch is read.
 _BATCH_TEXTS = 1 << 12
 _BATCH_CHARACTERS = 1 << 18
-# One text in so many is held out, and fewer of a large corpus.
+# One text in this many is held out, and fewer of a large corpus.
 _STRIDE = 20
 _MOST_HELD_OUT = 1 << 20
 

@@ -49,7 +49,7 @@ BEYOND_SAVED = 2.5
 HIDDEN = 1 << 20
 """On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
 SURPLUS = 1.125
-"""On a CPU, by default: so many times an update's rows may be computed, as micro-batches are filled up and
+"""On a CPU, by default: how many times an update's rows may be computed, as micro-batches are filled up and
 divided among ranks."""
 PASSES = 3
 """Passes of a trial. A compiled step is recorded in its second pass, and replayed in the third."""
@@ -160,7 +160,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     eager = loss_function(objective.loss, trainer.encoder, runtime.world, compiled=False)
 
     def passes(rows: int, loss: Callable[[PackedBatch], dict[str, Tensor]]) -> Callable[[], None]:
-        """A forward and backward pass of so many rows, as a function."""
+        """A forward and backward pass of `rows` rows, as a function."""
         stream.rows_per_micro_batch = rows
         (first, *_), _ = stream.micro_batches(longest, slice(1))
         batch = stream.batch(first, longest["update"]).to(device)

@@ -14,7 +14,7 @@ def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
 
 
 def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> str:
-    """Run a script on so many ranks, in the root of the repository, until all have ended well.
+    """Run a script on `count` ranks, in the root of the repository, until all have ended well.
 
     Args:
         script: its text.

@@ -37,7 +37,7 @@ def toy_tokenizer() -> Tokenizer:
 def toy_corpus(
     directory: Path, lengths: Sequence[int], seed: int, *, first: int = 0, shards: int = 2
 ) -> Corpus:
-    """Documents of so many tokens. The ids of all tokens differ: they count from 5 + `first` on."""
+    """Documents with `lengths` tokens. The ids of all tokens differ: they count from 5 + `first` on."""
     draw = np.random.default_rng(seed)
     (directory / "shards").mkdir(parents=True)
     toy_tokenizer().save(str(directory / "tokenizer.json"))

@@ -115,7 +115,7 @@ class KilledError(Exception):
 
 
 def kill_at(step: int, trainer: Trainer) -> Trainer:
-    """Let it die where it would begin the update after so many."""
+    """Let it die where it would begin update `step`, counted from 0."""
     update = trainer.train_step
 
     def until_killed(*arguments):

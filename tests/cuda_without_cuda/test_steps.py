@@ -93,7 +93,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pairs": {"sequences.kind": "nsp", "architecture": "bert"},
     "dropout": {"model.dropout": 0.1, "architecture": "prenorm"},
     "a loss by sequence": {"loss_mean": "sequences"},
-    "sampled softmax": {"sampled_softmax": 800, "rows_per_micro_batch": 2},
+    "sampled softmax": {"sampled_softmax": 600, "rows_per_micro_batch": 2},
     "deterministic": {"trainer.deterministic": True},
     "local attention": {"model": "base", "model.layers": 4, "model.hidden_size": 128, "model.heads": 2},
 }

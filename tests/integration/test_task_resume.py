@@ -117,7 +117,7 @@ def moments(verb: str, out: Path) -> list[Path]:
 
 
 def kill_when(process: Any, path: Path, later: float = 0.0) -> None:
-    """Kill a process with SIGKILL so many seconds after `path` exists, unless it ends before."""
+    """Kill a process with SIGKILL `later` seconds after `path` exists, unless it ends before."""
     deadline = time.monotonic() + 240
     while not path.exists() and process.poll() is None:
         assert time.monotonic() < deadline

@@ -15,7 +15,7 @@ from brimful.corpus.engines.outcomes import Died, Done, Failed, Lost, Outcome
 from brimful.errors import BrimfulError
 
 MOST_LOSSES = 3
-"""A task during which so many machines were lost is not tried again: it may be what ends them."""
+"""A task during which this many machines were lost is not tried again: it may be what ends them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
