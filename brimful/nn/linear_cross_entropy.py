@@ -125,19 +125,27 @@ def linear_cross_entropy_and_hits(
 
     The hits cost next to nothing, since the highest score is known.
     """
-    kind = hidden.device.type
-    if torch.is_autocast_enabled(kind):
-        hidden = hidden.to(torch.get_autocast_dtype(kind))
-    small = SMALL_FOR_LOOPS if bfloat16.applies(hidden) else SMALL
-    if len(labels) * len(weight) * 4 < small:
+    size = len(labels) * len(weight) * 4
+    if size < SMALL_FOR_LOOPS or (size < SMALL and not _has_loops(hidden)):
         scores = F.linear(hidden, weight, bias)
         total = cross_entropy_sum(scores, labels, weights)
         return total, hits(scores, labels).to(total.dtype)
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        hidden = hidden.to(torch.get_autocast_dtype(kind))
     needs_gradients = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias)
     )
     total, found, *_ = _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)
     return total, found
+
+
+def _has_loops(hidden: Tensor) -> bool:
+    """Whether numba's loops would take these hidden states, in autocast's dtype."""
+    if hidden.device.type != "cpu":
+        return False
+    autocast = torch.is_autocast_enabled("cpu")
+    return bfloat16.applies(hidden.to(torch.get_autocast_dtype("cpu")) if autocast else hidden)
 
 
 @torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())

@@ -33,7 +33,8 @@ class Case(NamedTuple):
 @pytest.fixture(autouse=True)
 def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(seed)
-    monkeypatch.setattr(module, "SMALL", 0)  # toy sizes would take the plain form
+    for size in ("SMALL", "SMALL_FOR_LOOPS"):  # toy sizes would take the plain form
+        monkeypatch.setattr(module, size, 0)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from builders.training import RUNTIME, trainer_of
 @pytest.fixture
 def tiles(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns."""
-    monkeypatch.setattr(module, "SMALL", 0)
+    for size in ("SMALL", "SMALL_FOR_LOOPS"):
+        monkeypatch.setattr(module, size, 0)
     monkeypatch.setattr(module, "LEAST", 16)
     for name in ("GROUP", "TILE"):
         monkeypatch.setattr(module, name, 1)
