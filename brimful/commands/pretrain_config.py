@@ -117,9 +117,10 @@ class PretrainConfig:
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
     sampled_softmax: int | None = None
-    """Pieces of the vocabulary that the predictions of a micro-batch are scored against: its labels, and
-    others drawn at random; at least as many as there are predictions. By default all, as in every evaluation.
-    Fewer are faster where the cross-entropy takes a large part of the time: small models on a CPU."""
+    """Number of pieces that the predictions of a micro-batch are scored against: its labels, and others drawn
+    at random. It is raised to the number of prediction slots. By default, predictions are scored against the
+    whole vocabulary, as in every evaluation. Fewer pieces are faster where the cross-entropy takes a large
+    part of the time: small models on a CPU."""
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""

@@ -28,7 +28,7 @@ def applies(x: Tensor) -> bool:
 
 
 def autocasts(x: Tensor) -> bool:
-    """Whether a layer with this float32 input is computed by bfloat16_layer.py: see `applies`."""
+    """Whether `applies` holds for what autocast makes of this float32 tensor."""
     return (
         x.dtype == torch.float32
         and x.device.type == "cpu"

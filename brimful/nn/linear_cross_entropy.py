@@ -125,8 +125,8 @@ def linear_cross_entropy_and_hits(
 
     The hits cost next to nothing, since the highest score is known.
     """
-    size = len(labels) * len(weight) * 4
-    if size < SMALL_FOR_LOOPS or (size < SMALL and not _has_loops(hidden)):
+    loops = bfloat16.applies(hidden) or bfloat16.autocasts(hidden)
+    if len(labels) * len(weight) * 4 < (SMALL_FOR_LOOPS if loops else SMALL):
         scores = F.linear(hidden, weight, bias)
         total = cross_entropy_sum(scores, labels, weights)
         return total, hits(scores, labels).to(total.dtype)
@@ -138,14 +138,6 @@ def linear_cross_entropy_and_hits(
     )
     total, found, *_ = _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)
     return total, found
-
-
-def _has_loops(hidden: Tensor) -> bool:
-    """Whether numba's loops would take these hidden states, in autocast's dtype."""
-    if hidden.device.type != "cpu":
-        return False
-    autocast = torch.is_autocast_enabled("cpu")
-    return bfloat16.applies(hidden.to(torch.get_autocast_dtype("cpu")) if autocast else hidden)
 
 
 @torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())

@@ -46,13 +46,12 @@ def keep_freed_memory() -> bool:
         return False
     # Setting either one stops glibc from raising M_MMAP_THRESHOLD from its first 128 kB by itself. So if the
     # first is refused, the second must not be set.
-    all_sizes = bool(mallopt(M_MMAP_THRESHOLD, MOST))
-    kept = bool(all_sizes or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD)) and bool(
-        mallopt(M_TRIM_THRESHOLD, NEVER)
-    )
-    if kept and all_sizes and may_reserve():
+    all_sizes = mallopt(M_MMAP_THRESHOLD, MOST)
+    if not (all_sizes or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD)) or not mallopt(M_TRIM_THRESHOLD, NEVER):
+        return False
+    if all_sizes and may_reserve():
         _advise_huge_pages(library, available_memory() // 2)
-    return kept
+    return True
 
 
 def may_reserve(root: Path = Path("/")) -> bool:

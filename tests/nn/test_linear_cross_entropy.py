@@ -16,6 +16,7 @@ from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
 from brimful.nn import linear_cross_entropy as module
 from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from builders.scores import never_small
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]
 
@@ -33,8 +34,7 @@ class Case(NamedTuple):
 @pytest.fixture(autouse=True)
 def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(seed)
-    for size in ("SMALL", "SMALL_FOR_LOOPS"):  # toy sizes would take the plain form
-        monkeypatch.setattr(module, size, 0)
+    never_small(monkeypatch)
 
 
 @pytest.fixture

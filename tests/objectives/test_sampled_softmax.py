@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.distributed import World
-from brimful.nn import linear_cross_entropy
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
@@ -16,6 +15,7 @@ from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.metrics import count_batches
 from brimful.train.objective import Runtime
 from builders.encoders import VOCABULARY, small
+from builders.scores import never_small
 
 RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 
@@ -89,8 +89,7 @@ def batch_of(random: np.random.Generator) -> PackedBatch:
 def test_the_loss_and_its_gradients_are_those_of_the_formula(seed, monkeypatch, loss_mean, small_form):
     """In float64, against logarithms of weighted sums over the sampled pieces."""
     if not small_form:
-        for size in ("SMALL", "SMALL_FOR_LOOPS"):
-            monkeypatch.setattr(linear_cross_entropy, size, 0)
+        never_small(monkeypatch)
     torch.manual_seed(seed)
     encoder, head = model()
     batch = batch_of(np.random.default_rng(seed))

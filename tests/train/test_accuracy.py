@@ -16,14 +16,14 @@ from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.trainer import Trainer
 from builders.compiled import encoder_of, row_stream
+from builders.scores import never_small
 from builders.training import RUNTIME, trainer_of
 
 
 @pytest.fixture
 def tiles(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns."""
-    for size in ("SMALL", "SMALL_FOR_LOOPS"):
-        monkeypatch.setattr(module, size, 0)
+    never_small(monkeypatch)
     monkeypatch.setattr(module, "LEAST", 16)
     for name in ("GROUP", "TILE"):
         monkeypatch.setattr(module, name, 1)

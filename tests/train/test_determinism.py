@@ -11,7 +11,6 @@ import torch
 import torch.utils.deterministic
 
 from brimful.data.batch import PackedBatch, pack
-from brimful.nn import linear_cross_entropy
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
@@ -21,6 +20,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic
 from brimful.train.objective import Objective
+from builders.scores import never_small
 
 ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
@@ -127,8 +127,7 @@ def test_a_step_reads_no_memory_that_nobody_wrote(name, architecture, precision,
     """Nor asks for an algorithm that is not deterministic: in this mode torch raises where it has no other,
     and `torch.empty` gives NaN."""
     if "tiles" in name:
-        for size in ("SMALL", "SMALL_FOR_LOOPS"):
-            monkeypatch.setattr(linear_cross_entropy, size, 0)
+        never_small(monkeypatch)
     torch.manual_seed(seed)
     encoder, objective = objective_of(name, architecture)
     batch = batch_of(np.random.default_rng(seed))
