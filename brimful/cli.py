@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from brimful import __version__
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 
 VERBS = {
@@ -112,9 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_help(), end="")
             return 0
         if arguments[0] in ("-V", "--version"):
-            from importlib.metadata import version
-
-            print(f"brimful {version('brimful')}")
+            print(f"brimful {__version__}")
             return 0
         name, *rest = arguments
         if name not in VERBS:

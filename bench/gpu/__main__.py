@@ -4,7 +4,8 @@ First the tests that need a GPU, then checks against float64 on the CPU (bench/g
 matrix rate (8192^3 in bf16), and training steps in bf16 autocast with float32 weights (bench/gpu/cases.py):
 real tokens a second, model flops utilisation against that rate, memory, and what bounds the step. Each row is
 in DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. What the time does not
-suffice for is left out and named.
+suffice for is left out and named. Cases are set up side by side, each in a process of its own, since most of
+the time goes into compiling; they are timed one after another, with the device to themselves.
 
 Model flops are what the model needs, not what is computed: matrices for real tokens, the decoder for masked
 ones, attention for pairs within sequences (the sum of squared lengths, not capacity squared), nothing twice.
@@ -25,10 +26,13 @@ their time from a GPU's data sheet (bench/gpu/predict.py). It needs gcc and a CU
 import argparse
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,28 +40,28 @@ from typing import Any
 
 from bench.common.processes import machine_facts
 from bench.common.turns import Worker, WorkerError
-from bench.gpu import predict
-from bench.gpu.cases import CASES, TOY_CASES, Case
+from bench.gpu.cases import CASES, TOY_CASES, Case, expected_gib
 
 TESTS_SHARE = 1 / 3  # of the time, at most
 CASES_SHARE = 1 / 2  # at least
 LEAST_SECONDS = 10.0  # below it nothing is begun
 LOSS_TOLERANCE = 5e-2  # of bf16
+TIME_IS_OVER = "the time is over"
+CORES_OF_A_CASE = 2
+"""While it is compiled."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
 PLUGINS = ("pytest_timeout", "hypothesis")  # what most tests need beside pytest
 
 
 class Session:
-    """The clock, the rows, and the process that holds the device."""
+    """The clock, the rows, and what is known of the device."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.until = time.monotonic() + 60 * options.minutes
         self.rows: list[dict[str, Any]] = []
         self.left_out: list[str] = []
-        self.longest: dict[str, float] = {}
-        self.worker: Worker | None = None
-        self.deterministic = False
+        self.longest = LEAST_SECONDS
         self.facts: dict[str, Any] = {}
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "rows.jsonl").write_text("", encoding="utf-8")
@@ -74,32 +78,26 @@ class Session:
             file.write(json.dumps(self.rows[-1]) + "\n")
         print(line, flush=True)
 
-    def start(self, deterministic: bool = False) -> Worker:
-        """The worker; a new one if there is no worker or one of the other kind."""
-        if self.worker is None or self.deterministic != deterministic:
-            self.stop()
-            self.worker = Worker("bench.gpu.worker", DETERMINISTIC if deterministic else None)
-            self.deterministic = deterministic
-            name, threads = self.options.device, self.options.threads
-            self.facts = self.worker.ask("start", seconds=self.left, name=name, threads=threads)
-        return self.worker
+    def worker(self, deterministic: bool = False) -> Worker:
+        """A process that holds the device.
 
-    def stop(self) -> None:
-        """End the worker."""
-        if self.worker:
-            self.worker.kill()
-        self.worker = None
+        Raises:
+            WorkerError: it cannot start.
+            TimeoutError: the time is over.
+        """
+        worker = Worker("bench.gpu.worker", DETERMINISTIC if deterministic else None)
+        self.facts = worker.ask(
+            "start", seconds=self.left, name=self.options.device, threads=self.options.threads
+        )
+        return worker
 
-    def ask(self, command: str, *, deterministic: bool = False, **values: Any) -> dict[str, Any]:
+    def ask(self, worker: Worker, command: str, **values: Any) -> dict[str, Any]:
         """What the worker answers before the time is over, or {"error": why it doesn't}."""
         try:
-            return self.start(deterministic).ask(command, seconds=self.left, **values)
+            return worker.ask(command, seconds=max(0.0, self.left), **values)
         except TimeoutError:
-            self.worker = None
-            return {"error": "the time is over"}
+            return {"error": TIME_IS_OVER}
         except WorkerError as error:
-            if "CUDA error" in str(error) or (self.worker and self.worker.process.poll() is not None):
-                self.stop()  # after this error, nothing works in that process
             return {"error": str(error)}
 
     def write(self) -> None:
@@ -148,10 +146,10 @@ def _importable(name: str) -> bool:
     return True
 
 
-def run_checks(session: Session) -> None:
+def run_checks(session: Session, worker: Worker) -> None:
     """The checks of exactness, one row each."""
     while session.left > 60 * session.options.minutes * CASES_SHARE:
-        found = session.ask("check")
+        found = session.ask(worker, "check")
         if "done" in found:
             return
         if "error" in found:
@@ -165,30 +163,77 @@ def run_checks(session: Session) -> None:
     session.left_out.append("checks of exactness")
 
 
-def run_case(session: Session, case: Case, rate: float) -> None:
-    """A row, if the time suffices for as long as the longest of its kind took."""
-    if session.left < max(LEAST_SECONDS, session.longest.get(case.mode, 0)):
+def next_group(cases: list[Case], gib: float, most: int) -> list[Case]:
+    """The first cases, as many as fit side by side in `gib` of memory, `most` at most and one at least."""
+    group = cases[:1]
+    needed = sum(map(expected_gib, group))
+    for case in cases[1:most]:
+        needed += expected_gib(case)
+        if needed > gib:
+            break
+        group.append(case)
+    return group
+
+
+def run_cases(session: Session, cases: Sequence[Case], rate: float) -> None:
+    """A row for each case that the time suffices for."""
+    memory = 0.9 * session.facts.get("memory_gib", math.inf)
+    most = max(1, len(os.sched_getaffinity(0)) // CORES_OF_A_CASE)
+    waiting = list(cases)
+    alone: list[Case] = []
+    while waiting or alone:
+        group = next_group(waiting, memory, most) or [alone.pop(0)]
+        waiting = waiting[len(group) :]
+        if session.left < session.longest:
+            session.left_out += [case.name for case in group]
+            continue
+        began = time.monotonic()
+        alone += _run_group(session, group, rate)
+        session.longest = max(session.longest, time.monotonic() - began)
+
+
+def _run_group(session: Session, group: Sequence[Case], rate: float) -> list[Case]:
+    """Set the cases up side by side, and time them one after another.
+
+    Returns:
+        the cases that had no room beside the others.
+    """
+    workers: list[Worker] = []
+    no_room = []
+    try:
+        workers += [session.worker(case.deterministic) for case in group]
+        histogram = session.options.histogram
+
+        def set_up(case: Case, worker: Worker) -> dict[str, Any]:
+            values = {"case": asdict(case), "histogram": str(histogram.resolve()) if histogram else None}
+            return session.ask(worker, "set_up", halve=len(group) == 1, **values)
+
+        with ThreadPoolExecutor(len(group)) as threads:
+            answers = list(threads.map(set_up, group, workers))
+        for case, worker, answer in zip(group, workers, answers, strict=True):
+            if answer.get("out_of_memory") and len(group) > 1:
+                no_room.append(case)
+            else:
+                found = answer if answer else session.ask(worker, "time", rate=rate)
+                _add_case(session, case, found)
+            worker.kill()  # its memory is free for the next ones
+    except (WorkerError, TimeoutError):
+        session.left_out += [case.name for case in group]
+    finally:
+        for worker in workers:
+            worker.kill()
+    return no_room
+
+
+def _add_case(session: Session, case: Case, found: dict[str, Any]) -> None:
+    if found.get("error") == TIME_IS_OVER:
         session.left_out.append(case.name)
-        return
-    started = time.monotonic()
-    histogram = session.options.histogram
-    found = session.ask(
-        "case",
-        deterministic=case.deterministic,
-        case=asdict(case),
-        histogram=str(histogram.resolve()) if histogram else None,
-        rate=rate,
-    )
-    took = time.monotonic() - started
-    if "error" in found:
-        if found["error"] == "the time is over":
-            session.left_out.append(case.name)
-        else:
-            session.add("case", f"{case.name}: failed: {found['error']}", case=asdict(case), **found)
-        return
-    session.longest[case.mode] = max(took, session.longest.get(case.mode, 0))
-    found |= {"loss_agrees": _loss_agrees(session, case, found), "took_seconds": took}
-    session.add("case", _line(case, found), case=asdict(case), name=case.name, **found)
+    elif "error" in found or "out_of_memory" in found:
+        reason = found.get("error", "out of memory")
+        session.add("case", f"{case.name}: failed: {reason}", case=asdict(case), name=case.name, **found)
+    else:
+        found |= {"loss_agrees": _loss_agrees(session, case, found)}
+        session.add("case", _line(case, found), case=asdict(case), name=case.name, **found)
 
 
 def _loss_agrees(session: Session, case: Case, found: dict[str, Any]) -> bool:
@@ -237,6 +282,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.predict:
         if options.python:
             os.environ["BRIMFUL_CUDA_PYTHON"] = options.python
+        from bench.gpu import predict  # needs all that Brimful needs
+
         predict.run(options.out, options.device or "h100", options.histogram)
         return
     options.device = options.device or "cuda"
@@ -246,31 +293,33 @@ def main(arguments: list[str] | None = None) -> None:
         )
     session = Session(options)
     try:
-        session.start()
+        worker = session.worker()
     except (WorkerError, TimeoutError) as error:
         sys.exit(f"bench: no worker: {error}")
     if session.facts["device"] is None:
-        session.stop()
+        worker.kill()
         sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
     print(
         f"{session.facts['device']}, torch {session.facts['torch']}, {options.minutes:g} minutes", flush=True
     )
     try:
-        run_tests(session)
-        run_checks(session)
-        rate = session.ask("rate")
+        with worker:
+            run_tests(session)
+            run_checks(session, worker)
+            rate = session.ask(worker, "rate")
         if "error" in rate:
             sys.exit(f"bench: the matrix rate could not be measured: {rate['error']}")
         teraflops = rate["flops_per_second"] / 1e12
         session.add("rate", f"large bf16 matrix products: {teraflops:.1f} Tflop/s", **rate)
-        for case in CASES if options.device == "cuda" else TOY_CASES:
-            if case.side == "padded" and not session.facts["transformers"]:
-                reason = "transformers is not importable"
-                session.add("case", f"{case.name}: skipped, {reason}", case=asdict(case), skipped=reason)
-            else:
-                run_case(session, case, rate["flops_per_second"])
+        cases = CASES if options.device == "cuda" else TOY_CASES
+        if not session.facts["transformers"]:
+            reason = "transformers is not importable"
+            for case in cases:
+                if case.side == "padded":
+                    session.add("case", f"{case.name}: skipped, {reason}", case=asdict(case), skipped=reason)
+            cases = tuple(case for case in cases if case.side != "padded")
+        run_cases(session, cases, rate["flops_per_second"])
     finally:
-        session.stop()
         session.write()
     if session.left_out:
         print(f"left out, for want of time: {'; '.join(session.left_out)}")

@@ -21,6 +21,7 @@ from bench.common.workload import CAPACITY, Sequences, make_sequences, model_con
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.data.batch import PackedBatch
+from brimful.nn.compiled import set_up_compiler
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
@@ -102,6 +103,7 @@ class GpuStep:
     def _compiled(self, function: Callable[..., Any], *, fullgraph: bool) -> Callable[..., Any]:
         if self.case.mode == "eager":
             return function
+        set_up_compiler()  # as for a step of training
         if self.device.type != "cuda":  # the logic alone: traced, not generated
             return torch.compile(function, backend="aot_eager", fullgraph=fullgraph, dynamic=False)
         mode = "reduce-overhead" if self.case.mode == "graphs" else None
@@ -149,7 +151,7 @@ class GpuStep:
         torch.compiler.cudagraph_mark_step_begin()
         loss = self.forward()
         loss.backward()
-        found = float(loss), [p.grad.clone() for p in self.parameters if p.grad is not None]
+        found = loss.item(), [p.grad.clone() for p in self.parameters if p.grad is not None]
         self.optimizer.zero_grad(set_to_none=not self.keep_gradients)
         return found
 
@@ -191,61 +193,83 @@ def matrix_rate(device: torch.device) -> float:
     return 2 * size**3 / statistics.median(step_times(lambda: a @ b, device))
 
 
-def measure(case: Case, device: torch.device, histogram: Path | None, rate: float) -> dict[str, Any]:
-    """The metrics of a case, with the largest micro-batch that fits: `case.tokens` or half, a quarter ..."""
-    tokens = case.tokens
-    while True:
-        try:
-            return _measure(case, tokens, device, histogram, rate) | {"tokens": tokens}
-        except torch.OutOfMemoryError:
-            if tokens // 2 < LEAST_TOKENS:
-                raise
-            tokens //= 2
-        finally:
-            torch.use_deterministic_algorithms(False)
+class Measurement:
+    """A case in two parts: its step is set up, beside others; then it is timed, alone on the device.
+
+    The process serves for one case: determinism stays on, and memory is not given back.
+
+    Args:
+        halve: where a micro-batch does not fit, halve it, down to `LEAST_TOKENS`.
+
+    Attributes:
+        row: the metrics so far.
+
+    Raises:
+        torch.OutOfMemoryError: the micro-batch does not fit.
+    """
+
+    def __init__(self, case: Case, device: torch.device, histogram: Path | None, *, halve: bool) -> None:
+        torch.use_deterministic_algorithms(case.deterministic)
+        determinism.fill_uninitialized_memory = False  # which is for finding errors
+        self.case, self.device = case, device
+        self.row: dict[str, Any] = {}
+        started = time.perf_counter()
+        tokens = case.tokens
+        while True:
+            try:
+                self.step = self._set_up(tokens, histogram)
+                break
+            except torch.OutOfMemoryError:
+                if not halve or tokens // 2 < LEAST_TOKENS:
+                    raise
+                tokens //= 2
+            # Beyond the handler, whose traceback holds the step.
             torch.compiler.reset()
             gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
+        self.row |= {"tokens": tokens, "setup_seconds": time.perf_counter() - started}
 
+    def _set_up(self, tokens: int, histogram: Path | None) -> GpuStep:
+        step = GpuStep(self.case, tokens, self.device, histogram)
+        loss, gradients = step.first_pass()
+        self.row["loss"] = loss
+        if self.case.deterministic:
+            again, others = step.first_pass()
+            self.row["bit_equal"] = loss == again and all(map(torch.equal, gradients, others))
+            del others
+        del gradients
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        for _ in range(WARM_UPS):
+            step.train()
+        synchronize(self.device)
+        return step
 
-def _measure(
-    case: Case, tokens: int, device: torch.device, histogram: Path | None, rate: float
-) -> dict[str, Any]:
-    torch.use_deterministic_algorithms(case.deterministic)
-    determinism.fill_uninitialized_memory = False  # which is for finding errors
-    started = time.perf_counter()
-    step = GpuStep(case, tokens, device, histogram)
-    loss, gradients = step.first_pass()
-    row: dict[str, Any] = {"loss": loss}
-    if case.deterministic:
-        again, others = step.first_pass()
-        row["bit_equal"] = loss == again and all(map(torch.equal, gradients, others))
-        del others
-    del gradients
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    for _ in range(WARM_UPS):
-        step.train()
-    synchronize(device)
-    row["setup_seconds"] = time.perf_counter() - started
-    times = step_times(step.train, device)
-    seconds = statistics.median(times)
-    if device.type == "cuda":
-        row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    parts = shares(step.train, seconds, device)
-    row |= {
-        "seconds": seconds,
-        "least_seconds": min(times),
-        "most_seconds": max(times),
-        "real_tokens": step.real_tokens,
-        "tokens_per_second": step.real_tokens / seconds,
-        "model_flops": step.flops,
-        "model_flops_utilisation": step.flops / seconds / rate,
-        "matrix_rate": rate,
-        **{f"share_{kind}": share for kind, share in parts.items()},
-        "bound_by": max(parts, key=lambda kind: parts[kind]),
-    }
-    if case.mode == "eager":
-        row["saved_bytes_per_token"] = saved_bytes(step.forward, step.parameters) / step.real_tokens
-    return row
+    def time(self, rate: float) -> dict[str, Any]:
+        """All metrics.
+
+        Args:
+            rate: of large matrix products, in flops per second.
+        """
+        step = self.step
+        times = step_times(step.train, self.device)
+        seconds = statistics.median(times)
+        if self.device.type == "cuda":
+            self.row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        parts = shares(step.train, seconds, self.device)
+        self.row |= {
+            "seconds": seconds,
+            "least_seconds": min(times),
+            "most_seconds": max(times),
+            "real_tokens": step.real_tokens,
+            "tokens_per_second": step.real_tokens / seconds,
+            "model_flops": step.flops,
+            "model_flops_utilisation": step.flops / seconds / rate,
+            "matrix_rate": rate,
+            **{f"share_{kind}": share for kind, share in parts.items()},
+            "bound_by": max(parts, key=lambda kind: parts[kind]),
+        }
+        if self.case.mode == "eager":
+            saved = saved_bytes(step.forward, step.parameters)
+            self.row["saved_bytes_per_token"] = saved / step.real_tokens
+        return self.row

@@ -10,10 +10,11 @@ from bench.common.peers import have_transformers
 from bench.common.turns import Answer, serve
 from bench.gpu.cases import Case
 from bench.gpu.exactness import checks
-from bench.gpu.step import matrix_rate, measure
+from bench.gpu.step import Measurement, matrix_rate
 
 device = torch.device("cpu")
 pending: list[Iterator[dict[str, Any]]] = []
+measured: list[Measurement] = []
 
 
 def start(name: str, threads: int | None) -> Answer:
@@ -48,10 +49,20 @@ def rate() -> Answer:
     return {"flops_per_second": matrix_rate(device)}
 
 
-def case(case: dict[str, Any], histogram: str | None, rate: float) -> Answer:
-    """The metrics of a case."""
-    return measure(Case(**case), device, Path(histogram) if histogram else None, rate)
+def set_up(case: dict[str, Any], histogram: str | None, halve: bool) -> Answer:
+    """Make the step of the case ready to be timed."""
+    path = Path(histogram) if histogram else None
+    try:
+        measured.append(Measurement(Case(**case), device, path, halve=halve))
+    except torch.OutOfMemoryError:
+        return {"out_of_memory": True}
+    return {}
+
+
+def time(rate: float) -> Answer:
+    """The metrics of the case that was set up."""
+    return measured[0].time(rate)
 
 
 if __name__ == "__main__":
-    serve({"start": start, "check": check, "rate": rate, "case": case})
+    serve({"start": start, "check": check, "rate": rate, "set_up": set_up, "time": time})

@@ -53,9 +53,7 @@ class Compiled:
         if self.failure is not None:
             return self.function(*args, **kwargs)
         if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
-            # A backward pass that cannot be compiled fails below too, and not when it runs. The setting is
-            # the process's from here on: to patch it costs each call tens of microseconds.
-            functorch_config.force_non_lazy_backward_lowering = True
+            set_up_compiler()
             _watch_compilations()
             self._graph = torch.compile(self.function, **self.options)
         try:
@@ -82,6 +80,18 @@ class Compiled:
             code = getattr(self.function, "__code__", None)
             lines = [reason.partition(": ")[2] for reason in guard_failures.get(code, [])[-1:]] or lines
         return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
+
+
+def set_up_compiler() -> None:
+    """Set what every compiled function here needs of torch.
+
+    The settings are the process's from here on: to patch them costs each call tens of microseconds.
+    """
+    # A backward pass that cannot be compiled fails in the first call too, and not when it runs.
+    functorch_config.force_non_lazy_backward_lowering = True
+    # torch would make the first call of a graph under a dispatch mode, to check its custom operators. What
+    # they have compiled would not fit the second call, which a CUDA graph captures; compiling then fails.
+    functorch_config.check_custom_op_aliasing = False
 
 
 @cache

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from brimful import __version__
 from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say, warn
 from brimful.distributed import World
@@ -176,8 +177,8 @@ def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that decide a run's bits."""
-    packages = ("brimful", "torch", "numpy")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    packages = {name: version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), "brimful": __version__, **packages}
 
 
 def warn_of_versions(before: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ from bench.common.workload import (
     per_sequence_weights,
 )
 from bench.gpu import __main__ as gpu
-from bench.gpu.cases import CASES, TOY_CASES
+from bench.gpu.cases import CASES, TOY_CASES, Case
 from bench.gpu.kernels import kind_of
 from bench.gpu.slots import chosen_slots
 from bench.gpu.step import LEAST_TOKENS, SEQUENCE_SLOTS, row_lengths
@@ -484,51 +484,87 @@ def test_bench_gpu_needs_five_packages(tmp_path):
 
 
 class SlowWorker:
-    """Takes 90 seconds of a clock for a case; a command fails when its time is over."""
+    """A device of 100 GiB: setting a case up takes 85 seconds of a clock, and timing it 5; a command fails
+    when its time is over. Cases of `crowded` have no room beside others."""
 
     now = 0.0
+    crowded: tuple[str, ...] = ()
+    set_up: ClassVar[list[tuple[str, bool]]] = []
 
     def __init__(self, module: str, environment: dict[str, str] | None) -> None:
-        self.process = self
         self.environment = environment
+        self.case: dict[str, Any] = {}
 
-    def poll(self) -> None: ...
+    def __enter__(self) -> "SlowWorker":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
     def kill(self) -> None: ...
 
     def ask(self, command: str, *, seconds: float, **values: Any) -> dict[str, Any]:
-        assert seconds > 0
-        case = values.get("case", {"tokens": 0})
-        assert bool(self.environment) == case.get("deterministic", False) or command != "case"
-        took = 90.0 if command == "case" else 1.0
+        took = {"set_up": 85.0, "time": 5.0}.get(command, 0.5)
         SlowWorker.now += min(took, seconds)
         if took > seconds:
             raise TimeoutError
+        if command == "set_up":
+            self.case = values["case"]
+            assert bool(self.environment) == self.case["deterministic"]
+            SlowWorker.set_up.append((self.case["model"], values["halve"]))
+            if self.case["model"] in self.crowded and not values["halve"]:
+                return {"out_of_memory": True}
         shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
         speed = {"tokens_per_second": 1.0, "model_flops_utilisation": 0.5, "loss": 3.0}
         return {
-            "start": {"device": "slow", "torch": "2", "transformers": False},
+            "start": {"device": "slow", "torch": "2", "transformers": False, "memory_gib": 100.0},
             "check": {"done": True},
             "rate": {"flops_per_second": 1e12},
-            "case": {"tokens": case["tokens"], **shares, **speed},
+            "set_up": {},
+            "time": {"tokens": self.case.get("tokens"), **shares, **speed},
         }[command]
 
 
-def test_bench_gpu_keeps_within_its_minutes(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlowWorker, "now", 0.0)
+    monkeypatch.setattr(SlowWorker, "set_up", [])
     monkeypatch.setattr(gpu, "Worker", SlowWorker)
     monkeypatch.setattr(gpu, "run_tests", lambda session: None)
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: SlowWorker.now))
+
+
+def test_bench_gpu_keeps_within_its_minutes(slow_device, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     gpu.main(["--out", str(tmp_path), "--minutes", "8"])
     assert SlowWorker.now <= 480
     record = json.loads((tmp_path / "gpu.json").read_text())
     named = [case.name for case in CASES]
     cases = [row for row in record["rows"] if row["row"] == "case"]
     measured = [row["name"] for row in cases if "loss" in row]
-    # Five fit. Then every kind that was measured is known to take too long.
+    # Five fit. Then a case is known to take too long.
     assert measured == [case.name for case in CASES if case.side == "brimful"][:5]
     skipped = [case.name for case in CASES if case.side == "padded"]
     assert sorted(measured + skipped + record["left_out"]) == sorted(named)
     assert record["left_out"][0] in capsys.readouterr().out
+
+
+def test_a_case_without_room_beside_others_is_measured_alone(slow_device, tmp_path, monkeypatch):
+    """One set-up after another by this clock: what matters here is which of them may take smaller batches."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr(SlowWorker, "crowded", ("30m",))
+    chosen = [Case("base", "modern", 512, 65536), Case("30m", "modern", 512, 65536), *[CASES[0]] * 2]
+    monkeypatch.setattr(gpu, "CASES", tuple(chosen))
+    gpu.main(["--out", str(tmp_path), "--minutes", "30"])
+    together = [("30m", False), ("base", False), ("large", False)]  # 9 + 30 + 35 GiB; threads have no order
+    assert sorted(SlowWorker.set_up[:3]) == together
+    assert SlowWorker.set_up[3:] == [("large", True), ("30m", True)]
+    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+    assert [row["name"].split()[0] for row in rows if row["row"] == "case"] == [
+        "base",
+        "large",
+        "large",
+        "30m",
+    ]
 
 
 def test_without_a_gpu_bench_gpu_says_so(tmp_path):

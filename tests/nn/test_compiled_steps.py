@@ -37,6 +37,29 @@ def test_a_function_is_compiled_once(capsys):
     assert not capsys.readouterr().err
 
 
+def test_what_an_operator_compiles_serves_the_second_call_of_a_graph_too():
+    """In torch 2.11 the first call of a graph had other dispatch keys. The second one is captured on a GPU,
+    and the cross-entropy was compiled again meanwhile."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    inner = Compiled(double, "doubling", backend=backend, fullgraph=True)
+
+    @torch.library.custom_op("brimful_test::compiles", mutates_args=())
+    def compiles(x: Tensor) -> Tensor:
+        return inner(x)
+
+    compiles.register_fake(torch.empty_like)
+    outer = Compiled(lambda x: compiles(x) + 1, "a step", backend="aot_eager", fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(outer(torch.ones(4)), torch.full((4,), 3.0))
+    assert outer.failure is None
+    assert len(graphs) == 1
+
+
 def test_a_backend_that_fails_is_told_once_and_the_function_runs(capsys):
     function = Compiled(double, "doubling", backend=no_compiler)
     for _ in range(3):
