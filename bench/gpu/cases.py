@@ -41,7 +41,7 @@ class Case:
 
 
 GIB = {
-    "brimful": {"tiny": 1, "30m": 6, "small": 9, "base": 27, "large": 64},
+    "brimful": {"tiny": 1, "30m": 6, "small": 9, "base": 24, "large": 56},
     "padded": {"tiny": 1, "30m": 24, "small": 28, "base": 46, "large": 84},
 }
 """About what a step of 65,536 slots takes in all, which decides what is set up side by side."""

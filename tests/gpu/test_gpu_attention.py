@@ -15,6 +15,8 @@ from brimful.nn.attention import attend, choose_backend
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # torch warns of its own code when it compiles FlexAttention, and of cuBLAS in a new thread.
+    pytest.mark.filterwarnings("default", "error:flex_attention called without"),
 ]
 
 

@@ -38,7 +38,7 @@ def test_what_is_written_is_what_the_device_held_when_it_was_given(tmp_path):
         expected = {}
         for step in (1, 2):
             given = tensors(random.SystemRandom().randrange(2**31))
-            expected[step] = {name: tensor.cpu() for name, tensor in given.items()}
+            expected[step] = {name: tensor.cpu().clone() for name, tensor in given.items()}
             writer.write(step, given, {})
             writer.before_change()
             for tensor in given.values():
