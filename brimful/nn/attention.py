@@ -191,7 +191,8 @@ class FlexLayout(Layout):
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        layout = cls(batch.offsets, batch.sequence_of_token.int(), _flex_options(batch.offsets.device))
+        offsets = batch.offsets.clone()  # a later layout moves there, and the batch keeps its own
+        layout = cls(offsets, batch.sequence_of_token.int(), _flex_options(offsets.device))
         for window in windows:
             layout._mask(window)
         return layout

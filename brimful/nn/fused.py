@@ -53,7 +53,9 @@ class _Standardized(torch.autograd.Function):
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         variance, mean = torch.var_mean(wide, 1, correction=0, keepdim=True)
         scale = (variance + eps).rsqrt()
-        y = ((wide - mean) * scale).to(dtype)
+        y = (wide - mean) * scale
+        if y.dtype != dtype:  # torch 2.11 compiles a wrong gradient of a conversion that changes nothing
+            y = y.to(dtype)
         ctx.save_for_backward(y, scale)
         ctx.dtype = x.dtype
         return y

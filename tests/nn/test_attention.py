@@ -276,16 +276,17 @@ def test_flex_visits_the_blocks_that_torch_finds_by_trying_all_pairs(window, see
 
 
 def test_flex_masks_move_to_earlier_addresses():
-    """So that a graph which keeps the earlier addresses sees the later batch; not if shapes differ."""
-    first, later = (
-        FlexLayout.prepare(row(lengths, slots=640, sequence_slots=8), [None, 64])
-        for lengths in ([300, 5, 200], [10, 620])
-    )
+    """So that a graph which keeps the earlier addresses sees the later batch; not if shapes differ. The
+    earlier batch stays as it is."""
+    batches = [row(lengths, slots=640, sequence_slots=8) for lengths in ([300, 5, 200], [10, 620])]
+    before = [batch.offsets.clone() for batch in batches]
+    first, later = (FlexLayout.prepare(batch, [None, 64]) for batch in batches)
     addresses = [tensor.data_ptr() for tensor in first._tensors()]
     expected = [tensor.clone() for tensor in later._tensors()]
     moved = later.moved_to(first)
     assert [tensor.data_ptr() for tensor in moved._tensors()] == addresses
     assert all(torch.equal(a, b) for a, b in zip(moved._tensors(), expected, strict=True))
+    assert all(torch.equal(batch.offsets, own) for batch, own in zip(batches, before, strict=True))
     other = FlexLayout.prepare(row([300], slots=512), [None, 64])
     assert other.moved_to(first) is other
     assert other.moved_to(None) is other
