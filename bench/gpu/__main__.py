@@ -50,6 +50,8 @@ TIME_IS_OVER = "the time is over"
 CORES_OF_A_CASE = 2
 """While it is compiled."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
+PYTEST = ("--tb=line", "--show-capture=no", "-p", "no:benchmark")
+"""Short reasons; and pytest-benchmark, where it is, would warn of xdist, which is an error here."""
 PLUGINS = ("pytest_timeout", "hypothesis")  # what most tests need beside pytest
 
 
@@ -118,10 +120,12 @@ def run_tests(session: Session) -> None:
     """The tests marked `gpu`, as far as there is what they need."""
     lacking = [name for name in ("pytest", *PLUGINS) if not _importable(name)]
     files = [str(path) for path in sorted(Path("tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--continue-on-collection-errors"]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--continue-on-collection-errors", *PYTEST]
     if "pytest" not in lacking and lacking:  # these tests need no configuration and no fixtures
         files = [file for file in files if Path(file).parent.name == "gpu"]
         command += ["-c", "/dev/null", "--rootdir", ".", "--noconftest"]
+    if _importable("xdist"):  # most of the time goes into compiling
+        command += ["-n", str(max(1, len(os.sched_getaffinity(0)) // CORES_OF_A_CASE))]
     if session.options.device != "cuda" or "pytest" in lacking or not files:
         reason = "they need CUDA" if session.options.device != "cuda" else f"no {', '.join(lacking)} here"
         session.add("tests", f"tests marked gpu: skipped, {reason}", skipped=reason)
@@ -132,8 +136,9 @@ def run_tests(session: Session) -> None:
             [*command, *files], capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
         )
         status, output = done.returncode, (done.stdout.strip() or done.stderr.strip()).splitlines()[-20:]
-    except subprocess.TimeoutExpired:
-        status, output = -1, [f"not done within {limit:.0f} s"]
+    except subprocess.TimeoutExpired as error:
+        said = (error.stdout or b"").decode().strip().splitlines()[-19:]
+        status, output = -1, [*said, f"not done within {limit:.0f} s"]
     line = f"tests marked gpu: {output[-1] if output else 'no output'}"
     session.add("tests", line, status=status, output=output, lacking=lacking)
 

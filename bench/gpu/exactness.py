@@ -6,6 +6,7 @@ step adds up the errors of its layers; in float32 the same sums leave some 1e-6.
 
 import copy
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,9 @@ def attention_error(
     return max(relative_error(out, reference.detach()), relative_error(gradient, expected))
 
 
-def step_error(architecture: Architecture, dtype: torch.dtype, device: torch.device) -> float:
+def step_error(
+    architecture: Architecture, dtype: torch.dtype, device: torch.device, *, compiled: bool
+) -> float:
     """The larger of the errors of the loss and of all gradients together, of a tiny model's step."""
     torch.manual_seed(0)
     encoder = Encoder(model_config("tiny", architecture, vocabulary=1000))
@@ -87,15 +90,20 @@ def step_error(architecture: Architecture, dtype: torch.dtype, device: torch.dev
     for module in models:
         module.to(device)
     loss, gradients = _loss_and_gradients(*exact, batch, torch.float64)
-    found_loss, found = _loss_and_gradients(*models, batch.to(device), dtype)
+    found_loss, found = _loss_and_gradients(*models, batch.to(device), dtype, compiled=compiled)
     return max(relative_error(found_loss, loss), relative_error(found, gradients))
 
 
 def _loss_and_gradients(
-    encoder: Encoder, head: MaskedLMHead, batch: PackedBatch, dtype: torch.dtype
+    encoder: Encoder, head: MaskedLMHead, batch: PackedBatch, dtype: torch.dtype, *, compiled: bool = False
 ) -> tuple[Tensor, Tensor]:
+    call = packed_loss(encoder, head)
+    if compiled:
+        torch.compiler.reset()
+        backend = "inductor" if encoder.device.type == "cuda" else "aot_eager"
+        call = torch.compile(call, fullgraph=True, dynamic=False, backend=backend)
     with torch.autocast(encoder.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        loss = packed_loss(encoder, head)(batch, encoder.prepare(batch), None)
+        loss = call(batch, encoder.prepare(batch), None)
     loss.backward()
     parameters = [*encoder.parameters(), *head.parameters()]
     gradients = [parameter.grad.reshape(-1) for parameter in parameters if parameter.grad is not None]
@@ -118,10 +126,10 @@ def checks(device: torch.device) -> Iterator[dict[str, Any]]:
 
 def _steps(device: torch.device) -> Iterator[dict[str, Any]]:
     architectures: tuple[Architecture, ...] = ("modern", "bert")
-    for architecture in architectures:
-        for dtype in TOLERANCE:
-            name = f"step {architecture}, {str(dtype).removeprefix('torch.')}"
-            yield {"check": name, **_judge(step_error(architecture, dtype, device), dtype)}
+    for architecture, dtype, compiled in product(architectures, TOLERANCE, (False, True)):
+        name = f"step {architecture}, {str(dtype).removeprefix('torch.')}{', compiled' * compiled}"
+        error = step_error(architecture, dtype, device, compiled=compiled)
+        yield {"check": name, **_judge(error, dtype)}
 
 
 def _judge(error: float, dtype: torch.dtype) -> dict[str, Any]:
