@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CUDA_VENV := .venv-cuda
+OLDEST_VENV := .venv-oldest
 
-.PHONY: install demo speedrun test test-slow test-cuda lint clean
+.PHONY: install demo speedrun test test-slow test-cuda test-oldest lint clean
 
 install: $(STAMP)
 
@@ -47,10 +48,23 @@ $(CUDA_VENV)/.installed: pyproject.toml constraints.txt
 		-c $(CUDA_VENV)/constraints.txt -e '.[hf]'
 	@touch $@
 
+# The default suite, on the CPU, with the oldest torch that Brimful supports (2.5 GB to fetch, 5 GB on disk).
+test-oldest: $(OLDEST_VENV)/.installed
+	$(OLDEST_VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+$(OLDEST_VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(OLDEST_VENV)
+	grep -v '^torch==' constraints.txt > $(OLDEST_VENV)/constraints.txt
+	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"torch===$$(sed -n 's/.*"torch>=\([0-9.]*\),.*/\1/p' pyproject.toml).0"
+	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(OLDEST_VENV)/constraints.txt -e '.[dev,demo]'
+	@touch $@
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(CUDA_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CUDA_VENV) $(OLDEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

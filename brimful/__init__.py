@@ -7,8 +7,9 @@ are resolved when first used (PEP 562), so `import brimful` is quick and `brimfu
 from typing import TYPE_CHECKING
 
 from brimful.lazy import lazy_names
+from brimful.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from brimful.commands.augment import augment as augment

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from brimful import __version__
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
+from brimful.version import VERSION
 
 VERBS = {
     "prepare": ("brimful.commands.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_help(), end="")
             return 0
         if arguments[0] in ("-V", "--version"):
-            print(f"brimful {__version__}")
+            print(f"brimful {VERSION}")
             return 0
         name, *rest = arguments
         if name not in VERBS:

@@ -29,6 +29,7 @@ LAYERS = [
         "lazy",
         "activity",
         "control_groups",
+        "version",
     ],
     ["text"],
     ["corpus", "packing"],

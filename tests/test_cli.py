@@ -1,5 +1,6 @@
 """The command line: exit codes, what goes to stdout and what to stderr, and what a typing error is told."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -107,7 +108,7 @@ def test_help_shows_types_defaults_and_explanations(
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.split()[0] == "brimful"
+    assert capsys.readouterr().out == f"brimful {importlib.metadata.version('brimful')}\n"
 
 
 @pytest.mark.parametrize(

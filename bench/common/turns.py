@@ -54,6 +54,8 @@ class Worker:
             WorkerError: the command failed, or the worker ended.
             TimeoutError: it took longer; the worker has been killed.
         """
+        if self.said.closed:
+            raise WorkerError("it was ended before")
         assert self.process.stdin is not None
         try:
             self.process.stdin.write((json.dumps({"command": command, **values}) + "\n").encode())

@@ -17,8 +17,8 @@ from brimful.estimates.memory import held, kept_products, traced_pass, trained
 from brimful.estimates.rates import Work, optimizer_seconds, pass_seconds
 from brimful.nn.layers import Architecture
 from brimful.optim.build import OptimizerConfig
-from brimful.precision.policy import Precision
-from brimful.train.config import Residual, TrainerConfig
+from brimful.precision.policy import Precision, Residual
+from brimful.train.config import TrainerConfig
 from brimful.train.data_sheets import BF16_SINCE, find_sheet
 
 RESULTS = Path(__file__).parents[1] / "results"

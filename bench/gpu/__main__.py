@@ -28,11 +28,13 @@ import importlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +51,8 @@ LOSS_TOLERANCE = 5e-2  # of bf16
 TIME_IS_OVER = "the time is over"
 CORES_OF_A_CASE = 2
 """While it is compiled."""
+TIMED = 8.0
+"""Seconds that are kept for timing a case and looking at its kernels."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
 PYTEST = ("--tb=line", "--show-capture=no", "-p", "no:benchmark")
 """Short reasons; and pytest-benchmark, where it is, would warn of xdist, which is an error here."""
@@ -80,23 +84,22 @@ class Session:
             file.write(json.dumps(self.rows[-1]) + "\n")
         print(line, flush=True)
 
-    def worker(self, deterministic: bool = False) -> Worker:
-        """A process that holds the device.
+    def start(self, worker: Worker) -> dict[str, Any]:
+        """Let a worker take the device: {} or {"error": why it doesn't}."""
+        found = self.ask(worker, "start", name=self.options.device, threads=self.options.threads)
+        if "error" in found:
+            return found
+        self.facts = found
+        return {}
 
-        Raises:
-            WorkerError: it cannot start.
-            TimeoutError: the time is over.
+    def ask(self, worker: Worker, command: str, *, reserve: float = 0.0, **values: Any) -> dict[str, Any]:
+        """What the worker answers before the time is over, or {"error": why it doesn't}.
+
+        Args:
+            reserve: seconds that must be left then.
         """
-        worker = Worker("bench.gpu.worker", DETERMINISTIC if deterministic else None)
-        self.facts = worker.ask(
-            "start", seconds=self.left, name=self.options.device, threads=self.options.threads
-        )
-        return worker
-
-    def ask(self, worker: Worker, command: str, **values: Any) -> dict[str, Any]:
-        """What the worker answers before the time is over, or {"error": why it doesn't}."""
         try:
-            return worker.ask(command, seconds=max(0.0, self.left), **values)
+            return worker.ask(command, seconds=max(0.0, self.left - reserve), **values)
         except TimeoutError:
             return {"error": TIME_IS_OVER}
         except WorkerError as error:
@@ -131,14 +134,14 @@ def run_tests(session: Session) -> None:
         session.add("tests", f"tests marked gpu: skipped, {reason}", skipped=reason)
         return
     limit = session.left * TESTS_SHARE
-    try:
-        done = subprocess.run(
-            [*command, *files], capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
-        )
-        status, output = done.returncode, (done.stdout.strip() or done.stderr.strip()).splitlines()[-20:]
-    except subprocess.TimeoutExpired as error:
-        said = (error.stdout or b"").decode().strip().splitlines()[-19:]
-        status, output = -1, [*said, f"not done within {limit:.0f} s"]
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen([*command, *files], **pipes, text=True, errors="replace", process_group=0) as tests:
+        try:
+            said, status = tests.communicate(timeout=limit)[0], tests.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(tests.pid, signal.SIGKILL)  # their processes too: nothing may run beside what follows
+            said, status = f"{tests.communicate()[0]}\nnot done within {limit:.0f} s", -1
+    output = said.strip().splitlines()[-20:]
     line = f"tests marked gpu: {output[-1] if output else 'no output'}"
     session.add("tests", line, status=status, output=output, lacking=lacking)
 
@@ -160,8 +163,10 @@ def run_checks(session: Session, worker: Worker) -> None:
         if "error" in found:
             session.add("check", f"checks broken off: {found['error']}", passed=False, **found)
             return
-        if "skipped" in found:
-            outcome = f"skipped: {found['skipped']}"
+        if reason := found.get("skipped"):
+            outcome = f"skipped: {reason}"
+        elif reason := found.get("failed"):
+            outcome = f"FAILED, {reason}"
         else:
             outcome = f"{'passed' if found['passed'] else 'FAILED'}, {found['error_of_it']:.1e}"
         session.add("check", f"{found['check']}: {outcome}", **found)
@@ -189,12 +194,10 @@ def run_cases(session: Session, cases: Sequence[Case], rate: float) -> None:
     while waiting or alone:
         group = next_group(waiting, memory, most) or [alone.pop(0)]
         waiting = waiting[len(group) :]
-        if session.left < session.longest:
+        if session.left < session.longest + TIMED * len(group):
             session.left_out += [case.name for case in group]
-            continue
-        began = time.monotonic()
-        alone += _run_group(session, group, rate)
-        session.longest = max(session.longest, time.monotonic() - began)
+        else:
+            alone += _run_group(session, group, rate)
 
 
 def _run_group(session: Session, group: Sequence[Case], rate: float) -> list[Case]:
@@ -203,30 +206,35 @@ def _run_group(session: Session, group: Sequence[Case], rate: float) -> list[Cas
     Returns:
         the cases that had no room beside the others.
     """
-    workers: list[Worker] = []
+    histogram = session.options.histogram
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(CORES_OF_A_CASE)} if len(group) > 1 else {}
     no_room = []
-    try:
-        workers += [session.worker(case.deterministic) for case in group]
-        histogram = session.options.histogram
+    with ExitStack() as ended:
+        workers = [
+            ended.enter_context(
+                Worker("bench.gpu.worker", environment | (DETERMINISTIC if case.deterministic else {}))
+            )
+            for case in group
+        ]
 
         def set_up(case: Case, worker: Worker) -> dict[str, Any]:
+            began = time.monotonic()
             values = {"case": asdict(case), "histogram": str(histogram.resolve()) if histogram else None}
-            return session.ask(worker, "set_up", halve=len(group) == 1, **values)
+            found = session.start(worker) or session.ask(
+                worker, "set_up", reserve=TIMED * len(group), halve=len(group) == 1, **values
+            )
+            session.longest = max(session.longest, time.monotonic() - began)
+            return found
 
         with ThreadPoolExecutor(len(group)) as threads:
             answers = list(threads.map(set_up, group, workers))
         for case, worker, answer in zip(group, workers, answers, strict=True):
-            if answer.get("out_of_memory") and len(group) > 1:
+            found = answer or session.ask(worker, "time", rate=rate)
+            if found.get("out_of_memory") and len(group) > 1:
                 no_room.append(case)
             else:
-                found = answer if answer else session.ask(worker, "time", rate=rate)
                 _add_case(session, case, found)
             worker.kill()  # its memory is free for the next ones
-    except (WorkerError, TimeoutError):
-        session.left_out += [case.name for case in group]
-    finally:
-        for worker in workers:
-            worker.kill()
     return no_room
 
 
@@ -297,21 +305,19 @@ def main(arguments: list[str] | None = None) -> None:
             f"bench: --device is {options.device!r}: cuda or cpu (or --predict for a GPU that is not here)"
         )
     session = Session(options)
+    with Worker("bench.gpu.worker") as worker:
+        reason = session.start(worker).get("error")
+        if reason:
+            sys.exit(f"bench: no worker: {reason}")
+        if session.facts["device"] is None:
+            sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
+        facts = session.facts
+        print(f"{facts['device']}, torch {facts['torch']}, {options.minutes:g} minutes", flush=True)
+        run_tests(session)
+        run_checks(session, worker)
     try:
-        worker = session.worker()
-    except (WorkerError, TimeoutError) as error:
-        sys.exit(f"bench: no worker: {error}")
-    if session.facts["device"] is None:
-        worker.kill()
-        sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
-    print(
-        f"{session.facts['device']}, torch {session.facts['torch']}, {options.minutes:g} minutes", flush=True
-    )
-    try:
-        with worker:
-            run_tests(session)
-            run_checks(session, worker)
-            rate = session.ask(worker, "rate")
+        with Worker("bench.gpu.worker") as worker:  # a check that failed may have broken the first one
+            rate = session.start(worker) or session.ask(worker, "rate")
         if "error" in rate:
             sys.exit(f"bench: the matrix rate could not be measured: {rate['error']}")
         teraflops = rate["flops_per_second"] / 1e12

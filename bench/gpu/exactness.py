@@ -5,7 +5,8 @@ step adds up the errors of its layers; in float32 the same sums leave some 1e-6.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,7 @@ from bench.common.workload import make_sequences, model_config, packed
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.attention import attend, choose_backend
+from brimful.nn.compiled import set_up_compiler
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import Architecture
@@ -99,6 +101,7 @@ def _loss_and_gradients(
 ) -> tuple[Tensor, Tensor]:
     call = packed_loss(encoder, head)
     if compiled:
+        set_up_compiler()
         torch.compiler.reset()
         backend = "inductor" if encoder.device.type == "cuda" else "aot_eager"
         call = torch.compile(call, fullgraph=True, dynamic=False, backend=backend)
@@ -111,25 +114,33 @@ def _loss_and_gradients(
 
 
 def checks(device: torch.device) -> Iterator[dict[str, Any]]:
-    """A row for each check: its error and whether it passed, or why it was skipped."""
-    yield from _steps(device)
+    """A row for each check: its error and whether it passed, or why it was skipped or has no error.
+
+    Compiled steps come last, since each takes long.
+    """
+    yield from _steps(device, compiled=False)
     for backend, shapes in SHAPES.items():
         dtype = torch.float32 if backend == "sdpa" else torch.bfloat16
         for head_dim, window in shapes:
-            row: dict[str, Any] = {"check": f"attention {backend}, head size {head_dim}, window {window}"}
-            try:
-                row |= _judge(attention_error(backend, dtype, head_dim, window, device), dtype)
-            except BrimfulError as error:
-                row["skipped"] = str(error)
-            yield row
+            call = partial(attention_error, backend, dtype, head_dim, window, device)
+            yield _row(f"attention {backend}, head size {head_dim}, window {window}", call, dtype)
+    yield from _steps(device, compiled=True)
 
 
-def _steps(device: torch.device) -> Iterator[dict[str, Any]]:
+def _steps(device: torch.device, *, compiled: bool) -> Iterator[dict[str, Any]]:
     architectures: tuple[Architecture, ...] = ("modern", "bert")
-    for architecture, dtype, compiled in product(architectures, TOLERANCE, (False, True)):
+    for architecture, dtype in product(architectures, TOLERANCE):
         name = f"step {architecture}, {str(dtype).removeprefix('torch.')}{', compiled' * compiled}"
-        error = step_error(architecture, dtype, device, compiled=compiled)
-        yield {"check": name, **_judge(error, dtype)}
+        yield _row(name, partial(step_error, architecture, dtype, device, compiled=compiled), dtype)
+
+
+def _row(name: str, error: Callable[[], float], dtype: torch.dtype) -> dict[str, Any]:
+    try:
+        return {"check": name, **_judge(error(), dtype)}
+    except BrimfulError as reason:
+        return {"check": name, "skipped": str(reason)}
+    except Exception as failure:
+        return {"check": name, "passed": False, "failed": f"{type(failure).__name__}: {failure}"[:300]}
 
 
 def _judge(error: float, dtype: torch.dtype) -> dict[str, Any]:

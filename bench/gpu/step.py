@@ -21,12 +21,12 @@ from bench.common.workload import CAPACITY, Sequences, make_sequences, model_con
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.data.batch import PackedBatch
+from brimful.errors import is_out_of_memory
 from brimful.nn.compiled import set_up_compiler
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
-from brimful.precision.policy import Precision
-from brimful.train.config import resolve_residual
+from brimful.precision.policy import Precision, resolve_residual
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -205,7 +205,7 @@ class Measurement:
         row: the metrics so far.
 
     Raises:
-        torch.OutOfMemoryError: the micro-batch does not fit.
+        RuntimeError: the micro-batch does not fit (`is_out_of_memory`).
     """
 
     def __init__(self, case: Case, device: torch.device, histogram: Path | None, *, halve: bool) -> None:
@@ -219,8 +219,8 @@ class Measurement:
             try:
                 self.step = self._set_up(tokens, histogram)
                 break
-            except torch.OutOfMemoryError:
-                if not halve or tokens // 2 < LEAST_TOKENS:
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or not halve or tokens // 2 < LEAST_TOKENS:
                     raise
                 tokens //= 2
             # Beyond the handler, whose traceback holds the step.

@@ -11,6 +11,7 @@ from bench.common.turns import Answer, serve
 from bench.gpu.cases import Case
 from bench.gpu.exactness import checks
 from bench.gpu.step import Measurement, matrix_rate
+from brimful.errors import is_out_of_memory
 
 device = torch.device("cpu")
 pending: list[Iterator[dict[str, Any]]] = []
@@ -54,14 +55,23 @@ def set_up(case: dict[str, Any], histogram: str | None, halve: bool) -> Answer:
     path = Path(histogram) if histogram else None
     try:
         measured.append(Measurement(Case(**case), device, path, halve=halve))
-    except torch.OutOfMemoryError:
-        return {"out_of_memory": True}
+    except RuntimeError as error:
+        return _no_memory(error)
     return {}
 
 
 def time(rate: float) -> Answer:
     """The metrics of the case that was set up."""
-    return measured[0].time(rate)
+    try:
+        return measured[0].time(rate)
+    except RuntimeError as error:
+        return _no_memory(error)
+
+
+def _no_memory(error: RuntimeError) -> Answer:
+    if is_out_of_memory(error):
+        return {"out_of_memory": True}
+    raise error
 
 
 if __name__ == "__main__":

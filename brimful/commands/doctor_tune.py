@@ -20,9 +20,8 @@ from brimful.distributed import World
 from brimful.machine.host import usable_cores
 from brimful.machine.tuning import Candidate, compare, fastest, time_updates
 from brimful.nn.compiled import lacks
-from brimful.precision.policy import Precision, has_fast_bf16
+from brimful.precision.policy import Precision, has_fast_bf16, resolve_residual
 from brimful.text.tokenizer import load as load_tokenizer
-from brimful.train.config import resolve_residual
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows, rows_on_cpu

@@ -19,11 +19,11 @@ from brimful.estimates.sample import Sample
 from brimful.nn.flops import scored_pieces
 from brimful.nn.hf_config import read_config
 from brimful.nn.layers import EncoderConfig
-from brimful.precision.policy import Precision, resolve
+from brimful.precision.policy import Precision, resolve, resolve_residual
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.text.tokenizer import load as load_tokenizer
-from brimful.train.config import TrainerConfig, check_precision, resolve_residual
+from brimful.train.config import TrainerConfig, check_precision
 from brimful.train.data_sheets import BF16_SINCE, Sheet, sheet_of
 from brimful.train.memory import available_memory
 

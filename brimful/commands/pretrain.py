@@ -32,10 +32,10 @@ from brimful.nn.initial import Initial, count_pieces, new_model, start_from_data
 from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
+from brimful.precision.policy import resolve_residual
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
 from brimful.runs.restart import restarted
 from brimful.text.tokenizer import load as load_tokenizer
-from brimful.train.config import resolve_residual
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime

@@ -9,6 +9,8 @@ from torch import Tensor
 from brimful.errors import BrimfulError
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Residual = Literal["auto", "fp32", "bf16"]
+"""The format of the residual stream."""
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -48,6 +50,17 @@ def resolve(precision: Precision, device: torch.device) -> Precision:
     if precision == "bf16" and device.type == "cuda" and not has_fast_bf16(device):
         raise BrimfulError("this GPU has no bfloat16; use --precision fp16")
     return precision
+
+
+def resolve_residual(setting: Residual, precision: Precision, device: torch.device) -> Residual:
+    """The format of the residual stream in pretraining, with auto replaced.
+
+    Args:
+        precision: resolved, never "auto".
+    """
+    if setting == "auto":
+        return "bf16" if precision == "bf16" and device.type == "cuda" else "fp32"
+    return setting
 
 
 def widen(tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -23,6 +23,7 @@ from brimful.reports.finetune import (
 from brimful.reports.headline import headline
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_charts, prepared_tables
+from brimful.version import VERSION
 
 ORIGIN = ("version", "versions", "machine", "environment", "git")
 """Keys of a summary that say where a run came from."""
@@ -141,5 +142,5 @@ def render(runs: Sequence[Run]) -> str:
         sections=sections,
         table_of_runs=_side_by_side(sections) if len(sections) > 1 else None,
         choice=choice_charts(runs) if len(runs) > 1 else [],
-        version=metadata.version("brimful"),
+        version=VERSION,
     )

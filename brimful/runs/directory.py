@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from brimful import __version__
 from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say, warn
 from brimful.distributed import World
@@ -17,6 +16,7 @@ from brimful.nn.hf_weights import weight_files
 from brimful.nn.sentence_modules import module_files
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
 from brimful.text.tokenizer import tokenizer_file
+from brimful.version import VERSION
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
@@ -178,7 +178,7 @@ def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions of the packages that decide a run's bits."""
     packages = {name: version(name) for name in ("torch", "numpy")}
-    return {"python": platform.python_version(), "brimful": __version__, **packages}
+    return {"python": platform.python_version(), "brimful": VERSION, **packages}
 
 
 def warn_of_versions(before: Mapping[str, str]) -> None:

@@ -3,19 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.narrow import Rounding
-from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision
+from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision, Residual
 from brimful.train.buckets import BUCKET_MB
 from brimful.train.compilation import Compile
 from brimful.train.compression import Compression
 from brimful.train.guard import Policy
 from brimful.train.sharding import Shard
-
-Residual = Literal["auto", "fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,17 +195,6 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
                 f"trainer.{name} does nothing with precision {precision}: only fp16 scales the loss; leave it"
                 " out, or set precision fp16"
             )
-
-
-def resolve_residual(setting: Residual, precision: Precision, device: torch.device) -> Residual:
-    """The format of the residual stream in pretraining, with auto replaced.
-
-    Args:
-        precision: resolved, never "auto".
-    """
-    if setting == "auto":
-        return "bf16" if precision == "bf16" and device.type == "cuda" else "fp32"
-    return setting
 
 
 def check_trainer(config: TrainerConfig) -> None:

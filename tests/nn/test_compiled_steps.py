@@ -38,8 +38,8 @@ def test_a_function_is_compiled_once(capsys):
 
 
 def test_what_an_operator_compiles_serves_the_second_call_of_a_graph_too():
-    """In torch 2.11 the first call of a graph had other dispatch keys. The second one is captured on a GPU,
-    and the cross-entropy was compiled again meanwhile."""
+    """torch's check of custom operators gives the first call of a graph other dispatch keys. The second call is
+    captured on a GPU, where the cross-entropy must not be compiled again."""
     graphs = []
 
     def backend(graph, inputs):

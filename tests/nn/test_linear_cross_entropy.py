@@ -246,6 +246,7 @@ def test_the_operator_is_registered_well():
     torch.library.opcheck(module._sum_and_gradients, (*(t.detach() for t in given), False))
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # of torch 2.11
 def test_scores_neither_live_all_at_once_nor_stay_for_backward(monkeypatch):
     """M * V scores take 8 MB here, a group 1 MB. The plain form shows that the instruments see them."""
     monkeypatch.setattr(module, "GROUP", 1 << 20)

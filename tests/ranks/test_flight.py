@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from brimful.ranks.flight import first_disagreement
 from builders.ranks import on_two_ranks
@@ -96,6 +97,7 @@ dist.destroy_process_group()  # a group that still lives as the interpreter ends
 
 
 @pytest.mark.distributed
+@pytest.mark.skipif(torch.__version__.startswith("2.11"), reason="torch 2.11 records nothing of gloo")
 def test_traces_that_torch_has_recorded_of_gloo(tmp_path: Path):
     on_two_ranks(RANK, tmp_path)
     traces = {rank: json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)}

@@ -12,9 +12,10 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn import attention
 from brimful.nn.attention import FlexLayout, SequenceLayout, VarlenLayout, choose_backend
+from brimful.precision.policy import resolve_residual
 from brimful.train import compilation
 from brimful.train.compilation import resolve_compile
-from brimful.train.config import TrainerConfig, resolve_residual
+from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from builders.training import trainer_of
 
