@@ -38,8 +38,8 @@ def test_a_function_is_compiled_once(capsys):
 
 
 def test_what_an_operator_compiles_serves_the_second_call_of_a_graph_too():
-    """torch's check of custom operators gives the first call of a graph other dispatch keys. On a GPU the second
-    call is captured, and the cross-entropy must not be compiled again then."""
+    """torch's check of custom operators gives the first call of a graph other dispatch keys. On a GPU the
+    second call is captured, and the cross-entropy must not be compiled again then."""
     graphs = []
 
     def backend(graph, inputs):
