@@ -79,10 +79,15 @@ RIVAL_SPACE = Space(
 )
 
 
+LARGER_LAYERS: dict[str, dict[str, Any]] = {"mini": {"shape.layers": 3, "shape.intermediate_size": 768}}
+"""Fewer and larger layers, by preset, where they were measured."""
+
+
 def our_start(track: Track) -> dict[str, Any]:
     """Where the search for Brimful's settings begins: those of longer trainings in docs/speedrun.md."""
     return {
         "model": track.model,
+        **LARGER_LAYERS.get(track.model, dict.fromkeys(LARGER_LAYERS["mini"])),
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
@@ -113,7 +118,12 @@ IDEAS: dict[str, dict[str, Any]] = {
     "high mask rate": {"masking.rate": 0.15},
     "whole words": {"masking.unit": "tokens"},
     "sampled softmax": {"sampled_softmax": None},
-    "modern architecture and its heads": {"architecture": "bert", "initial.attention": "random"},
+    "three larger layers": dict.fromkeys(LARGER_LAYERS["mini"]),
+    "modern architecture and its heads": {
+        "architecture": "bert",
+        "shape.intermediate_size": None,
+        "initial.attention": "random",
+    },
     "packed rows": {"packing.max_sequences": 1, "packing.capacity": "max_length"},
 }
 """Brimful's ideas, each with the settings that switch it off."""
