@@ -4,12 +4,9 @@ The verbs of the command line are functions here: `brimful.prepare(paths=["revie
 are resolved when first used (PEP 562), so `import brimful` is quick and `brimful.corpus` never needs torch.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brimful.lazy import lazy_names
-from brimful.version import VERSION
-
-__version__ = VERSION
 
 if TYPE_CHECKING:
     from brimful.commands.augment import augment as augment
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from brimful.nn.model import Encoder as Encoder
     from brimful.tasks.model import TaskModel as TaskModel
 
-__getattr__, _names, __all__ = lazy_names(
+_named, _names, __all__ = lazy_names(
     __name__,
     {
         "prepare": "commands.prepare",
@@ -58,6 +55,14 @@ __getattr__, _names, __all__ = lazy_names(
         "BrimfulError": "errors",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from brimful.version import VERSION
+
+        return VERSION
+    return _named(name)
 
 
 def __dir__() -> list[str]:
