@@ -38,27 +38,23 @@ test-slow: install
 test-cuda: install $(CUDA_VENV)/.installed
 	$(BIN)/python -m pytest -m slow -p no:xdist tests/cuda_without_cuda
 
-# Three = signs: a local CPU build of the same version does not match.
-$(CUDA_VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -m venv $(CUDA_VENV)
-	grep -v '^torch==' constraints.txt > $(CUDA_VENV)/constraints.txt
-	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		"torch===$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c $(CUDA_VENV)/constraints.txt -e '.[hf]'
-	@touch $@
-
 # The default suite, on the CPU, with the oldest torch that Brimful supports (2.5 GB to fetch, 5 GB on disk).
 test-oldest: $(OLDEST_VENV)/.installed
 	$(OLDEST_VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-$(OLDEST_VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -m venv $(OLDEST_VENV)
-	grep -v '^torch==' constraints.txt > $(OLDEST_VENV)/constraints.txt
-	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		"torch===$$(sed -n 's/.*"torch>=\([0-9.]*\),.*/\1/p' pyproject.toml).0"
-	$(OLDEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c $(OLDEST_VENV)/constraints.txt -e '.[dev,demo]'
+$(CUDA_VENV)/.installed: TORCH = $$(sed -n 's/^torch==//p' constraints.txt)
+$(CUDA_VENV)/.installed: EXTRAS = hf
+$(OLDEST_VENV)/.installed: TORCH = $$(sed -n 's/.*"torch>=\([0-9.]*\),.*/\1/p' pyproject.toml).0
+$(OLDEST_VENV)/.installed: EXTRAS = dev,demo
+
+# An environment with another torch than .venv. Three = signs: a local CPU build of the same version does not match.
+$(CUDA_VENV)/.installed $(OLDEST_VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(@D)
+	grep -v '^torch==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"torch===$(TORCH)"
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(@D)/constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 lint: install

@@ -49,8 +49,8 @@ CASES_SHARE = 1 / 2  # at least
 LEAST_SECONDS = 10.0  # below it nothing is begun
 LOSS_TOLERANCE = 5e-2  # of bf16
 TIME_IS_OVER = "the time is over"
-CORES_OF_A_CASE = 2
-"""While it is compiled."""
+CORES_EACH = 2
+"""Of a case or a test, while it is compiled."""
 TIMED = 8.0
 """Seconds that are kept for timing a case and looking at its kernels."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
@@ -60,7 +60,7 @@ PLUGINS = ("pytest_timeout", "hypothesis")  # what most tests need beside pytest
 
 
 class Session:
-    """The clock, the rows, and what is known of the device."""
+    """The clock, the rows, and the device's properties."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -128,7 +128,7 @@ def run_tests(session: Session) -> None:
         files = [file for file in files if Path(file).parent.name == "gpu"]
         command += ["-c", "/dev/null", "--rootdir", ".", "--noconftest"]
     if _importable("xdist"):  # most of the time goes into compiling
-        command += ["-n", str(max(1, len(os.sched_getaffinity(0)) // CORES_OF_A_CASE))]
+        command += ["-n", str(most_at_once())]
     if session.options.device != "cuda" or "pytest" in lacking or not files:
         reason = "they need CUDA" if session.options.device != "cuda" else f"no {', '.join(lacking)} here"
         session.add("tests", f"tests marked gpu: skipped, {reason}", skipped=reason)
@@ -173,6 +173,11 @@ def run_checks(session: Session, worker: Worker) -> None:
     session.left_out.append("checks of exactness")
 
 
+def most_at_once() -> int:
+    """How many processes may compile side by side."""
+    return max(1, len(os.sched_getaffinity(0)) // CORES_EACH)
+
+
 def next_group(cases: list[Case], gib: float, most: int) -> list[Case]:
     """The first cases, as many as fit side by side in `gib` of memory, `most` at most and one at least."""
     group = cases[:1]
@@ -188,7 +193,7 @@ def next_group(cases: list[Case], gib: float, most: int) -> list[Case]:
 def run_cases(session: Session, cases: Sequence[Case], rate: float) -> None:
     """A row for each case that the time suffices for."""
     memory = 0.9 * session.facts.get("memory_gib", math.inf)
-    most = max(1, len(os.sched_getaffinity(0)) // CORES_OF_A_CASE)
+    most = most_at_once()
     waiting = list(cases)
     alone: list[Case] = []
     while waiting or alone:
@@ -207,7 +212,7 @@ def _run_group(session: Session, group: Sequence[Case], rate: float) -> list[Cas
         the cases that had no room beside the others.
     """
     histogram = session.options.histogram
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(CORES_OF_A_CASE)} if len(group) > 1 else {}
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(CORES_EACH)} if len(group) > 1 else {}
     no_room = []
     with ExitStack() as ended:
         workers = [
