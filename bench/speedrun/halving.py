@@ -77,7 +77,7 @@ def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[s
     seconds = target / (SOONER if side == OURS else 1)
     tried: list[tuple[dict[str, Any], Settings]] = []
     for variant in VARIANTS[side]:
-        settings = {**start(side, runs.track), **variant}
+        settings = {**start(side, runs.track, target), **variant}
         row = dict(variant)
         try:
             pace = runs.pace(side, settings)
@@ -105,7 +105,7 @@ def search(
         around: search in the neighbourhood of these settings, with the track's model and the variant that is
             fastest here.
     """
-    begin, found = start(side, runs.track), space(side)
+    begin, found = start(side, runs.track, target), space(side, runs.track)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
         begin, variants = fastest(runs, side, target)

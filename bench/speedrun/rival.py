@@ -4,6 +4,8 @@
     lines        BERT; each line (here: sentence) is a sequence, padded to the longest of its batch
     modernbert   ModernBERT with the same layers, width and heads, and a head on masked tokens alone; grouped
 
+A search may give each of them a smaller shape, the same ones as Brimful's.
+
 The loop has what run_mlm's Trainer has: fused AdamW, linear decay after a warm-up, clipping at 1. It leaves
 out what would only cost time: it logs nothing, its batches come from arrays, and masks are vectorised. Words
 are masked as a whole, as they are when the models are scored, and there is no dropout. As Brimful does, the
@@ -33,16 +35,24 @@ RIVALS = ("grouped", "lines", "modernbert")
 Batch = dict[str, Tensor]
 
 
-def new_model(rival: str, track: Track, vocabulary: int, special: Any) -> nn.Module:
-    """A model of `transformers` with random weights."""
+def new_model(
+    rival: str, track: Track, vocabulary: int, special: Any, settings: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A model of `transformers` with random weights.
+
+    Args:
+        settings: those of `shape` that are given replace the shape of the track's model.
+    """
     import transformers
 
     layers, hidden, heads = SHAPES[track.model]
+    shape = {name: value for name, value in (settings or {}).items() if value is not None}
+    layers, hidden = shape.get("shape.layers", layers), shape.get("shape.hidden_size", hidden)
     shared = {
         "vocab_size": vocabulary,
         "hidden_size": hidden,
         "num_hidden_layers": layers,
-        "num_attention_heads": heads,
+        "num_attention_heads": shape.get("shape.heads", heads),
         "max_position_embeddings": track.max_length,
         "pad_token_id": special.pad,
         "attn_implementation": "sdpa",
@@ -54,7 +64,7 @@ def new_model(rival: str, track: Track, vocabulary: int, special: Any) -> nn.Mod
             transformers.ModernBertConfig(
                 **shared,
                 **ids,
-                intermediate_size=2 * hidden,
+                intermediate_size=shape.get("shape.intermediate_size", 2 * hidden),
                 layer_types=["full_attention"] * layers,
                 sparse_prediction=True,
             )
@@ -62,7 +72,7 @@ def new_model(rival: str, track: Track, vocabulary: int, special: Any) -> nn.Mod
     return transformers.BertForMaskedLM(
         transformers.BertConfig(
             **shared,
-            intermediate_size=4 * hidden,
+            intermediate_size=shape.get("shape.intermediate_size", 4 * hidden),
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
@@ -172,7 +182,7 @@ def train(
     torch.manual_seed(seed)
     tokenizer, special = tokenizer_of(folder)
     vocabulary = tokenizer.get_vocab_size()
-    model = new_model(rival, track, vocabulary, special).train()
+    model = new_model(rival, track, vocabulary, special, settings).train()
     shape = read_config(model.config.to_dict(), rival)
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim < 2]

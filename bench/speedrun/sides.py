@@ -1,12 +1,12 @@
 """The settings of each side: where its search begins, what the search may change, and Brimful's ideas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.side import OURS
-from bench.speedrun.track import Track
+from bench.speedrun.track import TARGETS, Track
 from brimful.errors import BrimfulError, nearest
 from brimful.randomness import derive_key, uniform
 
@@ -30,10 +30,12 @@ class Space:
     Attributes:
         choices: values of a setting, each as likely as the others.
         ranges: the ends of a setting whose logarithm is drawn uniformly.
+        shapes: settings that are drawn together, each shape as likely as the others, the smallest first.
     """
 
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    shapes: Sequence[Mapping[str, Any]] = ()
 
     def draw(self, start: Mapping[str, Any], number: int, key: str) -> list[dict[str, Any]]:
         """`start`, and `number - 1` other settings; the same ones for the same arguments."""
@@ -41,27 +43,43 @@ class Space:
         for index in range(1, number):
             settings = dict(start)
             for name, values in self.choices.items():
-                at = uniform(derive_key("speedrun", key, name), [index])[0]  # type: ignore[arg-type]
-                settings[name] = values[int(at * len(values))]
+                settings[name] = values[int(_drawn(key, name, index) * len(values))]
             for name, (low, high) in self.ranges.items():
-                at = uniform(derive_key("speedrun", key, name), [index])[0]  # type: ignore[arg-type]
-                settings[name] = float(f"{low * (high / low) ** at:.2g}")
+                settings[name] = float(f"{low * (high / low) ** _drawn(key, name, index):.2g}")
+            if self.shapes:
+                settings |= self.shapes[int(_drawn(key, "shape", index) * len(self.shapes))]
             drawn.append(settings)
         return drawn
 
     def around(self, settings: Mapping[str, Any]) -> "Space":
-        """A narrower space: each range from half to twice the setting, the neighbours of each choice.
+        """A narrower space: each range from half to twice the setting, the neighbours of each choice and of
+        the shape.
 
         Raises:
-            BrimfulError: a setting is not among the choices.
+            BrimfulError: a setting is not among the choices, or the shape is not among the shapes.
         """
         near = {}
         for name, values in self.choices.items():
             if settings[name] not in values:
                 raise BrimfulError(f"{name} is {settings[name]}: choose from {', '.join(map(str, values))}")
             at = list(values).index(settings[name])
-            near[name] = values[max(0, at - 1) : at + 2]
-        return Space(near, {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges})
+            near[name] = _neighbours(values, at)
+        ranges = {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges}
+        if not self.shapes:
+            return Space(near, ranges)
+        own = {name: settings.get(name) for name in self.shapes[0]}
+        if own not in self.shapes:
+            raise BrimfulError(f"no side of this track has the shape {own}")
+        return Space(near, ranges, _neighbours(self.shapes, self.shapes.index(own)))
+
+
+def _drawn(key: str, name: str, index: int) -> float:
+    """From 0 to 1, for a setting of one of the settings of a search."""
+    return float(uniform(derive_key("speedrun", key, name), [index])[0])  # type: ignore[arg-type]
+
+
+def _neighbours(values: Sequence[Any], at: int) -> Sequence[Any]:
+    return values[max(0, at - 1) : at + 2]
 
 
 RIVAL_START: dict[str, Any] = {
@@ -79,15 +97,46 @@ RIVAL_SPACE = Space(
 )
 
 
-LARGER_LAYERS: dict[str, dict[str, Any]] = {"mini": {"shape.layers": 3, "shape.intermediate_size": 768}}
-"""Fewer and larger layers, by preset, where they were measured."""
-
-
-def our_start(track: Track) -> dict[str, Any]:
-    """Where the search for Brimful's settings begins: those of longer trainings in docs/speedrun.md."""
+def _shape(layers: int, hidden_size: int, heads: int, intermediate_size: int) -> dict[str, int | None]:
     return {
+        "shape.layers": layers,
+        "shape.hidden_size": hidden_size,
+        "shape.heads": heads,
+        "shape.intermediate_size": intermediate_size,
+    }
+
+
+PRESET: dict[str, int | None] = dict.fromkeys(_shape(0, 0, 0, 0))
+"""The shape of the track's model."""
+SMALLER: dict[str, tuple[dict[str, int | None], ...]] = {
+    "mini": (_shape(2, 128, 4, 512), _shape(2, 192, 6, 768), _shape(3, 256, 4, 768))
+}
+"""Shapes of no more parameters than a preset, the smallest first: what Brimful begins with for the early, the
+middle and the late target."""
+SHORT: dict[str, Any] = {
+    "sampled_softmax": 1024,
+    "optimizer.learning_rate": 7e-3,
+    "optimizer.muon_learning_rate": 0.03,
+}
+"""What suits the smallest of these shapes and trainings of a minute."""
+
+
+def shapes(track: Track) -> tuple[dict[str, int | None], ...]:
+    """What a side of the track may have, the smallest first."""
+    return (*SMALLER.get(track.model, ()), PRESET)
+
+
+def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
+    """Where the search for Brimful's settings begins: the best of those in docs/speedrun.md.
+
+    Args:
+        target: the rivals' seconds for the target; by default the last one's.
+    """
+    at = track.seconds.index(target) if target in track.seconds else len(TARGETS) - 1
+    smaller = SMALLER.get(track.model)
+    settings = {
         "model": track.model,
-        **LARGER_LAYERS.get(track.model, dict.fromkeys(LARGER_LAYERS["mini"])),
+        **(smaller[at] if smaller else PRESET),
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
@@ -104,11 +153,12 @@ def our_start(track: Track) -> dict[str, Any]:
         "schedule.shape": "linear",
         "schedule.warmup": 0.05,
     }
+    return settings | SHORT if smaller and at == 0 else settings
 
 
 OUR_SPACE = Space(
     choices={"rows_per_update": (4, 8, 16, 32), "masking.rate": (0.3, 0.4, 0.5)},
-    ranges={"optimizer.learning_rate": (1e-3, 6e-3), "optimizer.muon_learning_rate": (0.008, 0.04)},
+    ranges={"optimizer.learning_rate": (1e-3, 1e-2), "optimizer.muon_learning_rate": (0.008, 0.06)},
 )
 
 IDEAS: dict[str, dict[str, Any]] = {
@@ -118,7 +168,7 @@ IDEAS: dict[str, dict[str, Any]] = {
     "high mask rate": {"masking.rate": 0.15},
     "whole words": {"masking.unit": "tokens"},
     "sampled softmax": {"sampled_softmax": None},
-    "three larger layers": dict.fromkeys(LARGER_LAYERS["mini"]),
+    "a smaller model": PRESET,
     "modern architecture and its heads": {
         "architecture": "bert",
         "shape.intermediate_size": None,
@@ -139,17 +189,20 @@ def without(settings: Mapping[str, Any], idea: str) -> dict[str, Any]:
     return {**settings, **off}
 
 
-def start(side: str, track: Track) -> dict[str, Any]:
+def start(side: str, track: Track, target: float | None = None) -> dict[str, Any]:
     """The settings that the search of a side begins with.
+
+    Args:
+        target: see `our_start`.
 
     Raises:
         BrimfulError: there is no such side.
     """
     if side not in SIDES:
         raise BrimfulError(f"unknown side {side!r}: {nearest(side, SIDES)}")
-    return our_start(track) if side == OURS else dict(RIVAL_START)
+    return our_start(track, target) if side == OURS else dict(RIVAL_START)
 
 
-def space(side: str) -> Space:
+def space(side: str, track: Track) -> Space:
     """What the search of a side may change."""
-    return OUR_SPACE if side == OURS else RIVAL_SPACE
+    return replace(OUR_SPACE if side == OURS else RIVAL_SPACE, shapes=shapes(track))

@@ -31,14 +31,15 @@ from bench.speedrun.scoring import score
 from bench.speedrun.side import OURS
 from bench.speedrun.sides import (
     IDEAS,
-    OUR_SPACE,
-    RIVAL_SPACE,
+    PRESET,
     RIVAL_START,
     SIDES,
     our_start,
+    shapes,
     start,
     without,
 )
+from bench.speedrun.sides import space as space_of
 from bench.speedrun.text import (
     REPEATED,
     grams,
@@ -48,12 +49,12 @@ from bench.speedrun.text import (
     occurs,
     tokenizer_of,
 )
-from bench.speedrun.track import ENGLISH, quick
+from bench.speedrun.track import ENGLISH, TARGETS, quick
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED, pack
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_pretrained
-from brimful.text.tokenizer import mask_id
+from brimful.text.tokenizer import SpecialIds, mask_id
 from builders.speedrun import run_of
 
 ROOT = Path(__file__).parents[2]
@@ -234,9 +235,9 @@ def test_halving_finds_the_best_and_spends_its_budget():
         halve([{"a": 3}, {"a": 3}], 10, trial)
 
 
-@pytest.mark.parametrize("space", [OUR_SPACE, RIVAL_SPACE])
-def test_draws_are_fixed_and_within_the_space(space):
-    begin = our_start(ENGLISH) if space is OUR_SPACE else RIVAL_START
+@pytest.mark.parametrize("side", [OURS, "modernbert"])
+def test_draws_are_fixed_and_within_the_space(side):
+    begin, space = start(side, ENGLISH), space_of(side, ENGLISH)
     drawn = space.draw(begin, 8, "key")
     assert drawn == space.draw(begin, 8, "key")
     assert drawn[0] == begin
@@ -245,6 +246,9 @@ def test_draws_are_fixed_and_within_the_space(space):
         near = space.around(settings).draw(settings, 8, "key")
         for each in (*drawn[1:], *near):
             assert all(each[name] in values for name, values in space.choices.items())
+            assert shape_of(each) in space.shapes
+        at = list(space.shapes).index(shape_of(settings))
+        assert all(abs(list(space.shapes).index(shape_of(each)) - at) < 2 for each in near)
         assert all(
             low * 0.9 <= s[name] <= high * 1.1
             for s in drawn[1:]
@@ -252,6 +256,34 @@ def test_draws_are_fixed_and_within_the_space(space):
         )
         for name in space.ranges:
             assert all(settings[name] * 0.45 <= each[name] <= settings[name] * 2.2 for each in near)
+
+
+def shape_of(settings):
+    return {name: settings.get(name) for name in PRESET}
+
+
+def test_a_shape_of_no_side_has_no_neighbours():
+    odd = start("grouped", ENGLISH) | {"shape.layers": 7}
+    with pytest.raises(BrimfulError, match="no side of this track has the shape"):
+        space_of("grouped", ENGLISH).around(odd)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("shape", shapes(ENGLISH), ids=str)
+def test_no_shape_is_larger_than_the_rivals_bert(shape, name):
+    """Brimful's model has the parameters of `modernbert`."""
+    special, vocabulary = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4), 16_384
+    model = new_model(name, ENGLISH, vocabulary, special, shape)
+    assert model.config.num_hidden_layers == shape["shape.layers"] or shape["shape.layers"] is None
+    assert sum(p.numel() for p in model.parameters()) <= parameters_allowed(ENGLISH, vocabulary)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_target_has_a_start(target):
+    settings = our_start(ENGLISH, ENGLISH.seconds[TARGETS.index(target)])
+    assert shape_of(settings) == shapes(ENGLISH)[TARGETS.index(target)]
+    config = ours.config(settings, Path("corpus"), Path("out"), seed=0, updates=100, every=10)
+    assert config.shape.layers == settings["shape.layers"]
 
 
 @pytest.mark.parametrize("idea", IDEAS)
