@@ -32,12 +32,12 @@ from bench.common.processes import machine_facts
 from bench.common.study import save_figure, table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
-from bench.speedrun.halving import TRIALS, budget, search
+from bench.speedrun.halving import TRIALS, budget, loss_of, outclassed, search
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import Runs, Settings, parameters_allowed
 from bench.speedrun.side import OURS
-from bench.speedrun.sides import IDEAS, SIDES
+from bench.speedrun.sides import IDEAS, SIDES, adapted
 from bench.speedrun.text import make_text, read_record
 from bench.speedrun.track import TARGETS, TRACKS, Track, quick
 from brimful.commands.evaluate import evaluate
@@ -78,15 +78,15 @@ class Speedrun:
     def tuned(self, side: str) -> Settings:
         """The settings of a side: given, or found."""
         if self.options.settings:
-            settings = settings_in(self.options.settings, side)
-            return settings | ({"model": self.track.model} if side == OURS else {})
+            return adapted(settings_in(self.options.settings, side), side, self.track)
         return self.searched(side)["settings"]
 
     def searched(self, side: str) -> dict[str, Any]:
         """The search of a side."""
         options = self.options
         if side not in self._searches:
-            around = settings_in(options.around, side) if options.around else None
+            given = settings_in(options.around, side) if options.around else None
+            around = None if given is None else adapted(given, side, self.track)
             minutes: float | None = options.search_minutes
             target = self.target_seconds
             seconds = budget(options.trials, target) if minutes is None else 60 * minutes
@@ -101,23 +101,38 @@ class Speedrun:
         for side in self.options.sides:
             found = self.searched(side)
             seconds = found["rungs"][-1]["seconds"]
-            say(f"{side}: {found['settings']}, loss {_loss_of(found):.3f} in {seconds:.0f} s")
+            say(f"{side}: {found['settings']}, loss {loss_of(found):.3f} in {seconds:.0f} s")
 
-    def rivals_tuned(self) -> dict[str, Settings]:
-        """The settings of each rival."""
+    @cached_property
+    def searches_of_rivals(self) -> list[dict[str, Any]]:
+        """The best rival's first, without those that are outclassed.
+
+        Raises:
+            BrimfulError: there is no rival.
+        """
         if not self.rivals:
             raise BrimfulError(f"a target needs a rival: give --sides {OURS} and one of {', '.join(RIVALS)}")
-        return {rival: self.tuned(rival) for rival in self.rivals}
-
-    @property
-    def favourite(self) -> str:
-        """The rival whose search had the lowest loss."""
         if self.options.settings:
             searches = read_record_file(self.options.settings)["searches"]
         else:
             searches = [self.searched(rival) for rival in self.rivals]
-        losses = {search["side"]: _loss_of(search) for search in searches}
-        return min(self.rivals, key=lambda rival: losses[rival])
+        left_out = outclassed(searches)
+        if left_out:
+            say(f"outclassed in the search: {', '.join(sorted(left_out))}")
+        contenders = [found for found in searches if found["side"] in set(self.rivals) - left_out]
+        if not contenders:
+            raise BrimfulError(f"no rival is left of {', '.join(self.rivals)}: give others with --sides")
+        return sorted(contenders, key=loss_of)
+
+    def rivals_tuned(self) -> dict[str, Settings]:
+        """The settings of each rival that is not outclassed."""
+        return {found["side"]: self.tuned(found["side"]) for found in self.searches_of_rivals}
+
+    @property
+    def favourite(self) -> str:
+        """The rival whose search had the lowest loss."""
+        side: str = self.searches_of_rivals[0]["side"]
+        return side
 
     @cached_property
     def target(self) -> dict[str, Any]:
@@ -269,12 +284,6 @@ def settings_in(path: Path, side: str) -> Settings:
             settings: Settings = found["settings"]
             return settings
     raise BrimfulError(f"{path} has no settings of {side}")
-
-
-def _loss_of(search: dict[str, Any]) -> float:
-    """Of the best trial of its last rung."""
-    loss: float = search["rungs"][-1]["trials"][0]["loss"]
-    return loss
 
 
 def _error(found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from bench.common.study import paired, spread
 from bench.speedrun.runs import SEED, Run, Runs, Settings
 from bench.speedrun.side import OURS
-from bench.speedrun.sides import IDEAS, without
+from bench.speedrun.sides import AT_EQUAL_TIME, IDEAS, without
 from bench.speedrun.track import TARGETS
 from brimful.config import config_hash
 from brimful.console import say
@@ -147,7 +147,8 @@ def leave_out(
     runs: Runs, settings: Settings, seconds: float, seeds: Sequence[int], ideas: Sequence[str] = tuple(IDEAS)
 ) -> dict[str, Any]:
     """What each idea contributes: how much the loss rises without it after the same updates, paired over
-    seeds, and how many times as long they take. Losses are as exact on a noisy machine; times are not.
+    seeds, and how many times as long they take. Losses are as exact on a noisy machine; times are not. Ideas
+    of AT_EQUAL_TIME are left out for the same seconds; those that the settings do not have are passed over.
 
     Args:
         seconds: of a training with all ideas; they decide the number of updates.
@@ -158,10 +159,12 @@ def leave_out(
     """
     updates = runs.updates_in(OURS, settings, seconds)
     arms = {None: settings, **{idea: without(settings, idea) for idea in ideas}}
+    arms = {idea: arm for idea, arm in arms.items() if idea is None or _given(arm) != _given(settings)}
     made: dict[str | None, list[Run]] = {idea: [] for idea in arms}
     for seed in seeds:  # all arms with one seed, then with the next: so a slow hour meets all of them
         for idea, changed in arms.items():
-            made[idea].append(runs.run(OURS, changed, seconds, seed, updates=updates))
+            number = None if idea in AT_EQUAL_TIME else updates
+            made[idea].append(runs.run(OURS, changed, seconds, seed, updates=number))
     whole, found = made.pop(None), []
     for idea, less in made.items():
         rise, error = paired([run["loss"] for run in less], [run["loss"] for run in whole])
@@ -170,6 +173,10 @@ def leave_out(
         row = {"idea": idea, "rise": rise, "standard_error": _finite(error), "longer": longer}
         found.append({**row, "runs": _without_points(less)})
     return {"whole": _without_points(whole), "without": found}
+
+
+def _given(settings: Settings) -> Settings:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _without_points(made: Sequence[Run]) -> list[Run]:

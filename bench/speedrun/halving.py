@@ -5,8 +5,11 @@ have a seed that no record has, so nothing is chosen by a record's luck.
 """
 
 import math
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench.common.study import kept
@@ -27,6 +30,13 @@ were chosen while none had left the plateau of the beginning (docs/speedrun.md).
 
 SOONER = 4
 """The first bar: Brimful reaches a target in a quarter of the time. Its variant is chosen for that."""
+
+
+OUTCLASSED = 0.5
+"""A rival whose search ends with a loss this much above the best rival's runs no more. With the default
+budget, trials of the last rung have the target's time."""
+COMMITTED = Path("bench/results/searches_of_the_speedrun")
+"""Searches that took hours, under the names that they have in --work."""
 
 
 def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:
@@ -67,6 +77,18 @@ def halve(
     return left[0], record
 
 
+def loss_of(search: Mapping[str, Any]) -> float:
+    """Of the best trial of its last rung."""
+    loss: float = search["rungs"][-1]["trials"][0]["loss"]
+    return loss
+
+
+def outclassed(searches: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The rivals among these searches' sides that are not worth a run of a record."""
+    losses = {search["side"]: loss_of(search) for search in searches if search["side"] != OURS}
+    return {side for side, loss in losses.items() if loss > min(losses.values()) + OUTCLASSED}
+
+
 def _brief(run: Run) -> Run:
     return {name: run[name] for name in ("loss", "seconds", "tokens", "error") if name in run}
 
@@ -102,17 +124,19 @@ def search(
         trials: of the first rung; the start of the side is one of them.
         seconds: of all trials together, without pilots.
         target: the rivals' seconds for the target that the side is tuned for.
-        around: search in the neighbourhood of these settings, with the track's model and the variant that is
-            fastest here.
+        around: search in the neighbourhood of these settings, with the variant that is fastest here.
     """
     begin, found = start(side, runs.track, target), space(side, runs.track)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
         begin, variants = fastest(runs, side, target)
     if around is not None:
-        here = {name: begin[name] for name in (*VARIANTS[side][0], "model") if name in begin}
+        here = {name: begin[name] for name in VARIANTS[side][0] if name in begin}
         begin, found = {**around, **here}, found.around(around)
-    place = runs.place("searches", side, begin, trials, seconds, around is None)
+    place = runs.place("searches", side, begin, trials, seconds, target, asdict(found)).with_suffix(".json")
+    if (COMMITTED / place.name).is_file() and not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(COMMITTED / place.name, place)
 
     def trial(settings: Settings, each: float) -> Run:
         began = time.monotonic()
@@ -131,6 +155,7 @@ def search(
             "side": side,
             "track": runs.track.name,
             "settings": best,
+            "target_seconds": target,
             "trials": trials,
             "seconds": seconds,
             "spent_seconds": spent,
@@ -138,7 +163,7 @@ def search(
             "rungs": record,
         }
 
-    return kept(place.with_suffix(".json"), make)
+    return kept(place, make)
 
 
 def _changed(settings: Settings, begin: Settings) -> Settings:

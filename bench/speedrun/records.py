@@ -11,16 +11,17 @@ from typing import Any
 
 from bench.common.study import table
 from bench.speedrun.contest import compared, target_of
-from bench.speedrun.halving import TRIALS, budget
+from bench.speedrun.halving import TRIALS, budget, outclassed
 from bench.speedrun.points import seconds_per_update
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import SEED, fault_of
 from bench.speedrun.side import OURS
+from bench.speedrun.sides import PRESET, shape_of, shapes
 from bench.speedrun.track import TARGETS
 from brimful.errors import BrimfulError
 from brimful.storage import read_object, write_json
 
-FORMAT = 3
+FORMAT = 4
 SEEDS = 3
 UNEQUAL = 1.1
 """How much more time than the rival's Brimful's search may have spent."""
@@ -93,18 +94,20 @@ def contradiction(record: Mapping[str, Any]) -> str | None:
             return f"{search['side']} has another number of trials than its search says"
         if search["settings"] != search["rungs"][-1]["trials"][0]["settings"]:
             return f"the settings of {search['side']} are not those of its best trial"
-    tuned = {search["side"]: search["settings"] for search in record["searches"]}
+    searches = {search["side"]: search for search in record["searches"]}
     for run in runs:
-        if _but_model(run["settings"]) != _but_model(tuned.get(run["side"], {})):
+        search = searches.get(run["side"], {"settings": {}, "track": record["track"]})
+        of = dict if search["track"] == record["track"] else _for_any_size
+        if of(run["settings"]) != of(search["settings"]):
             return f"{run['side']}, seed {run['seed']}, does not have the settings of its search"
     if compared(runs, target) != record["result"]:
         return "its ratios do not follow from its runs"
     return None
 
 
-def _but_model(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are for any size."""
-    return {name: value for name, value in settings.items() if name != "model"}
+def _for_any_size(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without the model and its shape."""
+    return {name: value for name, value in settings.items() if name != "model" and name not in PRESET}
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
@@ -128,6 +131,9 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     if record["parameters"]["ours"] > record["parameters"]["allowed"]:
         found.append("the model has more parameters than the rival's")
     measured = [*runs, *target["runs"]]
+    allowed = shapes(record["track"].partition("-")[2])
+    for side in dict.fromkeys(run["side"] for run in runs if shape_of(run["settings"]) not in allowed):
+        found.append(f"{side} has a shape that the others could not choose")
     code = {run["code"] for run in measured}
     if None in code or len(code) > 1 or any(run["changed_files"] for run in measured):
         found.append("its code changed between runs, or was not committed")
@@ -143,14 +149,14 @@ def misses(record: Mapping[str, Any]) -> list[str]:
             found.append(f"the updates of {side} took {change:.2f} times as long in one run as in another")
     if any(search["track"] != record["track"] for search in searches.values()):
         found.append("the sides were tuned on another track")
-    if absent := set(RIVALS) - set(target["losses"]):
+    if absent := set(RIVALS) - set(target["losses"]) - outclassed(record["searches"]):
         found.append(f"without {', '.join(sorted(absent))}")
     if {(run["side"], run["seed"]) for run in target["runs"]} != set(product(target["losses"], seeds)):
         found.append("the target has other seeds")
-    if not {OURS, *target["losses"]} <= set(searches) or not _as_tuned(searches, target):
+    if not {OURS, *RIVALS} <= set(searches) or not _as_tuned(searches, target):
         found.append(
-            f"the sides were not tuned with one budget of {TRIALS} or more trials, each of half the target's"
-            " time or more"
+            f"the sides were not tuned for this target with one budget of {TRIALS} or more trials, each of"
+            " half the target's time or more"
         )
     return found
 
@@ -183,6 +189,8 @@ def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, An
     ((trials, seconds),) = budgets
     spent = {side: search["spent_seconds"] for side, search in searches.items()}
     long_enough = trials >= TRIALS and seconds >= budget(trials, target["seconds"])
+    if any(search["target_seconds"] != target["seconds"] for search in searches.values()):
+        return False
     return long_enough and spent[OURS] <= UNEQUAL * min(spent.values())
 
 

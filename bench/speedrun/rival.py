@@ -41,7 +41,8 @@ def new_model(
     """A model of `transformers` with random weights.
 
     Args:
-        settings: those of `shape` that are given replace the shape of the track's model.
+        settings: those of `shape` that are given replace the shape of the track's model. BERT is always four
+            times as wide inside its layers.
     """
     import transformers
 
@@ -72,7 +73,7 @@ def new_model(
     return transformers.BertForMaskedLM(
         transformers.BertConfig(
             **shared,
-            intermediate_size=shape.get("shape.intermediate_size", 4 * hidden),
+            intermediate_size=4 * hidden,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )

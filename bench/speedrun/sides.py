@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.side import OURS
-from bench.speedrun.track import TARGETS, Track
+from bench.speedrun.track import Track
 from brimful.errors import BrimfulError, nearest
 from brimful.randomness import derive_key, uniform
 
@@ -30,7 +30,8 @@ class Space:
     Attributes:
         choices: values of a setting, each as likely as the others.
         ranges: the ends of a setting whose logarithm is drawn uniformly.
-        shapes: settings that are drawn together, each shape as likely as the others, the smallest first.
+        shapes: settings that change together, the smallest shape first. Settings that are drawn have them in
+            turn, from the one after the start's on.
     """
 
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Space:
             for name, (low, high) in self.ranges.items():
                 settings[name] = float(f"{low * (high / low) ** _drawn(key, name, index):.2g}")
             if self.shapes:
-                settings |= self.shapes[int(_drawn(key, "shape", index) * len(self.shapes))]
+                settings |= self.shapes[(self._shape(start) + index) % len(self.shapes)]
             drawn.append(settings)
         return drawn
 
@@ -67,10 +68,13 @@ class Space:
         ranges = {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges}
         if not self.shapes:
             return Space(near, ranges)
-        own = {name: settings.get(name) for name in self.shapes[0]}
-        if own not in self.shapes:
+        return Space(near, ranges, _neighbours(self.shapes, self._shape(settings)))
+
+    def _shape(self, settings: Mapping[str, Any]) -> int:
+        """The number of the settings' shape."""
+        if (own := shape_of(settings)) not in self.shapes:
             raise BrimfulError(f"no side of this track has the shape {own}")
-        return Space(near, ranges, _neighbours(self.shapes, self.shapes.index(own)))
+        return self.shapes.index(own)
 
 
 def _drawn(key: str, name: str, index: int) -> float:
@@ -90,10 +94,11 @@ RIVAL_START: dict[str, Any] = {
     "precision": "fp32",
     "compile": False,
 }
-"""Where the search for a rival's settings begins: the best for ModernBERT of those in docs/speedrun.md."""
+"""Where the search for a rival's settings begins: the best for ModernBERT of those in docs/speedrun.md. For
+the early target, the shape is the smallest of `shapes`."""
 RIVAL_SPACE = Space(
     choices={"batch": (16, 32, 64, 128), "mask_rate": (0.15, 0.2, 0.3, 0.4)},
-    ranges={"learning_rate": (3e-4, 6e-3)},
+    ranges={"learning_rate": (3e-4, 1e-2)},
 )
 
 
@@ -121,22 +126,35 @@ SHORT: dict[str, Any] = {
 """What suits the smallest of these shapes and trainings of a minute."""
 
 
-def shapes(track: Track) -> tuple[dict[str, int | None], ...]:
-    """What a side of the track may have, the smallest first."""
-    return (*SMALLER.get(track.model, ()), PRESET)
+def shapes(model: str) -> tuple[dict[str, int | None], ...]:
+    """What a side may have on a track with this model, the smallest first."""
+    return (*SMALLER.get(model, ()), PRESET)
+
+
+def shape_of(settings: Mapping[str, Any]) -> dict[str, int | None]:
+    """The shape among settings, which is the preset where they name none."""
+    return {name: settings.get(name) for name in PRESET}
+
+
+def adapted(settings: Mapping[str, Any], side: str, track: Track) -> dict[str, Any]:
+    """Settings of another track, with this track's model, and its preset if no side here has their shape."""
+    found = dict(settings)
+    if shape_of(settings) not in shapes(track.model):
+        found |= PRESET
+    if side == OURS:
+        found["model"] = track.model
+    return found
 
 
 def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
     """Where the search for Brimful's settings begins: the best of those in docs/speedrun.md.
 
     Args:
-        target: the rivals' seconds for the target; by default the last one's.
+        target: the rivals' seconds for the target; by default those of the late one.
     """
-    at = track.seconds.index(target) if target in track.seconds else len(TARGETS) - 1
-    smaller = SMALLER.get(track.model)
     settings = {
         "model": track.model,
-        **(smaller[at] if smaller else PRESET),
+        **(found := shapes(track.model))[min(_place(target), len(found) - 1)],
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
@@ -153,7 +171,12 @@ def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
         "schedule.shape": "linear",
         "schedule.warmup": 0.05,
     }
-    return settings | SHORT if smaller and at == 0 else settings
+    return settings | (SHORT if shape_of(settings) == SMALLER["mini"][0] else {})
+
+
+def _place(target: float | None) -> int:
+    """The number of the target, or of the one whose seconds are next."""
+    return sum(target is None or target > seconds for seconds in Track.seconds[:-1])
 
 
 OUR_SPACE = Space(
@@ -177,6 +200,8 @@ IDEAS: dict[str, dict[str, Any]] = {
     "packed rows": {"packing.max_sequences": 1, "packing.capacity": "max_length"},
 }
 """Brimful's ideas, each with the settings that switch it off."""
+AT_EQUAL_TIME = ("a smaller model",)
+"""Ideas that are left out for the same time, not the same updates, after which a larger model is better."""
 
 
 def without(settings: Mapping[str, Any], idea: str) -> dict[str, Any]:
@@ -200,9 +225,11 @@ def start(side: str, track: Track, target: float | None = None) -> dict[str, Any
     """
     if side not in SIDES:
         raise BrimfulError(f"unknown side {side!r}: {nearest(side, SIDES)}")
-    return our_start(track, target) if side == OURS else dict(RIVAL_START)
+    if side == OURS:
+        return our_start(track, target)
+    return RIVAL_START | (shapes(track.model)[0] if _place(target) == 0 else PRESET)
 
 
 def space(side: str, track: Track) -> Space:
     """What the search of a side may change."""
-    return replace(OUR_SPACE if side == OURS else RIVAL_SPACE, shapes=shapes(track))
+    return replace(OUR_SPACE if side == OURS else RIVAL_SPACE, shapes=shapes(track.model))

@@ -14,7 +14,7 @@ class Track:
         language: english or chinese; it names the track.
         pages: folders of HTML below usr/share of a Debian package, which comes first.
         vocabulary: pieces of the WordPiece tokenizer, at most.
-        model: the preset whose `bert` is the rivals' and gives the number of parameters that nobody exceeds.
+        model: the preset whose `bert` has the number of parameters that nobody exceeds.
         max_length: tokens of the longest sequence that is scored, and of the rivals' sequences.
         held_out_share: of the documents.
         held_out_tokens: the most that are scored.

@@ -57,7 +57,7 @@ class ShapeConfig:
     hidden_size: int | None = None
     """Width of the hidden states: a multiple of heads, and best of 64."""
     heads: int | None = None
-    """Attention heads. hidden_size / heads is best 64, and a multiple of 8."""
+    """Attention heads. hidden_size / heads is best 64, or 32 in a narrow model, and a multiple of 8."""
     intermediate_size: int | None = None
     """Width of the feed-forward layers, by default 2 * hidden_size (modern) or 4 * hidden_size; best a
     multiple of 64."""

@@ -22,7 +22,7 @@ from bench.common.processes import time_of_others
 from bench.speedrun import ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
 from bench.speedrun.contest import leave_out, our_seconds
-from bench.speedrun.halving import halve, rungs
+from bench.speedrun.halving import halve, outclassed, rungs, search
 from bench.speedrun.points import EnoughError, Points
 from bench.speedrun.records import misses, read_record_file
 from bench.speedrun.rival import RIVALS, Sequences, batches, new_model
@@ -34,7 +34,9 @@ from bench.speedrun.sides import (
     PRESET,
     RIVAL_START,
     SIDES,
+    adapted,
     our_start,
+    shape_of,
     shapes,
     start,
     without,
@@ -49,10 +51,12 @@ from bench.speedrun.text import (
     occurs,
     tokenizer_of,
 )
-from bench.speedrun.track import ENGLISH, TARGETS, quick
+from bench.speedrun.track import CHINESE, ENGLISH, quick
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED, pack
 from brimful.errors import BrimfulError
+from brimful.nn.encoder import Encoder, preset
+from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_pretrained
 from brimful.text.tokenizer import SpecialIds, mask_id
 from builders.speedrun import run_of
@@ -147,7 +151,8 @@ def test_rivals_read_all_tokens_and_mask_words(text, name, seed):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side):
-    points, settings = Points(tmp_path / "points", time.monotonic()), start(side, TRACK)
+    points = Points(tmp_path / "points", time.monotonic())
+    settings = start(side, TRACK) | {"shape.layers": 1, "shape.heads": 4}
     pace = {"seed": 1, "updates": 3, "every": 2}
     if side == OURS:
         ours.train(settings, text, tmp_path / "run", points, **pace)
@@ -159,6 +164,8 @@ def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side):
     folders = [tmp_path / "points" / f"{point['updates']:07d}" for point in points.reached]
     first, last = (score(folder, held_out, special.pad) for folder in folders)
     assert first["loss"] != last["loss"]
+    trained = json.loads((folders[-1] / "config.json").read_text())
+    assert (trained["num_hidden_layers"], trained["num_attention_heads"]) == (1, 4)
     allowed = parameters_allowed(TRACK, tokenizer_of(text)[0].get_vocab_size())
     assert last["parameters"] <= allowed
     seconds, tokens, flops = (
@@ -242,13 +249,14 @@ def test_draws_are_fixed_and_within_the_space(side):
     assert drawn == space.draw(begin, 8, "key")
     assert drawn[0] == begin
     assert len({json.dumps(each) for each in drawn}) == 8
+    assert all(shape in map(shape_of, drawn[:4]) for shape in space.shapes)
     for settings in drawn:
         near = space.around(settings).draw(settings, 8, "key")
         for each in (*drawn[1:], *near):
             assert all(each[name] in values for name, values in space.choices.items())
             assert shape_of(each) in space.shapes
-        at = list(space.shapes).index(shape_of(settings))
-        assert all(abs(list(space.shapes).index(shape_of(each)) - at) < 2 for each in near)
+        at = space.shapes.index(shape_of(settings))
+        assert all(abs(space.shapes.index(shape_of(each)) - at) < 2 for each in near)
         assert all(
             low * 0.9 <= s[name] <= high * 1.1
             for s in drawn[1:]
@@ -258,8 +266,40 @@ def test_draws_are_fixed_and_within_the_space(side):
             assert all(settings[name] * 0.45 <= each[name] <= settings[name] * 2.2 for each in near)
 
 
-def shape_of(settings):
-    return {name: settings.get(name) for name in PRESET}
+def test_a_committed_search_is_not_repeated(text, tmp_path, monkeypatch):
+    def run(self, side, settings, seconds, seed):
+        return {"loss": settings["learning_rate"], "seconds": seconds, "tokens": 1}
+
+    monkeypatch.setattr(Runs, "run", run)
+    monkeypatch.setattr("bench.speedrun.halving.COMMITTED", tmp_path / "committed")
+    first, second = (Runs(TRACK, text, tmp_path / name, 1, 1.0) for name in ("first", "second"))
+    made = search(first, "lines", 4, 80.0, 10.0)
+    assert len(made["rungs"]) == 2
+    shutil.move(tmp_path / "first" / "searches", tmp_path / "committed")
+    monkeypatch.setattr(Runs, "run", None)
+    assert search(second, "lines", 4, 80.0, 10.0) == made
+    with pytest.raises(TypeError):
+        search(second, "lines", 4, 90.0, 10.0)
+
+
+def test_rivals_far_above_the_best_are_outclassed():
+    def ended(side, loss):
+        return {"side": side, "rungs": [{"trials": [{"loss": 1.0}]}, {"trials": [{"loss": loss}, {}]}]}
+
+    searches = [ended("grouped", 4.4), ended("lines", 4.6), ended("modernbert", 4.0), ended(OURS, 3.0)]
+    assert outclassed(searches) == {"lines"}
+    assert outclassed(searches[:2]) == set()
+
+
+def test_settings_of_another_track_have_this_ones_model():
+    tiny = replace(ENGLISH, model="tiny")
+    settings = our_start(ENGLISH, 600.0)
+    assert adapted(settings, OURS, CHINESE) == settings
+    assert adapted(settings, OURS, tiny) == settings | PRESET | {"model": "tiny"}
+    assert adapted(start("lines", ENGLISH, 600.0), "lines", tiny) == RIVAL_START | PRESET
+    assert adapted(RIVAL_START, "lines", tiny) == RIVAL_START
+    near = space_of("lines", tiny).around(adapted(RIVAL_START, "lines", tiny))
+    assert near.shapes == (PRESET,)
 
 
 def test_a_shape_of_no_side_has_no_neighbours():
@@ -268,27 +308,40 @@ def test_a_shape_of_no_side_has_no_neighbours():
         space_of("grouped", ENGLISH).around(odd)
 
 
-@pytest.mark.parametrize("name", RIVALS)
-@pytest.mark.parametrize("shape", shapes(ENGLISH), ids=str)
-def test_no_shape_is_larger_than_the_rivals_bert(shape, name):
-    """Brimful's model has the parameters of `modernbert`."""
+@pytest.mark.parametrize("shape", shapes("mini"), ids=str)
+def test_no_shape_is_larger_than_the_rivals_bert(shape):
     special, vocabulary = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4), 16_384
-    model = new_model(name, ENGLISH, vocabulary, special, shape)
-    assert model.config.num_hidden_layers == shape["shape.layers"] or shape["shape.layers"] is None
-    assert sum(p.numel() for p in model.parameters()) <= parameters_allowed(ENGLISH, vocabulary)
+    changes = {name.removeprefix("shape."): value for name, value in shape.items() if value is not None}
+    encoder = Encoder(preset("mini", "modern", vocabulary_size=vocabulary, **changes))
+    models = [new_model(name, ENGLISH, vocabulary, special, shape) for name in RIVALS]
+    models.append(torch.nn.ModuleList([encoder, MaskedLMHead(encoder)]))
+    for model in models:
+        assert sum(p.numel() for p in model.parameters()) <= parameters_allowed(ENGLISH, vocabulary)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_each_target_has_a_start(target):
-    settings = our_start(ENGLISH, ENGLISH.seconds[TARGETS.index(target)])
-    assert shape_of(settings) == shapes(ENGLISH)[TARGETS.index(target)]
-    config = ours.config(settings, Path("corpus"), Path("out"), seed=0, updates=100, every=10)
-    assert config.shape.layers == settings["shape.layers"]
+@pytest.mark.parametrize(
+    ("seconds", "shape", "rate"),
+    [
+        (600.0, (2, 128, 4, 512), 7e-3),
+        (1200.0, (2, 192, 6, 768), 3e-3),
+        (2400.0, (3, 256, 4, 768), 3e-3),
+        (None, (3, 256, 4, 768), 3e-3),
+        (60.0, (2, 128, 4, 512), 7e-3),
+    ],
+)
+def test_each_target_has_a_start(seconds, shape, rate):
+    settings = our_start(ENGLISH, seconds)
+    assert tuple(shape_of(settings).values()) == shape
+    assert settings["optimizer.learning_rate"] == rate
+    assert shape_of(our_start(replace(ENGLISH, model="tiny"), seconds)) == PRESET
+    own = shape_of(start("modernbert", ENGLISH, seconds))
+    assert own == (dict(zip(PRESET, shape, strict=True)) if rate == 7e-3 else PRESET)
 
 
+@pytest.mark.parametrize("target", ENGLISH.seconds)
 @pytest.mark.parametrize("idea", IDEAS)
-def test_an_idea_is_one_valid_change(idea):
-    settings = our_start(ENGLISH)
+def test_an_idea_is_one_valid_change(idea, target):
+    settings = our_start(ENGLISH, target)
     off = without(settings, idea)
     assert off != settings
 
@@ -313,7 +366,7 @@ def test_with_given_seconds_the_runs_of_the_record_set_the_target(tmp_path, monk
     monkeypatch.setattr(Runs, "__post_init__", lambda self: None)
     monkeypatch.setattr(Runs, "run", run)
     monkeypatch.setattr(Speedrun, "tuned", lambda self, side: {"learning": side})
-    monkeypatch.setattr(Speedrun, "favourite", "lines")
+    monkeypatch.setattr(Speedrun, "searches_of_rivals", [{"side": "lines"}, {"side": "grouped"}])
     options = ["record", "--work", str(tmp_path), "--sides", OURS, "lines", "grouped", "--our-seconds", "70"]
     speedrun = Speedrun(ENGLISH, options_of([*options, "--target", "early", "--seeds", "4", "5"]))
     target = speedrun.target
@@ -369,18 +422,21 @@ def test_a_run_that_measures_nothing_is_not_kept(tmp_path, monkeypatch, change, 
         assert pilots == [10.0, None] * (again + 1 if fault else 1)
 
 
-def test_an_idea_is_left_out_for_the_same_updates(monkeypatch):
+class Trainings:
+    """Of Brimful, made up: without Muon they are worse and take longer."""
+
+    def updates_in(self, side, settings, seconds):
+        assert (side, settings["masking.rate"], seconds) == (OURS, 0.4, 60.0)
+        return 120
+
+    def run(self, side, settings, seconds, seed, *, updates):
+        less = settings["optimizer.name"] == "adamw"
+        own = updates or 70  # if none are given, as many as take the seconds
+        return run_of(side, seed, 90.0 if less else 60.0, own, 4.0 + 0.1 * seed + less * (0.2 + seed))
+
+
+def test_an_idea_is_left_out_for_the_same_updates():
     whole = {"optimizer.name": "muon", "masking.rate": 0.4}
-
-    class Trainings:
-        def updates_in(self, side, settings, seconds):
-            assert (side, settings, seconds) == (OURS, whole, 60.0)
-            return 120
-
-        def run(self, side, settings, seconds, seed, *, updates):
-            less = settings["optimizer.name"] == "adamw"
-            return run_of(side, seed, 90.0 if less else 60.0, updates, 4.0 + 0.1 * seed + less * (0.2 + seed))
-
     found = leave_out(Trainings(), whole, 60.0, [0, 1], ["Muon for matrices", "high mask rate"])
     first, second = found["without"]
     assert first["rise"] == pytest.approx(0.7)
@@ -389,6 +445,13 @@ def test_an_idea_is_left_out_for_the_same_updates(monkeypatch):
     assert [run["tokens"] for run in first["runs"]] == [120, 120]
     assert (second["rise"], second["longer"]) == (0.0, 1.0)
     assert [run["loss"] for run in found["whole"]] == [4.0, 4.1]
+
+
+@pytest.mark.parametrize(("shape", "tokens"), [({"shape.layers": 2}, [[70, 70]]), (PRESET, []), ({}, [])])
+def test_a_shape_is_left_out_for_the_same_time(shape, tokens):
+    whole = {"optimizer.name": "muon", "masking.rate": 0.4, **shape}
+    found = leave_out(Trainings(), whole, 60.0, [0, 1], ["a smaller model"])
+    assert [[run["tokens"] for run in each["runs"]] for each in found["without"]] == tokens
 
 
 def test_the_time_of_others_leaves_out_ended_children(monkeypatch):

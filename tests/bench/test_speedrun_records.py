@@ -31,7 +31,7 @@ def record_of(ours_losses=(3.9, 3.85, 3.95)):
     trial = {"settings": {}, "loss": 4.0, "seconds": 1750.0}
     rungs = [{"seconds": 1200.0, "trials": [trial] * 8}, {"seconds": 2400.0, "trials": [trial] * 8}]
     budget = {"settings": {}, "trials": 8, "seconds": 28_800.0, "spent_seconds": 28_000.0, "rungs": rungs}
-    budget["track"] = "english-mini"
+    budget |= {"track": "english-mini", "target_seconds": 2400.0}
     return {
         "track": "english-mini",
         "full": True,
@@ -74,6 +74,14 @@ def spend(search, seconds):
     search["spent_seconds"] = sum(trial["seconds"] for rung in search["rungs"] for trial in rung["trials"])
 
 
+def reshaped(record, layers):
+    """Let Brimful have been tuned and trained with another number of layers."""
+    search = next(search for search in record["searches"] if search["side"] == OURS)
+    trials = search["rungs"][-1]["trials"]
+    for each in (search, trials[0], *(run for run in record["runs"] if run["side"] == OURS)):
+        each["settings"] = {"shape.layers": layers}
+
+
 def few(search, trials):
     """Let the search have had `trials` trials in each rung."""
     search["rungs"] = [rung | {"trials": rung["trials"][:trials]} for rung in search["rungs"]]
@@ -106,6 +114,8 @@ def swap_sides(pair):
         (lambda record: record["target"]["runs"][4].update(update_seconds=300.0), "lines took 1.25 times"),
         (lambda record: record["searches"][2].update(track="chinese-mini"), "tuned on another track"),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
+        (lambda record: record["searches"][2].update(target_seconds=600.0), "not tuned for this target"),
+        (lambda record: reshaped(record, 3), "brimful has a shape that the others could not choose"),
         (lambda record: record["searches"][0].update(seconds=7200.0), "one budget"),
         (
             lambda record: [search.update(seconds=28_000.0) for search in record["searches"]],
@@ -135,6 +145,18 @@ def test_the_best_of_all_rivals_sets_a_target():
     record = record_of()
     alone = [run for run in record["target"]["runs"] if run["side"] == "modernbert"]
     assert misses(record | {"target": target_of("late", alone)}) == ["without grouped, lines"]
+
+
+def test_an_outclassed_rival_need_not_run():
+    record = record_of()
+    others = [run for run in record["target"]["runs"] if run["side"] != "lines"]
+    record["target"] = target_of("late", others)
+    lines = next(search for search in record["searches"] if search["side"] == "lines")
+    for loss, found in ((4.5, ["without lines"]), (4.51, [])):
+        lines["rungs"][-1]["trials"] = [trial | {"loss": loss} for trial in lines["rungs"][-1]["trials"]]
+        assert misses(record) == found
+    record["searches"].remove(lines)
+    assert "without lines" in misses(record)
 
 
 def test_every_seed_must_reach_the_target(tmp_path):
