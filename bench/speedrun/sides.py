@@ -150,7 +150,7 @@ def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
     """Where the search for Brimful's settings begins: the best of those in docs/speedrun.md.
 
     Args:
-        target: the rivals' seconds for the target; by default those of the late one.
+        target: the rivals' seconds for the target; by default of the late one.
     """
     settings = {
         "model": track.model,
