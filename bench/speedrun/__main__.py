@@ -78,15 +78,14 @@ class Speedrun:
     def tuned(self, side: str) -> Settings:
         """The settings of a side: given, or found."""
         if self.options.settings:
-            return adapted(settings_in(self.options.settings, side), side, self.track)
+            return settings_in(self.options.settings, side, self.track)
         return self.searched(side)["settings"]
 
     def searched(self, side: str) -> dict[str, Any]:
         """The search of a side."""
         options = self.options
         if side not in self._searches:
-            given = settings_in(options.around, side) if options.around else None
-            around = None if given is None else adapted(given, side, self.track)
+            around = settings_in(options.around, side, self.track) if options.around else None
             minutes: float | None = options.search_minutes
             target = self.target_seconds
             seconds = budget(options.trials, target) if minutes is None else 60 * minutes
@@ -277,12 +276,11 @@ class Speedrun:
         print(leaderboard(sorted(FOLDER.glob("speedrun_*.json"))))
 
 
-def settings_in(path: Path, side: str) -> Settings:
-    """The settings of a side in a record."""
+def settings_in(path: Path, side: str, track: Track) -> Settings:
+    """The settings of a side in a record, adapted to the track."""
     for found in read_record_file(path)["searches"]:
         if found["side"] == side:
-            settings: Settings = found["settings"]
-            return settings
+            return adapted(found["settings"], side, track)
     raise BrimfulError(f"{path} has no settings of {side}")
 
 

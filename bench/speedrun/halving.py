@@ -31,7 +31,6 @@ were chosen while none had left the plateau of the beginning (docs/speedrun.md).
 SOONER = 4
 """The first bar: Brimful reaches a target in a quarter of the time. Its variant is chosen for that."""
 
-
 OUTCLASSED = 0.5
 """A rival whose search ends with a loss this much above the best rival's runs no more. With the default
 budget, trials of the last rung have the target's time."""

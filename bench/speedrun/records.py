@@ -181,17 +181,18 @@ def _seconds_between(first: Mapping[str, Any], second: Mapping[str, Any]) -> flo
     return (begins[1] - begins[0]).total_seconds() - float(first["seconds"])
 
 
+_OF_A_BUDGET = ("trials", "seconds", "target_seconds")
+
+
 def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
-    """Whether the sides had one budget, large enough, and Brimful did not spend more of it."""
-    budgets = {(search["trials"], search["seconds"]) for search in searches.values()}
+    """Whether the sides had one budget, large enough, for this target, and Brimful did not spend more."""
+    budgets = {tuple(search[name] for name in _OF_A_BUDGET) for search in searches.values()}
     if len(budgets) > 1:
         return False
-    ((trials, seconds),) = budgets
+    ((trials, seconds, aimed),) = budgets
     spent = {side: search["spent_seconds"] for side, search in searches.items()}
     long_enough = trials >= TRIALS and seconds >= budget(trials, target["seconds"])
-    if any(search["target_seconds"] != target["seconds"] for search in searches.values()):
-        return False
-    return long_enough and spent[OURS] <= UNEQUAL * min(spent.values())
+    return aimed == target["seconds"] and long_enough and spent[OURS] <= UNEQUAL * min(spent.values())
 
 
 def leaderboard(paths: Sequence[Path]) -> str:

@@ -47,13 +47,13 @@ def new_model(
     import transformers
 
     layers, hidden, heads = SHAPES[track.model]
-    shape = {name: value for name, value in (settings or {}).items() if value is not None}
-    layers, hidden = shape.get("shape.layers", layers), shape.get("shape.hidden_size", hidden)
+    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    layers, hidden = given.get("shape.layers", layers), given.get("shape.hidden_size", hidden)
     shared = {
         "vocab_size": vocabulary,
         "hidden_size": hidden,
         "num_hidden_layers": layers,
-        "num_attention_heads": shape.get("shape.heads", heads),
+        "num_attention_heads": given.get("shape.heads", heads),
         "max_position_embeddings": track.max_length,
         "pad_token_id": special.pad,
         "attn_implementation": "sdpa",
@@ -65,7 +65,7 @@ def new_model(
             transformers.ModernBertConfig(
                 **shared,
                 **ids,
-                intermediate_size=shape.get("shape.intermediate_size", 2 * hidden),
+                intermediate_size=given.get("shape.intermediate_size", 2 * hidden),
                 layer_types=["full_attention"] * layers,
                 sparse_prediction=True,
             )

@@ -23,6 +23,19 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 """Ways to compute the same updates. Pilots choose the fastest before the search."""
 
 
+def _shape(layers: int, hidden_size: int, heads: int, intermediate_size: int) -> dict[str, int | None]:
+    return {
+        "shape.layers": layers,
+        "shape.hidden_size": hidden_size,
+        "shape.heads": heads,
+        "shape.intermediate_size": intermediate_size,
+    }
+
+
+PRESET: dict[str, int | None] = dict.fromkeys(_shape(0, 0, 0, 0))
+"""The shape of the track's model."""
+
+
 @dataclass(frozen=True)
 class Space:
     """What a search draws from.
@@ -36,7 +49,7 @@ class Space:
 
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    shapes: Sequence[Mapping[str, Any]] = ()
+    shapes: Sequence[Mapping[str, Any]] = (PRESET,)
 
     def draw(self, start: Mapping[str, Any], number: int, key: str) -> list[dict[str, Any]]:
         """`start`, and `number - 1` other settings; the same ones for the same arguments."""
@@ -47,9 +60,7 @@ class Space:
                 settings[name] = values[int(_drawn(key, name, index) * len(values))]
             for name, (low, high) in self.ranges.items():
                 settings[name] = float(f"{low * (high / low) ** _drawn(key, name, index):.2g}")
-            if self.shapes:
-                settings |= self.shapes[(self._shape(start) + index) % len(self.shapes)]
-            drawn.append(settings)
+            drawn.append(settings | self.shapes[(self._shape(start) + index) % len(self.shapes)])
         return drawn
 
     def around(self, settings: Mapping[str, Any]) -> "Space":
@@ -66,8 +77,6 @@ class Space:
             at = list(values).index(settings[name])
             near[name] = _neighbours(values, at)
         ranges = {name: (settings[name] / 2, settings[name] * 2) for name in self.ranges}
-        if not self.shapes:
-            return Space(near, ranges)
         return Space(near, ranges, _neighbours(self.shapes, self._shape(settings)))
 
     def _shape(self, settings: Mapping[str, Any]) -> int:
@@ -102,17 +111,6 @@ RIVAL_SPACE = Space(
 )
 
 
-def _shape(layers: int, hidden_size: int, heads: int, intermediate_size: int) -> dict[str, int | None]:
-    return {
-        "shape.layers": layers,
-        "shape.hidden_size": hidden_size,
-        "shape.heads": heads,
-        "shape.intermediate_size": intermediate_size,
-    }
-
-
-PRESET: dict[str, int | None] = dict.fromkeys(_shape(0, 0, 0, 0))
-"""The shape of the track's model."""
 SMALLER: dict[str, tuple[dict[str, int | None], ...]] = {
     "mini": (_shape(2, 128, 4, 512), _shape(2, 192, 6, 768), _shape(3, 256, 4, 768))
 }
@@ -154,7 +152,7 @@ def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
     """
     settings = {
         "model": track.model,
-        **(found := shapes(track.model))[min(_place(target), len(found) - 1)],
+        **(SMALLER[track.model][_place(target)] if track.model in SMALLER else PRESET),
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
