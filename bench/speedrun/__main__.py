@@ -1,7 +1,7 @@
 """The encoder speedrun: how much sooner does Brimful reach the held-out loss of tuned `transformers`?
 
     text      fetch, clean and tokenize the track's text; cut the held-out part, and mask it once for all
-    search    tune each side by successive halving, all with the same budget
+    search    tune each side by successive halving: Brimful in a quarter of a rival's time
     targets   what the best rival reaches in 10, 20 and 40 minutes
     shortest  the shortest time in which Brimful reaches the target
     record    alternate rival and Brimful over seeds, and write the record
@@ -348,7 +348,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--search-minutes",
         type=float,
-        help="of each search; by default, its trials have half of the target's time",
+        help="of each rival's search, and four times Brimful's; by default, a rival's trials have half of the"
+        " target's time",
     )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")

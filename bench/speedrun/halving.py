@@ -29,7 +29,8 @@ LONG = 0.5
 were chosen while none had left the plateau of the beginning (docs/speedrun.md)."""
 
 SOONER = 4
-"""The first bar: Brimful reaches a target in a quarter of the time. Its variant is chosen for that."""
+"""Brimful is tuned for a quarter of the rivals' time, the speedrun's first bar: its search takes a quarter of
+theirs, and its variant is the fastest in a quarter of the target's time."""
 
 OUTCLASSED = 0.5
 """A rival whose search ends with a loss this much above the best rival's runs no more. With the default
@@ -47,8 +48,13 @@ def rungs(trials: int, seconds: float) -> list[tuple[int, float]]:
 
 
 def budget(trials: int, target: float) -> float:
-    """The seconds of a search whose shortest trials take `LONG` of the seconds of a target."""
+    """The seconds of a rival's search whose shortest trials take `LONG` of the seconds of a target."""
     return len(rungs(trials, 1.0)) * trials * LONG * target
+
+
+def share(side: str) -> float:
+    """What a side has of the time that rivals have."""
+    return 1 / SOONER if side == OURS else 1.0
 
 
 def halve(
@@ -93,9 +99,9 @@ def _brief(run: Run) -> Run:
 
 
 def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[str, Any]]]:
-    """A side's start, with the variant that makes the most updates in the `target` seconds (Brimful's: in a
-    quarter of them), its start-up included; and what was tried."""
-    seconds = target / (SOONER if side == OURS else 1)
+    """A side's start, with the variant that makes the most updates in its share of the `target` seconds, its
+    start-up included; and what was tried."""
+    seconds = target * share(side)
     tried: list[tuple[dict[str, Any], Settings]] = []
     for variant in VARIANTS[side]:
         settings = {**start(side, runs.track, target), **variant}
@@ -117,14 +123,15 @@ def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[s
 def search(
     runs: Runs, side: str, trials: int, seconds: float, target: float, around: Settings | None = None
 ) -> dict[str, Any]:
-    """Tune a side: `settings`, and all that was tried. The same budget gives the same number of trials.
+    """Tune a side: `settings`, and all that was tried.
 
     Args:
         trials: of the first rung; the start of the side is one of them.
-        seconds: of all trials together, without pilots.
+        seconds: of all trials of a rival together, without pilots; Brimful has its share.
         target: the rivals' seconds for the target that the side is tuned for.
         around: search in the neighbourhood of these settings, with the variant that is fastest here.
     """
+    seconds *= share(side)
     begin, found = start(side, runs.track, target), space(side, runs.track)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:

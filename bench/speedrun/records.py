@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.common.study import table
 from bench.speedrun.contest import compared, target_of
-from bench.speedrun.halving import TRIALS, budget, outclassed
+from bench.speedrun.halving import TRIALS, budget, outclassed, share
 from bench.speedrun.points import seconds_per_update
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import SEED, fault_of
@@ -21,10 +21,10 @@ from bench.speedrun.track import TARGETS
 from brimful.errors import BrimfulError
 from brimful.storage import read_object, write_json
 
-FORMAT = 4
+FORMAT = 5
 SEEDS = 3
 UNEQUAL = 1.1
-"""How much more time than the rival's Brimful's search may have spent."""
+"""How much more time than its share of the rival's Brimful's search may have spent."""
 STEADY = 1.15
 """How many times as long a side's updates may take in one run as in another: else the machine has changed."""
 TUNED = {0, 1, 2, SEED}
@@ -156,7 +156,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     if not {OURS, *RIVALS} <= set(searches) or not _as_tuned(searches, target):
         found.append(
             f"the sides were not tuned for this target with one budget of {TRIALS} or more trials, each of"
-            " half the target's time or more"
+            f" half the target's time or more (Brimful's: {share(OURS):g} of a rival's)"
         )
     return found
 
@@ -181,16 +181,17 @@ def _seconds_between(first: Mapping[str, Any], second: Mapping[str, Any]) -> flo
     return (begins[1] - begins[0]).total_seconds() - float(first["seconds"])
 
 
-_OF_A_BUDGET = ("trials", "seconds", "target_seconds")
-
-
 def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
-    """Whether the sides had one budget, large enough, for this target, and Brimful did not spend more."""
-    budgets = {tuple(search[name] for name in _OF_A_BUDGET) for search in searches.values()}
+    """Whether the sides had one budget, large enough, for this target, and Brimful spent no more than its
+    share of it."""
+    budgets = {
+        (search["trials"], search["seconds"] / share(side), search["target_seconds"])
+        for side, search in searches.items()
+    }
     if len(budgets) > 1:
         return False
     ((trials, seconds, aimed),) = budgets
-    spent = {side: search["spent_seconds"] for side, search in searches.items()}
+    spent = {side: search["spent_seconds"] / share(side) for side, search in searches.items()}
     long_enough = trials >= TRIALS and seconds >= budget(trials, target["seconds"])
     return aimed == target["seconds"] and long_enough and spent[OURS] <= UNEQUAL * min(spent.values())
 

@@ -282,6 +282,18 @@ def test_a_committed_search_is_not_repeated(text, tmp_path, monkeypatch):
         search(second, "lines", 4, 90.0, 10.0)
 
 
+def test_brimful_is_tuned_in_a_quarter_of_a_rivals_time(text, tmp_path, monkeypatch):
+    def run(self, side, settings, seconds, seed):
+        return {"loss": 4.0, "seconds": seconds, "tokens": 1}
+
+    monkeypatch.setattr(Runs, "run", run)
+    runs = Runs(TRACK, text, tmp_path, 1, 1.0)
+    rivals, brimfuls = (search(runs, side, 4, 80.0, 10.0) for side in ("grouped", OURS))
+    assert [rivals["spent_seconds"], brimfuls["spent_seconds"]] == [80.0, 20.0]
+    assert [rung["seconds"] for rung in rivals["rungs"]] == [10.0, 20.0]
+    assert [rung["seconds"] for rung in brimfuls["rungs"]] == [2.5, 5.0]
+
+
 def test_rivals_far_above_the_best_are_outclassed():
     def ended(side, loss):
         return {"side": side, "rungs": [{"trials": [{"loss": 1.0}]}, {"trials": [{"loss": loss}, {}]}]}

@@ -1,18 +1,34 @@
 """Records of the speedrun: what counts, what breaks a rule, and what is refused."""
 
 import json
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bench.speedrun.contest import compared, target_of
+from bench.speedrun.halving import share
 from bench.speedrun.points import seconds_per_update
 from bench.speedrun.records import digest, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.side import OURS
 from bench.speedrun.sides import SIDES
 from brimful.errors import BrimfulError
 from builders.speedrun import run_of
+
+
+def search_of(side, share):
+    """A search of 8 trials that takes this share of a rival's 8 hours."""
+    trial = {"settings": {}, "loss": 4.0, "seconds": 1750.0 * share}
+    rungs = [{"seconds": seconds * share, "trials": [trial] * 8} for seconds in (1200.0, 2400.0)]
+    return {
+        "side": side,
+        "track": "english-mini",
+        "settings": {},
+        "target_seconds": 2400.0,
+        "trials": 8,
+        "seconds": 28_800.0 * share,
+        "spent_seconds": 28_000.0 * share,
+        "rungs": rungs,
+    }
 
 
 def record_of(ours_losses=(3.9, 3.85, 3.95)):
@@ -28,17 +44,13 @@ def record_of(ours_losses=(3.9, 3.85, 3.95)):
     for number, run in enumerate(runs):
         run |= {"turn": number // 2, "began": clock.isoformat(timespec="seconds")}
         clock += timedelta(seconds=run["seconds"] + 60)
-    trial = {"settings": {}, "loss": 4.0, "seconds": 1750.0}
-    rungs = [{"seconds": 1200.0, "trials": [trial] * 8}, {"seconds": 2400.0, "trials": [trial] * 8}]
-    budget = {"settings": {}, "trials": 8, "seconds": 28_800.0, "spent_seconds": 28_000.0, "rungs": rungs}
-    budget |= {"track": "english-mini", "target_seconds": 2400.0}
     return {
         "track": "english-mini",
         "full": True,
         "threads": 2,
         "machine": {"commit": "9876543210", "cpu": "a processor"},
         "text": {"held_out": "abcdefghij"},
-        "searches": [{"side": side, **deepcopy(budget)} for side in SIDES],
+        "searches": [search_of(side, share(side)) for side in SIDES],
         "target": target,
         "parameters": {"ours": 10, "allowed": 10},
         "runs": runs,
@@ -116,13 +128,13 @@ def swap_sides(pair):
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][2].update(target_seconds=600.0), "not tuned for this target"),
         (lambda record: reshaped(record, 3), "brimful has a shape that the others could not choose"),
-        (lambda record: record["searches"][0].update(seconds=7200.0), "one budget"),
+        (lambda record: record["searches"][0].update(seconds=28_800.0), "one budget"),
         (
-            lambda record: [search.update(seconds=28_000.0) for search in record["searches"]],
+            lambda record: [search.update(seconds=0.9 * search["seconds"]) for search in record["searches"]],
             "half the target's",
         ),
         (lambda record: [few(search, 3) for search in record["searches"]], "4 or more trials"),
-        (lambda record: spend(record["searches"][0], 31_000.0), "one budget"),
+        (lambda record: spend(record["searches"][0], 7750.0), "one budget"),
         (lambda record: record["searches"].pop(1), "one budget"),
         (lambda record: swap_sides(record["runs"][2:4]), "do not alternate"),
         (lambda record: record["target"]["runs"][0].update(seed=7), "other seeds"),
