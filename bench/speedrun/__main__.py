@@ -29,9 +29,10 @@ from typing import Any
 
 from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
-from bench.common.study import save_figure, table
+from bench.common.study import table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
+from bench.speedrun.curves import draw_record
 from bench.speedrun.halving import TRIALS, budget, loss_of, outclassed, search
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
@@ -222,7 +223,7 @@ class Speedrun:
             },
         )
         say(f"{self.options.out}: {'; '.join(misses(written)) or 'a record'}")
-        draw(self.options.out.with_suffix(".png"), written)
+        draw_record(self.options.out.with_suffix(".png"), written)
         print(shown(written))
 
     def found_ideas(self) -> dict[str, Any]:
@@ -307,22 +308,6 @@ def shown(record: dict[str, Any]) -> str:
     titles = ["side", "loss", "seconds", "million tokens", "Tflop"]
     said = f"target {record['target']['loss']:.3f} ({record['target']['name']}): {ratio:.2f} times as soon"
     return f"{table(titles, rows)}\n{said if record['result']['reached'] else 'the target was not reached'}"
-
-
-def draw(path: Path, record: dict[str, Any]) -> None:
-    """Loss against wall time, a line for each run."""
-
-    def curves(axes: Any) -> None:
-        for run in record["runs"]:
-            ours = run["side"] == OURS
-            seconds, losses = zip(*((p["seconds"] / 60, p["loss"]) for p in run["points"]), strict=True)
-            label = run["side"] if run["turn"] == 0 else None
-            axes.plot(seconds, losses, "o-", color="#c8553d" if ours else "#2f6fb0", label=label)
-        axes.axhline(record["target"]["loss"], color="#888888", linestyle="--", label="target")
-        axes.set(xlabel="minutes from the start of the process", ylabel="held-out loss")
-        axes.legend(frameon=False)
-
-    save_figure(path, 1, curves)
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:

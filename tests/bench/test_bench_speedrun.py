@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from bench.common.processes import time_of_others
-from bench.speedrun import ours, rival
+from bench.speedrun import curves, ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
 from bench.speedrun.contest import leave_out, our_seconds
 from bench.speedrun.halving import halve, outclassed, rungs, search
@@ -292,6 +292,11 @@ def test_brimful_is_tuned_in_a_quarter_of_a_rivals_time(text, tmp_path, monkeypa
     assert [rivals["spent_seconds"], brimfuls["spent_seconds"]] == [80.0, 20.0]
     assert [rung["seconds"] for rung in rivals["rungs"]] == [10.0, 20.0]
     assert [rung["seconds"] for rung in brimfuls["rungs"]] == [2.5, 5.0]
+
+
+def test_the_figure_of_the_docs_is_drawn_from_committed_results(tmp_path):
+    curves.main(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_rivals_far_above_the_best_are_outclassed():
