@@ -26,7 +26,7 @@ TRIALS = 4
 """The fewest of a record's search."""
 LONG = 0.5
 """The shortest trial of a record's search, as a fraction of the target's time. At 0.15, settings of a rival
-were chosen while none had left the plateau of the beginning (docs/speedrun.md)."""
+were chosen while none had left the plateau of the beginning (docs/speedrun-trials.md)."""
 
 SOONER = 4
 """Brimful is tuned for a quarter of the rivals' time, the speedrun's first bar: its search takes a quarter of

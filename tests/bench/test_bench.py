@@ -4,14 +4,9 @@ import itertools
 import json
 import mmap
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,11 +29,6 @@ from bench.common.workload import (
     padded,
     per_sequence_weights,
 )
-from bench.gpu import __main__ as gpu
-from bench.gpu.cases import CASES, TOY_CASES, Case
-from bench.gpu.kernels import kind_of
-from bench.gpu.slots import chosen_slots
-from bench.gpu.step import LEAST_TOKENS, SEQUENCE_SLOTS, row_lengths
 from bench.step.comparison import figures
 from bench.step.variants import Cell, Step, Variant
 from brimful.data.batch import IGNORED
@@ -46,20 +36,7 @@ from brimful.data.masking import prediction_slots
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
-
-ROOT = Path(__file__).parents[2]
-ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
-TORCH_NEEDS = {
-    "filelock",
-    "typing_extensions",
-    "setuptools",
-    "sympy",
-    "mpmath",
-    "networkx",
-    "jinja2",
-    "fsspec",
-}
-TORCH_NEEDS |= {"markupsafe", "triton", "pkg_resources", "_distutils_hack", "isympy"}
+from builders.bench import ROOT, bench
 
 
 def model(architecture: str, seed: int) -> tuple[Encoder, MaskedLMHead]:
@@ -112,21 +89,6 @@ def test_grouped_batches_are_those_of_transformers(seed):
     assert {len(batch) for batch in batches} == {8}
     chosen = evenly_spaced(batches, 5)
     assert [batches.index(batch) for batch in chosen] == [5, 15, 25, 35, 45]
-
-
-def test_a_row_for_a_gpu_is_nearly_full():
-    lengths = row_lengths(None, 4096, 128)
-    assert 4096 - 128 < sum(lengths) <= 4096
-    assert max(lengths) <= 128
-
-
-def test_sequence_slots_of_a_gpu_are_those_of_training():
-    """They are written down, since what chooses them needs more packages than a GPU's machine may have."""
-    for (tokens, longest), slots in SEQUENCE_SLOTS.items():
-        assert chosen_slots(None, tokens, longest, row_lengths(None, tokens, longest)) == slots
-    needed = {(case.tokens >> halved, case.length) for case in CASES for halved in range(4)}
-    needed = {(tokens, longest) for tokens, longest in needed if tokens >= LEAST_TOKENS}
-    assert needed | {(case.tokens, case.length) for case in TOY_CASES} == SEQUENCE_SLOTS.keys()
 
 
 # Batches
@@ -278,13 +240,6 @@ def test_switching_an_idea_off_changes_no_loss_or_gradient(off, seed):
     assert (encoder.embedding.weight.grad - expected).norm() < 1e-4 * expected.norm()
 
 
-def test_kinds_of_kernels():
-    assert kind_of("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT") == "matrix"
-    assert kind_of("void cutlass::device_kernel<flash::FlashAttnFwdSm90<...>>") == "attention"
-    assert kind_of("triton_tem_fused_flex_attention_0") == "attention"
-    assert kind_of("triton_per_fused_native_layer_norm_3") == "other"
-
-
 # Processes
 
 
@@ -310,20 +265,9 @@ def test_a_worker_that_ends_or_hangs_is_noticed(tmp_path, monkeypatch):
     assert worker.process.poll() is not None
 
 
-def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=os.environ | environment,
-        timeout=600,
-    )
-
-
 @pytest.mark.slow
 def test_bench_attention_runs():
-    done = run(["bench.attention", "--tokens", "64", "--repeats", "1"], ROOT)
+    done = bench("bench.attention", "--tokens", "64", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1 + 4 * 2
 
@@ -331,7 +275,7 @@ def test_bench_attention_runs():
 @pytest.mark.slow
 def test_bench_step_runs(tmp_path):
     out = tmp_path / "step.json"
-    done = run(["bench.step", "--quick", "--threads", "1", "--out", str(out)], ROOT)
+    done = bench("bench.step", "--quick", "--threads", "1", "--out", str(out))
     assert done.returncode == 0, done.stderr
     record = json.loads(out.read_text())
     rows = {row["variant"]: row for row in record["rows"]}
@@ -350,7 +294,7 @@ def test_bench_step_runs(tmp_path):
 @pytest.mark.slow
 def test_bench_train_runs(tmp_path):
     out = tmp_path / "train.json"
-    done = run(["bench.train", "--quick", "--out", str(out)], ROOT)
+    done = bench("bench.train", "--quick", "--out", str(out))
     assert done.returncode == 0, done.stderr
     text = out.read_text()
     assert str(ROOT) not in text
@@ -373,7 +317,7 @@ def loader_rows(tables: list[str], folder: Path) -> dict[str, list[dict[str, Any
     out, scratch = folder / "loader.json", folder / "scratch"
     scratch.mkdir()
     arguments = ["--quick", "--tables", *tables, "--out", str(out), "--scratch", str(scratch)]
-    done = run(["bench.loader", *arguments], ROOT)
+    done = bench("bench.loader", *arguments)
     assert done.returncode == 0, done.stderr
     assert not list(scratch.iterdir())
     text = out.read_text()
@@ -433,170 +377,3 @@ def test_private_memory_is_told_from_that_of_files(tmp_path):
     assert after["private"] >= after["anonymous"] + 16
     assert after["anonymous"] - before["anonymous"] == pytest.approx(8, abs=4)  # the allocator's own
     assert own.all()
-
-
-def blocked_packages() -> list[str]:
-    return sorted(set(packages_distributions()) - ALLOWED - TORCH_NEEDS)
-
-
-@pytest.mark.slow
-def test_bench_gpu_needs_five_packages(tmp_path):
-    """Every other third-party package is as if it were not installed, in all of its processes."""
-    hook = tmp_path / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(
-        "from importlib.machinery import PathFinder\n"
-        f"blocked, find = set({blocked_packages()!r}), PathFinder.find_spec\n"
-        "def find_spec(name, path=None, target=None):\n"
-        "    return None if name.partition('.')[0] in blocked else find(name, path, target)\n"
-        "PathFinder.find_spec = find_spec\n"
-    )
-    assert {"rich", "numba", "msgspec", "transformers", "pytest", "scipy"} <= set(blocked_packages())
-    path = f"{hook}{os.pathsep}{ROOT}"
-    out = tmp_path / "found"
-    arguments = ["bench.gpu", "--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "9"]
-    done = run(arguments, ROOT, PYTHONPATH=path)
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    record = json.loads((out / "gpu.json").read_text())
-    assert record["rows"] == rows
-    assert record["left_out"] == []
-    kinds = [row["row"] for row in rows]
-    assert kinds == sorted(kinds, key=["tests", "check", "rate", "case"].index)
-    assert "CUDA" in rows[0]["skipped"]
-    checked = [row for row in rows if row["row"] == "check" and "skipped" not in row]
-    assert len(checked) == 11  # three of attention by sdpa, eight of a step
-    assert all(row["passed"] for row in checked), checked
-    cases: list[dict[str, Any]] = [row for row in rows if row["row"] == "case"]
-    (skipped,) = (case for case in cases if "skipped" in case)
-    (failed,) = (case for case in cases if "error" in case)
-    assert (skipped["skipped"], skipped["case"]["side"]) == ("transformers is not importable", "padded")
-    assert failed["case"]["backend"] == "flex"
-    assert "needs a CUDA device" in failed["error"]
-    measured = [case for case in cases if case is not skipped and case is not failed]
-    assert len(measured) == len(TOY_CASES) - 2
-    for case in measured:
-        shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
-        assert min(shares[:3]) > 0
-        assert case["loss_agrees"]
-        assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
-    assert [case["bit_equal"] for case in measured if case["case"]["deterministic"]] == [True]
-
-
-class SlowWorker:
-    """A device of 100 GiB: setting a case up takes 85 seconds of a clock, and timing it 5; a command fails
-    when its time is over. Cases of `crowded` have no room beside others, those of `endless` never end."""
-
-    now = 0.0
-    crowded: tuple[str, ...] = ()
-    endless: tuple[str, ...] = ()
-    set_up: ClassVar[list[tuple[str, bool]]] = []
-    alive: ClassVar[set["SlowWorker"]] = set()
-
-    def __init__(self, module: str, environment: dict[str, str] | None = None) -> None:
-        self.environment = environment or {}
-        self.case: dict[str, Any] = {}
-        self.alive.add(self)
-
-    def __enter__(self) -> "SlowWorker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        self.alive.discard(self)
-
-    def ask(self, command: str, *, seconds: float, **values: Any) -> dict[str, Any]:
-        assert self in self.alive
-        took = {"set_up": 85.0, "time": 5.0}.get(command, 0.5)
-        if command == "set_up":
-            self.case = values["case"]
-            SlowWorker.set_up.append((self.case["model"], values["halve"]))
-            assert ("CUBLAS_WORKSPACE_CONFIG" in self.environment) == self.case["deterministic"]
-            if self.case["model"] in self.endless:
-                took = 1e9
-        SlowWorker.now += min(took, seconds)
-        if took > seconds:
-            self.kill()
-            raise TimeoutError
-        if command == "set_up" and self.case["model"] in self.crowded and not values["halve"]:
-            return {"out_of_memory": True}
-        shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
-        speed = {"tokens_per_second": 1.0, "model_flops_utilisation": 0.5, "loss": 3.0}
-        return {
-            "start": {"device": "slow", "torch": "2", "transformers": False, "memory_gib": 100.0},
-            "check": {"done": True},
-            "rate": {"flops_per_second": 1e12},
-            "set_up": {},
-            "time": {"tokens": self.case.get("tokens"), **shares, **speed},
-        }[command]
-
-
-@pytest.fixture
-def slow_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(SlowWorker, "now", 0.0)
-    monkeypatch.setattr(SlowWorker, "set_up", [])
-    monkeypatch.setattr(gpu, "Worker", SlowWorker)
-    monkeypatch.setattr(gpu, "run_tests", lambda session: None)
-    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: SlowWorker.now))
-    yield
-    assert not SlowWorker.alive
-
-
-def test_bench_gpu_keeps_within_its_minutes(slow_device, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    gpu.main(["--out", str(tmp_path), "--minutes", "8"])
-    assert SlowWorker.now <= 480
-    record = json.loads((tmp_path / "gpu.json").read_text())
-    named = [case.name for case in CASES]
-    cases = [row for row in record["rows"] if row["row"] == "case"]
-    measured = [row["name"] for row in cases if "loss" in row]
-    # Five fit. Then it is known that a case takes too long.
-    assert measured == [case.name for case in CASES if case.side == "brimful"][:5]
-    skipped = [case.name for case in CASES if case.side == "padded"]
-    assert sorted(measured + skipped + record["left_out"]) == sorted(named)
-    assert record["left_out"][0] in capsys.readouterr().out
-
-
-def test_a_case_without_room_beside_others_is_measured_alone(slow_device, tmp_path, monkeypatch):
-    """One set-up after another by this clock: what matters here is which of them may take smaller batches."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(SlowWorker, "crowded", ("30m",))
-    chosen = [Case("base", "modern", 512, 65536), Case("30m", "modern", 512, 65536), *[CASES[0]] * 2]
-    monkeypatch.setattr(gpu, "CASES", tuple(chosen))
-    gpu.main(["--out", str(tmp_path), "--minutes", "30"])
-    together = [("30m", False), ("base", False), ("large", False)]  # 9 + 27 + 31 GiB; threads have no order
-    assert sorted(SlowWorker.set_up[:3]) == together
-    assert SlowWorker.set_up[3:] == [("large", True), ("30m", True)]
-    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
-    assert [row["name"].split()[0] for row in rows if row["row"] == "case"] == [
-        "base",
-        "large",
-        "large",
-        "30m",
-    ]
-
-
-def test_a_case_that_is_never_ready_leaves_time_for_its_neighbours(slow_device, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(SlowWorker, "endless", ("30m",))
-    models = "base", "large", "30m"
-    monkeypatch.setattr(gpu, "CASES", tuple(Case(model, "modern", 512, 32768) for model in models))
-    gpu.main(["--out", str(tmp_path), "--minutes", "8"])
-    assert SlowWorker.now <= 480
-    record = json.loads((tmp_path / "gpu.json").read_text())
-    measured = [row["name"].split()[0] for row in record["rows"] if "loss" in row]
-    assert measured == ["base", "large"]
-    assert [name.split()[0] for name in record["left_out"]] == ["30m"]
-
-
-def test_without_a_gpu_bench_gpu_says_so(tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    done = run(["bench.gpu", "--out", str(tmp_path)], ROOT)
-    assert done.returncode == 1
-    assert (
-        done.stderr.strip()
-        == "bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes"
-    )
