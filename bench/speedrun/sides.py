@@ -103,8 +103,8 @@ RIVAL_START: dict[str, Any] = {
     "precision": "fp32",
     "compile": False,
 }
-"""Where the search for a rival's settings begins: the best for ModernBERT of those in docs/speedrun-trials.md.
-For the early target, the shape is the smallest of `shapes`."""
+"""Where the search for a rival's settings begins: ModernBERT's best in docs/speedrun-trials.md. For the early
+target, the shape is the smallest of `shapes`."""
 RIVAL_SPACE = Space(
     choices={"batch": (16, 32, 64, 128), "mask_rate": (0.15, 0.2, 0.3, 0.4)},
     ranges={"learning_rate": (3e-4, 1e-2)},
