@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/brimful demo --out runs/demo
 
-# About 21 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
+# About 22 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
 speedrun: install
 	$(BIN)/python -m bench.speedrun text search shortest ideas buys record show
 

@@ -33,7 +33,7 @@ from bench.common.study import table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
 from bench.speedrun.curves import draw_record
-from bench.speedrun.halving import TRIALS, budget, loss_of, outclassed, search
+from bench.speedrun.halving import TRIALS, budget, loss_of, outclassed, search, share
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import Runs, Settings, parameters_allowed
@@ -333,8 +333,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--search-minutes",
         type=float,
-        help="of each rival's search, and four times Brimful's; by default, a rival's trials have half of the"
-        " target's time",
+        help=f"of each rival's search, of which Brimful's takes {share(OURS):g}; by default, a rival's trials"
+        " have half of the target's time",
     )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")

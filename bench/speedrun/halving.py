@@ -25,16 +25,16 @@ LAST = 2
 TRIALS = 4
 """The fewest of a record's search."""
 LONG = 0.5
-"""The shortest trial of a record's search, as a fraction of the target's time. At 0.15, settings of a rival
+"""The shortest trial of a rival's search, as a fraction of the target's time. At 0.15, settings of a rival
 were chosen while none had left the plateau of the beginning (docs/speedrun-trials.md)."""
 
 SOONER = 4
-"""Brimful is tuned for a quarter of the rivals' time, the speedrun's first bar: its search takes a quarter of
-theirs, and its variant is the fastest in a quarter of the target's time."""
+"""Brimful's search takes a quarter of a rival's, because its trainings are shorter, and its variant is the
+fastest in a quarter of the target's time."""
 
 OUTCLASSED = 0.5
-"""A rival whose search ends with a loss this much above the best rival's runs no more. With the default
-budget, trials of the last rung have the target's time."""
+"""A rival whose search ends with a loss this much above the best rival's is dropped. With the default budget,
+a rival's trials of the last rung have the target's time."""
 COMMITTED = Path("bench/results/searches_of_the_speedrun")
 """Searches that took hours, under the names that they have in --work."""
 
@@ -53,7 +53,7 @@ def budget(trials: int, target: float) -> float:
 
 
 def share(side: str) -> float:
-    """What a side has of the time that rivals have."""
+    """The time of a side's search, as a fraction of a rival's."""
     return 1 / SOONER if side == OURS else 1.0
 
 

@@ -24,7 +24,7 @@ from brimful.storage import read_object, write_json
 FORMAT = 5
 SEEDS = 3
 UNEQUAL = 1.1
-"""How much more time than its share of the rival's Brimful's search may have spent."""
+"""The most that Brimful's search may spend, as a multiple of its share of a rival's."""
 STEADY = 1.15
 """How many times as long a side's updates may take in one run as in another: else the machine has changed."""
 TUNED = {0, 1, 2, SEED}
@@ -155,8 +155,8 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         found.append("the target has other seeds")
     if not {OURS, *RIVALS} <= set(searches) or not _as_tuned(searches, target):
         found.append(
-            f"the sides were not tuned for this target with one budget of {TRIALS} or more trials, each of"
-            f" half the target's time or more (Brimful's: {share(OURS):g} of a rival's)"
+            f"the sides were not tuned for this target with budgets in proportion, {TRIALS} or more trials, a"
+            f" rival's of half the target's time or more, Brimful's {share(OURS):g} of that"
         )
     return found
 
@@ -182,8 +182,8 @@ def _seconds_between(first: Mapping[str, Any], second: Mapping[str, Any]) -> flo
 
 
 def _as_tuned(searches: Mapping[str, Mapping[str, Any]], target: Mapping[str, Any]) -> bool:
-    """Whether the sides had one budget, large enough, for this target, and Brimful spent no more than its
-    share of it."""
+    """Whether the sides had budgets in proportion, large enough, for this target, and Brimful spent no more
+    than its share."""
     budgets = {
         (search["trials"], search["seconds"] / share(side), search["target_seconds"])
         for side, search in searches.items()
