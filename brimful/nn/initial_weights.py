@@ -34,13 +34,18 @@ OFFSETS = (-1, 1, -2, 2)
 """Where the first heads of a layer look."""
 
 LAYERS = 3
-"""The layers that have such heads, from the first one on."""
+"""The most layers that have such heads, from the first one on."""
 
 SLOWEST = 1 / 8
 """The least angle of a pair, in radians a token."""
 
 MARGIN = 4.0
 """How much the score of the token that a head looks at is above those beside it: 55 times the probability."""
+
+
+def looking_layers(layers: int) -> int:
+    """How many of the layers have such heads: the last of several has none, and sees the whole sequence."""
+    return max(1, min(LAYERS, layers - 1))
 
 
 @torch.no_grad()
@@ -52,7 +57,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
     encoder.embedding.weight[: config.vocabulary_size] += config.initializer_range * common
     # Common and random part are equally long, and the norm of the embeddings makes them sqrt(width) together.
     reader = common / common.norm() / math.sqrt(width / 2)
-    for index, layer in enumerate(encoder.layers[:LAYERS]):
+    for index, layer in enumerate(encoder.layers[: looking_layers(config.layers)]):
         assert isinstance(layer, Layer)
         theta = config.rope_theta if config.is_global(index) else config.rope_theta_local
         angles = theta ** (-torch.arange(half) / half)

@@ -86,7 +86,7 @@ class MaskedLM:
         vocabulary = len(self.head.bias)
         pieces = scored_pieces(vocabulary, self.sampled, len(labels))
         if pieces < vocabulary:
-            sampled = sample_vocabulary(labels, vocabulary, pieces)
+            sampled = sample_vocabulary(labels, decoder[1], pieces)
             decoder, labels = sampled.of(*decoder), sampled.labels
         total, right = linear_cross_entropy_and_hits(states, *decoder, labels, weights)
         return {"mlm": total, "accuracy": right}

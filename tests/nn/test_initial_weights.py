@@ -15,7 +15,7 @@ from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Capture, Encoder, preset
 from brimful.nn.heads import MaskedLMHead
-from brimful.nn.initial_weights import LAYERS, OFFSETS, know_the_vocabulary, look_at_neighbours
+from brimful.nn.initial_weights import OFFSETS, know_the_vocabulary, look_at_neighbours
 from brimful.nn.neighbourhoods import piece_vectors
 from brimful.optim.build import OptimizerConfig
 from brimful.train.trainer import Trainer
@@ -28,16 +28,19 @@ def _random(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("name", "changes", "looking"),
     [
-        ("tiny", {}),
-        ("mini", {}),
-        ("mini", {"hidden_size": 104, "heads": 4}),
-        ("mini", {"rope_theta": 160_000.0, "global_every": 2, "local_attention": 64}),
+        ("tiny", {}, 1),
+        ("tiny", {"layers": 1}, 1),
+        ("mini", {"layers": 3}, 2),
+        ("mini", {}, 3),
+        ("mini", {"layers": 6}, 3),
+        ("mini", {"hidden_size": 104, "heads": 4}, 3),
+        ("mini", {"rope_theta": 160_000.0, "global_every": 2, "local_attention": 64}, 3),
     ],
 )
 @pytest.mark.parametrize("knows", [False, True])
-def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, knows):
+def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, looking, knows):
     encoder = Encoder(preset(name, vocabulary_size=VOCABULARY, **changes)).double()
     if knows:  # vectors of very different lengths
         vectors = np.random.default_rng(0).standard_normal((VOCABULARY, encoder.config.hidden_size))
@@ -54,7 +57,7 @@ def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, knows
         encoder(batch, capture=capture)
     heads = min(len(OFFSETS), shape.heads)
     inner = torch.arange(4, length - 4)
-    for index in range(min(LAYERS, shape.layers)):
+    for index in range(looking):
         q, k = (x[index].transpose(0, 1) for x in (capture.queries, capture.keys))
         seen = (q @ k.mT / shape.head_dim**0.5).softmax(-1)
         for head, offset in zip(range(heads), OFFSETS, strict=False):
@@ -62,7 +65,7 @@ def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, knows
             assert by_offset.pop(offset) > max(0.2, 1.4 * max(by_offset.values())), (index, head)
     for index, (layer, old) in enumerate(zip(encoder.layers, before, strict=True)):
         changed = (layer.qkv.weight != old).any(1).view(3, shape.heads, -1).any(-1)
-        assert changed.sum() == (2 * heads if index < LAYERS else 0)
+        assert changed.sum() == (2 * heads if index < looking else 0)
 
 
 def test_the_common_part_of_the_embeddings_changes_no_prediction():
