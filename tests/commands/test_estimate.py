@@ -141,7 +141,7 @@ def test_a_recipe_with_phases_on_paper(capsys: pytest.CaptureFixture[str]) -> No
     assert found["run"]["updates"] == 8601
 
 
-@pytest.mark.parametrize("settings", [(), ("--sequences-per-update", 16)], ids=["rows", "sequences"])
+@pytest.mark.parametrize("settings", [(), ("--sequences-per-update", 64)], ids=["rows", "sequences"])
 def test_a_measurement_on_real_data(
     settings: tuple[object, ...], corpus_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +153,7 @@ def test_a_measurement_on_real_data(
     measured, update = found["measured"], found["update"]
     assert measured["updates"] > 1
     assert found["time"]["tokens_per_second"] == pytest.approx(measured["tokens_per_second"], rel=0.25)
+    # 64 sequences fill 8 rows or more, so micro-batches of 2 compute at most an eighth more than those of 1.
     assert update["rows_per_micro_batch"] == measured["rows_per_micro_batch"] > 1
     assert found["disk"]["shards"] == sum(
         f.stat().st_size for f in (corpus_dir / "shards").iterdir() if f.suffix != ".json"
