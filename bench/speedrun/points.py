@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from brimful.errors import BrimfulError
 from brimful.storage import write_json
 
 FEWEST = 6
 """Updates of a pilot: compiling slows the first one down, and another one if shapes change."""
+NUMBER = 8
+"""Points of a training, the last one at its end."""
 
 
 class EnoughError(Exception):
@@ -22,22 +25,35 @@ def seconds_per_update(points: Sequence[Mapping[str, Any]]) -> float:
     return float(last["seconds"] - first["seconds"]) / max(1, last["updates"] - first["updates"])
 
 
+@dataclass(frozen=True)
+class Length:
+    """How long a training is: one of three.
+
+    Attributes:
+        updates: their number.
+        seconds: on its clock, the start-up included.
+        pilot: seconds after the first update, and after `FEWEST`.
+    """
+
+    updates: int | None = None
+    seconds: float | None = None
+    pilot: float | None = None
+
+
 @dataclass
 class Points:
     """Counts seconds from the start of the process, without those that writing weights takes.
 
     Attributes:
-        folder: gets a folder with a model, and a JSON file beside it, for each point.
+        folder: gets a folder with a model, and a JSON file beside it, for each point; nothing from a pilot.
         started: `time.monotonic()` of the parent before it started this process (one clock on Linux).
-        pilot: seconds after the first update, and after `FEWEST`, after which a pilot ends; None: this is no
-            pilot.
-        reached: seconds, updates, tokens and flops of each point.
+        reached: seconds, updates, tokens and flops of each point; a pilot has one after each update.
         training_since: when the first update ended: what comes before is the start-up, compiling included.
     """
 
     folder: Path
     started: float
-    pilot: float | None = None
+    length: Length
     reached: list[dict[str, Any]] = field(default_factory=list)
     away: float = 0.0
     training_since: float | None = None
@@ -47,24 +63,62 @@ class Points:
         """On the clock now."""
         return time.monotonic() - self.started - self.away
 
-    def add(self, save: Callable[[Path], None], updates: int, tokens: int, flops: int) -> None:
-        """A point: the clock stands still while `save` writes the model to a folder.
+    def left(self) -> float:
+        """The seconds until the end of a training that has a number of seconds.
+
+        Raises:
+            BrimfulError: there are none.
+        """
+        assert self.length.seconds is not None
+        left = self.length.seconds - self.seconds
+        if left <= 0:
+            raise BrimfulError(
+                f"it needs {self.seconds:.0f} s to start, and {self.length.seconds:g} s leave no time to"
+                " train: give more seconds"
+            )
+        return left
+
+    def done(self, updates: int) -> float:
+        """The proportion of the training that is done, of its updates or of its seconds after the start-up; 0
+        in a pilot."""
+        if self.length.updates is not None:
+            return updates / self.length.updates
+        if self.length.seconds is None or self.training_since is None:
+            return 0.0
+        gone = self.seconds - self.training_since
+        return min(1.0, gone / (self.length.seconds - self.training_since))
+
+    def after(
+        self, save: Callable[[Path], None], updates: int, tokens: int, flops: int, *, last: bool
+    ) -> None:
+        """An update has ended: make a point if one is due. The clock stands still while `save` writes the
+        model to a folder.
+
+        Args:
+            updates: so far, as `tokens` and `flops`.
+            last: the training ends here.
 
         Raises:
             EnoughError: this is a pilot, and it has run long enough.
+            BrimfulError: the start-up took all seconds.
         """
         stopped = time.monotonic()
         point = {"seconds": self.seconds, "updates": updates, "tokens": tokens, "flops": flops}
-        self.reached.append(point)
-        if self.training_since is None and updates:
+        if self.training_since is None:
             self.training_since = point["seconds"]
-        if self.pilot is None:
+            if self.length.seconds is not None:
+                self.left()
+        pilot = self.length.pilot
+        if pilot is not None:
+            self.reached.append(point)
+            if updates >= FEWEST and point["seconds"] - self.training_since > pilot:
+                raise EnoughError
+        elif last or self.done(updates) >= (len(self.reached) + 1) / NUMBER:
+            self.reached.append(point)
             path = self.folder / f"{updates:07d}"
             save(path)
             write_json(path.with_suffix(".json"), point)
             self.away += time.monotonic() - stopped
-        elif updates >= FEWEST and point["seconds"] - (self.training_since or 0.0) > self.pilot:
-            raise EnoughError
 
     @property
     def pace(self) -> float:

@@ -167,18 +167,15 @@ def train(
     points: Points,
     *,
     seed: int,
-    updates: int,
-    every: int,
 ) -> None:
-    """Train a rival.
+    """Train a rival. Its rate rises and falls in straight lines.
 
     Args:
         folder: of the track.
-        updates: of the whole training.
-        every: updates between two points.
-    """
-    import transformers
 
+    Raises:
+        BrimfulError: its seconds leave no time to train.
+    """
     keep_freed_memory()
     torch.manual_seed(seed)
     tokenizer, special = tokenizer_of(folder)
@@ -189,26 +186,34 @@ def train(
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=settings["learning_rate"], fused=True)
-    warmup = round(settings["warmup"] * updates)
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, warmup, updates)
     forward = torch.compile(model) if settings["compile"] else model
     dtype = torch.bfloat16 if settings["precision"] == "bf16" else None
     data = Sequences(rival, track, load_plain(folder), special)
     tokens = flops = 0
     stream = batches(data, settings, seed, special, mask_id(tokenizer), vocabulary)
-    for update, (batch, real) in zip(range(1, updates + 1), stream, strict=False):
+    done = 0.0
+    for update, (batch, real) in enumerate(stream, 1):
+        for group in optimizer.param_groups:
+            group["lr"] = settings["learning_rate"] * rate(done, settings["warmup"])
         with torch.autocast("cpu", dtype, enabled=dtype is not None):
             loss = forward(**batch).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
         optimizer.zero_grad()
         tokens += real
         predictions = int((batch["labels"] != IGNORED).sum()) if rival == "modernbert" else None
         flops += step_flops(shape, padded_shape(*batch["input_ids"].shape, predictions))
-        if update % every == 0 or update == updates:
-            try:
-                points.add(model.save_pretrained, update, tokens, flops)
-            except EnoughError:
-                return
+        done = points.done(update)
+        try:
+            points.after(model.save_pretrained, update, tokens, flops, last=done >= 1)
+        except EnoughError:
+            return
+        if done >= 1:
+            return
+
+
+def rate(done: float, warmup: float) -> float:
+    """The factor on the highest rate where a proportion `done` of the training is over: what
+    `transformers.get_linear_schedule_with_warmup` gives for updates."""
+    return done / warmup if done < warmup else (1 - done) / (1 - warmup)

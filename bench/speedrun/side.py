@@ -10,8 +10,6 @@ from typing import Any
 
 from brimful.errors import BrimfulError
 
-POINTS = 8
-"""Points of a training, the last one at its end."""
 OURS = "brimful"
 PARENT_DEATH_SIGNAL = 1
 """Linux's prctl: a training ends with the process that started it, and does not take time from the next."""
@@ -26,8 +24,7 @@ class Training:
         track: fields of a `Track`.
         folder: of the track's text.
         out: gets `points/` and `result.json`.
-        updates: of the whole training; of a pilot, more than it makes.
-        pilot: seconds of training after which a pilot ends.
+        length: fields of a `Length`.
         started: see `Points`.
     """
 
@@ -37,9 +34,8 @@ class Training:
     folder: str
     out: str
     seed: int
-    updates: int
+    length: dict[str, Any]
     threads: int
-    pilot: float | None
     started: float
 
 
@@ -50,26 +46,24 @@ def main() -> None:
     import torch
 
     from bench.speedrun import ours, rival
-    from bench.speedrun.points import Points
+    from bench.speedrun.points import Length, Points
     from bench.speedrun.track import Track
     from brimful.storage import write_json
 
     torch.set_num_threads(training.threads)
     folder, out = Path(training.folder), Path(training.out)
-    points = Points(out / "points", training.started, training.pilot)
+    points = Points(out / "points", training.started, Length(**training.length))
     points.folder.mkdir(parents=True)
-    every = 1 if training.pilot else max(1, -(-training.updates // POINTS))
-    pace = {"seed": training.seed, "updates": training.updates, "every": every}
     try:
         if training.side == OURS:
-            ours.train(training.settings, folder, out / "run", points, **pace)
+            ours.train(training.settings, folder, out / "run", points, seed=training.seed)
         else:
             track = Track(**{name: _tuple(value) for name, value in training.track.items()})
-            rival.train(training.side, track, training.settings, folder, points, **pace)
+            rival.train(training.side, track, training.settings, folder, points, seed=training.seed)
     except BrimfulError as error:
         sys.exit(str(error))
     result: dict[str, Any] = {"points": points.reached}
-    if training.pilot:
+    if points.length.pilot is not None:
         result |= {"start_seconds": points.training_since, "updates_per_second": points.pace}
     write_json(out / "result.json", result)
 
