@@ -40,13 +40,11 @@ def draw_record(path: Path, record: Mapping[str, Any]) -> None:
 
 def main(path: Path) -> None:
     """Draw the figure of docs/speedrun.md: the early target with a small model, and the whole track."""
-    early = read_object(RESULTS / "smaller_models_of_the_speedrun.json")["turns"]
-    small = [run for run in early if run["settings"]["shape.hidden_size"] == 128]
-    reached = [run for run in small if run["asked_seconds"] != 70]
+    early = read_object(RESULTS / "speedrun_english_mini_early.json")
     late = read_object(RESULTS / "late_comparison_of_the_speedrun.json")["runs"]
 
     def draw(left: Any, right: Any) -> None:
-        curves(left, reached, title="both 2 layers of width 128, two seeds")
+        curves(left, early["runs"], early["target"]["loss"], title="both 2 layers of width 128, three seeds")
         curves(right, [late[0], late[-1]], title="4 layers of width 256 against Brimful's 3, one seed")
 
     save_figure(path, 2, draw)
