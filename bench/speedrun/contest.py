@@ -148,7 +148,8 @@ def leave_out(
 ) -> dict[str, Any]:
     """What each idea contributes: how much the loss rises without it after the same updates, paired over
     seeds, and how many times as long they take. Losses are as exact on a noisy machine; times are not. Ideas
-    of AT_EQUAL_TIME are left out for the same seconds; those that the settings do not have are passed over.
+    of AT_EQUAL_TIME are left out for the same seconds, beside trainings with all ideas that end by the clock
+    too; those that the settings do not have are passed over.
 
     Args:
         seconds: of a training with all ideas; they decide the number of updates.
@@ -158,21 +159,27 @@ def leave_out(
         of it, `longer`, and its trainings.
     """
     updates = runs.updates_in(OURS, settings, seconds)
-    arms = {None: settings, **{idea: without(settings, idea) for idea in ideas}}
-    arms = {idea: arm for idea, arm in arms.items() if idea is None or _given(arm) != _given(settings)}
-    made: dict[str | None, list[Run]] = {idea: [] for idea in arms}
+    arms = {idea: without(settings, idea) for idea in ideas}
+    arms = {idea: arm for idea, arm in arms.items() if _given(arm) != _given(settings)}
+    made: dict[str, list[Run]] = {idea: [] for idea in arms}
+    wholes: dict[int | None, list[Run]] = {
+        number: [] for number in (updates, *(None for idea in arms if idea in AT_EQUAL_TIME))
+    }
     for seed in seeds:  # all arms with one seed, then with the next: so a slow hour meets all of them
+        for number, each in wholes.items():
+            each.append(runs.run(OURS, settings, seconds, seed, updates=number))
         for idea, changed in arms.items():
             number = None if idea in AT_EQUAL_TIME else updates
             made[idea].append(runs.run(OURS, changed, seconds, seed, updates=number))
-    whole, found = made.pop(None), []
+    found = []
     for idea, less in made.items():
+        whole = wholes[None if idea in AT_EQUAL_TIME else updates]
         rise, error = paired([run["loss"] for run in less], [run["loss"] for run in whole])
         longer = statistics.fmean(a["seconds"] / b["seconds"] for a, b in zip(less, whole, strict=True))
         say(f"without {idea}: {rise:+.3f}, {longer:.2f} times as long")
         row = {"idea": idea, "rise": rise, "standard_error": _finite(error), "longer": longer}
         found.append({**row, "runs": _without_points(less)})
-    return {"whole": _without_points(whole), "without": found}
+    return {"whole": _without_points(wholes[updates]), "without": found}
 
 
 def _given(settings: Settings) -> Settings:

@@ -1,7 +1,7 @@
 """Brimful's side: `brimful pretrain`, whose options are the settings."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +12,11 @@ from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
+from brimful.optim.schedule import Schedule
 from brimful.train.trainer import Trainer
+
+MOST = 1_000_000
+"""More updates than any training makes before its time is over."""
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,10 +29,6 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
             inner = inner.setdefault(group, {})
         inner[last] = value
     return values
-
-
-MOST = 1_000_000
-"""Updates of a training that ends for another reason."""
 
 
 def config(
@@ -51,6 +51,22 @@ def config(
     return build(PretrainConfig, nested(given))
 
 
+@dataclass(frozen=True)
+class ByClock(Schedule):
+    """A schedule that follows the clock of the points, which has the start-up too, and not the trainer's. Its
+    `hours` are 1, for the whole training.
+    """
+
+    points: Points = field(kw_only=True)
+    said: dict[int, bool] = field(default_factory=dict, kw_only=True)
+
+    def over(self, step: int, seconds: float = 0.0) -> bool:
+        return self.said.setdefault(step, self.points.done(step) >= 1)  # time passes between two questions
+
+    def rate(self, step: int, seconds: float = 0.0) -> float:
+        return super().rate(step, 3600 * self.points.done(step))
+
+
 def train(settings: Mapping[str, Any], folder: Path, out: Path, points: Points, *, seed: int) -> None:
     """Train; the trainer's evaluations become points, and read nothing held out.
 
@@ -64,8 +80,9 @@ def train(settings: Mapping[str, Any], folder: Path, out: Path, points: Points, 
     run = Trainer.run
 
     def begin(trainer: Trainer, *args: Any, **options: Any) -> dict[str, float]:
-        if trainer.schedule.hours:  # the trainer's clock begins here, after the start-up
-            trainer.schedule = replace(trainer.schedule, hours=points.left() / 3600)
+        if points.length.seconds is not None:
+            schedule = trainer.schedule
+            trainer.schedule = ByClock(schedule.config, schedule.cycles, 1.0, points=points)
         return run(trainer, *args, **options)
 
     def reach(trainer: Trainer) -> dict[str, float]:
@@ -77,7 +94,7 @@ def train(settings: Mapping[str, Any], folder: Path, out: Path, points: Points, 
                 save_model(path, trainer.encoder, head)
 
         totals = trainer.totals
-        last = trainer.schedule.over(trainer.step, totals.seconds)
+        last = trainer.schedule.over(trainer.step)
         points.after(save, trainer.step, totals.tokens, totals.flops, last=last)
         return {}
 

@@ -63,21 +63,6 @@ class Points:
         """On the clock now."""
         return time.monotonic() - self.started - self.away
 
-    def left(self) -> float:
-        """The seconds until the end of a training that has a number of seconds.
-
-        Raises:
-            BrimfulError: there are none.
-        """
-        assert self.length.seconds is not None
-        left = self.length.seconds - self.seconds
-        if left <= 0:
-            raise BrimfulError(
-                f"it needs {self.seconds:.0f} s to start, and {self.length.seconds:g} s leave no time to"
-                " train: give more seconds"
-            )
-        return left
-
     def done(self, updates: int) -> float:
         """The proportion of the training that is done, of its updates or of its seconds after the start-up; 0
         in a pilot."""
@@ -85,8 +70,8 @@ class Points:
             return updates / self.length.updates
         if self.length.seconds is None or self.training_since is None:
             return 0.0
-        gone = self.seconds - self.training_since
-        return min(1.0, gone / (self.length.seconds - self.training_since))
+        whole = self.length.seconds - self.training_since
+        return min(1.0, (self.seconds - self.training_since) / whole)
 
     def after(
         self, save: Callable[[Path], None], updates: int, tokens: int, flops: int, *, last: bool
@@ -106,19 +91,26 @@ class Points:
         point = {"seconds": self.seconds, "updates": updates, "tokens": tokens, "flops": flops}
         if self.training_since is None:
             self.training_since = point["seconds"]
-            if self.length.seconds is not None:
-                self.left()
+            if self.length.seconds is not None and point["seconds"] >= self.length.seconds:
+                raise BrimfulError(
+                    f"it needs {point['seconds']:.0f} s to start, and {self.length.seconds:g} s leave no time"
+                    " to train: give more seconds"
+                )
         pilot = self.length.pilot
         if pilot is not None:
             self.reached.append(point)
             if updates >= FEWEST and point["seconds"] - self.training_since > pilot:
                 raise EnoughError
-        elif last or self.done(updates) >= (len(self.reached) + 1) / NUMBER:
+        elif last or self._is_due(updates):
             self.reached.append(point)
             path = self.folder / f"{updates:07d}"
             save(path)
             write_json(path.with_suffix(".json"), point)
             self.away += time.monotonic() - stopped
+
+    def _is_due(self, updates: int) -> bool:
+        number = len(self.reached) + 1
+        return number < NUMBER and self.done(updates) >= number / NUMBER
 
     @property
     def pace(self) -> float:

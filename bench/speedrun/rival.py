@@ -214,6 +214,9 @@ def train(
 
 
 def rate(done: float, warmup: float) -> float:
-    """The factor on the highest rate where a proportion `done` of the training is over: what
-    `transformers.get_linear_schedule_with_warmup` gives for updates."""
+    """The factor on the highest rate where a proportion `done` of the training is over.
+
+    For updates it is `transformers.get_linear_schedule_with_warmup`. By the clock, which begins after the
+    first update, two updates have a rate of 0.
+    """
     return done / warmup if done < warmup else (1 - done) / (1 - warmup)

@@ -114,7 +114,8 @@ class Runs:
         updates: int | None = None,
         contest: str | None = None,
     ) -> Run:
-        """Train until the process has taken `seconds`, and score the end. Rates follow the clock.
+        """Train until the process has taken `seconds`, and score the end. Rates follow the clock. Before a
+        compiled training, a pilot fills the compiler's cache. A toy training has a pilot's number of updates.
 
         Args:
             updates: their number; the training ends after them instead.
@@ -225,8 +226,8 @@ class Runs:
                 ).returncode
             except subprocess.TimeoutExpired:
                 raise BrimfulError(
-                    f"{side} took more than {limit:.0f} s: the machine is busy, or these settings are"
-                    f" far slower than their pilot: {json.dumps(settings)}"
+                    f"{side} took more than {limit:.0f} s: it hangs, or an update takes minutes:"
+                    f" {json.dumps(settings)}"
                 ) from None
             said.seek(0)
             lines = [line.strip() for line in said.read().splitlines() if line.strip()] or ["no message"]
