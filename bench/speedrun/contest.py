@@ -162,18 +162,16 @@ def leave_out(
     arms = {idea: without(settings, idea) for idea in ideas}
     arms = {idea: arm for idea, arm in arms.items() if _given(arm) != _given(settings)}
     made: dict[str, list[Run]] = {idea: [] for idea in arms}
-    wholes: dict[int | None, list[Run]] = {
-        number: [] for number in (updates, *(None for idea in arms if idea in AT_EQUAL_TIME))
-    }
+    numbers = {idea: None if idea in AT_EQUAL_TIME else updates for idea in arms}
+    wholes: dict[int | None, list[Run]] = {number: [] for number in (updates, *numbers.values())}
     for seed in seeds:  # all arms with one seed, then with the next: so a slow hour meets all of them
         for number, each in wholes.items():
             each.append(runs.run(OURS, settings, seconds, seed, updates=number))
         for idea, changed in arms.items():
-            number = None if idea in AT_EQUAL_TIME else updates
-            made[idea].append(runs.run(OURS, changed, seconds, seed, updates=number))
+            made[idea].append(runs.run(OURS, changed, seconds, seed, updates=numbers[idea]))
     found = []
     for idea, less in made.items():
-        whole = wholes[None if idea in AT_EQUAL_TIME else updates]
+        whole = wholes[numbers[idea]]
         rise, error = paired([run["loss"] for run in less], [run["loss"] for run in whole])
         longer = statistics.fmean(a["seconds"] / b["seconds"] for a, b in zip(less, whole, strict=True))
         say(f"without {idea}: {rise:+.3f}, {longer:.2f} times as long")
