@@ -15,6 +15,7 @@ Nothing is needed but torch, numpy, safetensors, tokenizers and pyyaml; `transfo
 Other lengths (--histogram) need all that Brimful needs.
 
     python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
+    python -m bench.gpu --out DIR --cases "base|graphs"      # only these steps; no tests, no checks
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?
 
 Without a GPU, `--predict` records the steps that matter most on a device that computes nothing, and predicts
@@ -28,6 +29,7 @@ import importlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +115,7 @@ class Session:
             **machine_facts(),
             **self.facts,
             "minutes": self.options.minutes,
+            "cases": self.options.cases.pattern if self.options.cases else None,
             "rows": self.rows,
             "left_out": self.left_out,
         }
@@ -284,11 +287,19 @@ def _line(case: Case, found: dict[str, Any]) -> str:
     )
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Tests, checks, rate, cases, as far as the time goes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
+    parser.add_argument("--cases", type=_pattern, help="steps whose names have this regular expression")
     parser.add_argument("--device", help="cuda, or cpu: toy sizes; with --predict h100, a100, l40s or t4")
     parser.add_argument("--predict", action="store_true", help="from a data sheet; no GPU is needed")
     parser.add_argument("--python", help="of --predict: one with a CUDA build of torch")
@@ -309,6 +320,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(
             f"bench: --device is {options.device!r}: cuda or cpu (or --predict for a GPU that is not here)"
         )
+    cases = CASES if options.device == "cuda" else TOY_CASES
+    if options.cases is not None:
+        cases = tuple(case for case in cases if options.cases.search(case.name))
+        if not cases:
+            sys.exit(f"bench: no step is named like {options.cases.pattern!r}: see bench/gpu/cases.py")
     session = Session(options)
     with Worker("bench.gpu.worker") as worker:
         reason = session.start(worker).get("error")
@@ -318,8 +334,9 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
         facts = session.facts
         print(f"{facts['device']}, torch {facts['torch']}, {options.minutes:g} minutes", flush=True)
-        run_tests(session)
-        run_checks(session, worker)
+        if options.cases is None:
+            run_tests(session)
+            run_checks(session, worker)
     try:
         with Worker("bench.gpu.worker") as worker:  # a check that failed may have broken the first one
             rate = session.start(worker) or session.ask(worker, "rate")
@@ -327,7 +344,6 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"bench: the matrix rate could not be measured: {rate['error']}")
         teraflops = rate["flops_per_second"] / 1e12
         session.add("rate", f"large bf16 matrix products: {teraflops:.1f} Tflop/s", **rate)
-        cases = CASES if options.device == "cuda" else TOY_CASES
         if not session.facts["transformers"]:
             reason = "transformers is not importable"
             for case in cases:
