@@ -254,7 +254,7 @@ class Measurement:
         step = self.step
         times = step_times(step.train, self.device)
         seconds = statistics.median(times)
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and not self.case.deterministic:  # it captured before the peak's reset
             self.row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         parts = shares(step.train, seconds, self.device)
         self.row |= {

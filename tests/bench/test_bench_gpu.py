@@ -101,6 +101,22 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert [case["bit_equal"] for case in measured if case["case"]["deterministic"]] == [True]
 
 
+def test_only_the_steps_of_these_names_are_measured(tmp_path):
+    arguments = ["--out", str(tmp_path / "found"), "--device", "cpu", "--threads", "1"]
+    for pattern, message in [("huge", "no step is named like 'huge'"), ("(", "no regular expression")]:
+        done = bench("bench.gpu", *arguments, "--cases", pattern)
+        assert done.returncode != 0
+        assert message in done.stderr
+    done = bench("bench.gpu", *arguments, "--cases", "bert .* brimful")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "found" / "gpu.json").read_text())
+    assert record["cases"] == "bert .* brimful"
+    assert [row.get("name", row["row"]) for row in record["rows"]] == [
+        "rate",
+        "tiny bert @128 T=256 brimful eager",
+    ]
+
+
 class SlowWorker:
     """A device of 100 GiB: setting a case up takes 85 seconds of a clock, and timing it 5; a command fails
     when its time is over. Cases of `crowded` have no room beside others, those of `endless` never end."""
