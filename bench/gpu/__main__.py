@@ -280,9 +280,10 @@ def _line(case: Case, found: dict[str, Any]) -> str:
     shares = " ".join(
         f"{kind} {100 * found[f'share_{kind}']:.0f}" for kind in ("matrix", "attention", "other", "gaps")
     )
+    memory = f"{found['peak_gib']:5.1f}" if "peak_gib" in found else "    -"
     return (
         f"{case.name:48} {found['tokens']:6} slots {found['tokens_per_second']:12,.0f} tokens/s"
-        f"  MFU {100 * found['model_flops_utilisation']:5.1f} %  {found.get('peak_gib', 0):5.1f} GiB"
+        f"  MFU {100 * found['model_flops_utilisation']:5.1f} %  {memory} GiB"
         f"  % of time: {shares}{notes}"
     )
 
@@ -299,7 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
-    parser.add_argument("--cases", type=_pattern, help="steps whose names have this regular expression")
+    parser.add_argument("--cases", type=_pattern, help="regular expression of steps' names; not with --predict")
     parser.add_argument("--device", help="cuda, or cpu: toy sizes; with --predict h100, a100, l40s or t4")
     parser.add_argument("--predict", action="store_true", help="from a data sheet; no GPU is needed")
     parser.add_argument("--python", help="of --predict: one with a CUDA build of torch")
