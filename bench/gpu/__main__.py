@@ -300,7 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
-    parser.add_argument("--cases", type=_pattern, help="regular expression of steps' names; not with --predict")
+    parser.add_argument("--cases", type=_pattern, help="a regular expression of steps; not with --predict")
     parser.add_argument("--device", help="cuda, or cpu: toy sizes; with --predict h100, a100, l40s or t4")
     parser.add_argument("--predict", action="store_true", help="from a data sheet; no GPU is needed")
     parser.add_argument("--python", help="of --predict: one with a CUDA build of torch")
