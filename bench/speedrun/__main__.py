@@ -1,6 +1,7 @@
 """The encoder speedrun: how much sooner does Brimful reach the held-out loss of tuned `transformers`?
 
     text      fetch, clean and tokenize the track's text; cut the held-out part, and mask it once for all
+    paces     pilots of all settings that a search tries, for a search on a GPU elsewhere
     search    tune each side by successive halving: Brimful in a quarter of a rival's time
     targets   what the best rival reaches in 10, 20 and 40 minutes
     shortest  the shortest time in which Brimful reaches the target
@@ -33,7 +34,16 @@ from bench.common.study import table
 from bench.finetune.data import tables
 from bench.speedrun.contest import alternate, compared, leave_out, our_seconds, shortest, target_of, targets
 from bench.speedrun.curves import draw_record
-from bench.speedrun.halving import TRIALS, budget, loss_of, outclassed, search, share
+from bench.speedrun.halving import (
+    TRIALS,
+    budget,
+    loss_of,
+    measure_paces,
+    outclassed,
+    plan,
+    search,
+    share,
+)
 from bench.speedrun.records import FOLDER, leaderboard, misses, read_record_file, write_record
 from bench.speedrun.rival import RIVALS
 from bench.speedrun.runs import Runs, Settings, parameters_allowed
@@ -46,7 +56,7 @@ from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import SHAPES
 
-STEPS = ("text", "search", "targets", "shortest", "record", "ideas", "buys", "show")
+STEPS = ("text", "paces", "search", "targets", "shortest", "record", "ideas", "buys", "show")
 DEFAULT_STEPS = ("text", "search", "shortest", "record", "show")
 
 
@@ -86,12 +96,25 @@ class Speedrun:
         """The search of a side."""
         options = self.options
         if side not in self._searches:
-            around = settings_in(options.around, side, self.track) if options.around else None
             minutes: float | None = options.search_minutes
             target = self.target_seconds
             seconds = budget(options.trials, target) if minutes is None else 60 * minutes
-            self._searches[side] = search(self.runs, side, options.trials, seconds, target, around)
+            self._searches[side] = search(
+                self.runs, side, options.trials, seconds, target, self.around(side), options.search_on
+            )
         return self._searches[side]
+
+    def around(self, side: str) -> Settings | None:
+        """The settings around which the search of a side draws, if they are given."""
+        given = self.options.around
+        return settings_in(given, side, self.track) if given else None
+
+    def paces(self) -> None:
+        """Make the pilots of all searches."""
+        for side in self.options.sides:
+            planned = plan(self.runs, side, self.options.trials, self.target_seconds, self.around(side))
+            measure_paces(self.runs, side, planned.drawn)
+            say(f"{side}: {len(planned.drawn)} settings have a pace")
 
     def search(self) -> None:
         """Tune each side."""
@@ -317,7 +340,9 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="by default all but targets, ideas and buys")
+    parser.add_argument(
+        "steps", nargs="*", metavar="STEP", help="by default all but paces, targets, ideas and buys"
+    )
     parser.add_argument("--language", choices=TRACKS, default="english")
     parser.add_argument("--model", choices=SHAPES, help="another size")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE")
@@ -335,6 +360,12 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=float,
         help=f"of each rival's search, of which Brimful's takes {share(OURS):g}; by default, a rival's trials"
         " have half of the target's time",
+    )
+    parser.add_argument(
+        "--search-on",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: the search trains on a GPU, as many updates as the pilots say that the CPU makes",
     )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")

@@ -8,14 +8,17 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from bench.common.study import kept
-from bench.speedrun.runs import SEED, Run, Runs, Settings
+from bench.speedrun.runs import COMPILES, SEED, Run, Runs, Settings
 from bench.speedrun.side import OURS
-from bench.speedrun.sides import VARIANTS, space, start
+from bench.speedrun.sides import VARIANTS, Space, space, start
 from brimful.console import say
 from brimful.errors import BrimfulError
 
@@ -58,20 +61,23 @@ def share(side: str) -> float:
 
 
 def halve(
-    drawn: Sequence[Settings], seconds: float, trial: Callable[[Settings, float], Run]
+    drawn: Sequence[Settings], seconds: float, trial: Callable[[Settings, float], Run], at_once: int = 1
 ) -> tuple[Settings, list[dict[str, Any]]]:
     """The best of these settings, and the record of each rung.
 
     Args:
         seconds: of all trials together.
         trial: settings and seconds -> a result with `loss`, or with `error`.
+        at_once: trials of a rung that are made at the same time.
 
     Raises:
         BrimfulError: every trial of a rung failed.
     """
     left, record = list(drawn), []
     for size, each in rungs(len(drawn), seconds):
-        tried = [(settings, trial(settings, each)) for settings in left[:size]]
+        chosen = left[:size]
+        with ThreadPoolExecutor(at_once) as pool:
+            tried = list(zip(chosen, pool.map(trial, chosen, repeat(each)), strict=True))
         tried.sort(key=lambda pair: pair[1].get("loss", math.inf))
         record.append(
             {"seconds": each, "trials": [{"settings": settings, **_brief(run)} for settings, run in tried]}
@@ -95,7 +101,7 @@ def outclassed(searches: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _brief(run: Run) -> Run:
-    return {name: run[name] for name in ("loss", "seconds", "tokens", "error") if name in run}
+    return {name: run[name] for name in ("loss", "seconds", "updates", "tokens", "error") if name in run}
 
 
 def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[str, Any]]]:
@@ -120,8 +126,50 @@ def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[s
     return tried[0][1], [row for row, _ in tried]
 
 
+def measure_paces(runs: Runs, side: str, drawn: Sequence[Settings]) -> None:
+    """Make the pilots of these settings; one that fails is left to its trial."""
+    for settings in drawn:
+        with suppress(BrimfulError):
+            runs.pace(side, settings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search tries.
+
+    Attributes:
+        begin: the settings that it begins with.
+        drawn: the settings of the first rung, of which `begin` are the first.
+        variants: see `fastest`.
+        space: what was drawn from.
+    """
+
+    begin: Settings
+    drawn: list[Settings]
+    variants: list[dict[str, Any]]
+    space: Space
+
+
+def plan(runs: Runs, side: str, trials: int, target: float, around: Settings | None = None) -> Plan:
+    """The settings that a search tries; its arguments are those of `search`."""
+    begin, found = start(side, runs.track, target), space(side, runs.track)
+    variants: list[dict[str, Any]] = []
+    if not runs.track.quick:
+        begin, variants = fastest(runs, side, target)
+    if around is not None:
+        here = {name: begin[name] for name in VARIANTS[side][0] if name in begin}
+        begin, found = {**around, **here}, found.around(around)
+    return Plan(begin, found.draw(begin, trials, side), variants, found)
+
+
 def search(
-    runs: Runs, side: str, trials: int, seconds: float, target: float, around: Settings | None = None
+    runs: Runs,
+    side: str,
+    trials: int,
+    seconds: float,
+    target: float,
+    around: Settings | None = None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Tune a side: `settings`, and all that was tried.
 
@@ -130,16 +178,14 @@ def search(
         seconds: of all trials of a rival together, without pilots; Brimful has its share.
         target: the rivals' seconds for the target that the side is tuned for.
         around: search in the neighbourhood of these settings, with the variant that is fastest here.
+        device: cuda makes the trials of a rung on a GPU at once, not compiled. Each has the updates that a
+            CPU makes in its seconds, by pilots, so the losses are the same but for rounding.
     """
     seconds *= share(side)
-    begin, found = start(side, runs.track, target), space(side, runs.track)
-    variants: list[dict[str, Any]] = []
-    if not runs.track.quick:
-        begin, variants = fastest(runs, side, target)
-    if around is not None:
-        here = {name: begin[name] for name in VARIANTS[side][0] if name in begin}
-        begin, found = {**around, **here}, found.around(around)
-    place = runs.place("searches", side, begin, trials, seconds, target, asdict(found)).with_suffix(".json")
+    planned = plan(runs, side, trials, target, around)
+    begin = planned.begin
+    place = runs.place("searches", side, begin, trials, seconds, target, asdict(planned.space))
+    place = place.with_suffix(".json")
     if (COMMITTED / place.name).is_file() and not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(COMMITTED / place.name, place)
@@ -147,15 +193,25 @@ def search(
     def trial(settings: Settings, each: float) -> Run:
         began = time.monotonic()
         try:
-            result = runs.run(side, settings, each, SEED)
+            if device == "cpu":
+                result = runs.run(side, settings, each, SEED)
+            else:
+                updates = runs.updates_in(side, settings, each)
+                eager = {**settings, **{name: False for name in COMPILES if name in settings}}
+                result = runs.run(side, eager, each, SEED, updates=updates, device=device)
+                result |= {"seconds": each, "updates": updates}
         except BrimfulError as error:  # it has had its time, though it may have ended sooner
-            result = {"error": str(error), "seconds": max(each, time.monotonic() - began)}
+            spent = time.monotonic() - began if device == "cpu" else 0.0
+            result = {"error": str(error), "seconds": max(each, spent)}
         said = f"loss {result['loss']:.3f}" if "loss" in result else result["error"]
         say(f"{side}, {each:.0f} s: {said} {_changed(settings, begin)}")
         return result
 
     def make() -> dict[str, Any]:
-        best, record = halve(found.draw(begin, trials, side), seconds, trial)
+        if device != "cpu":  # nothing else may run beside a pilot
+            measure_paces(runs, side, planned.drawn)
+        at_once = 1 if device == "cpu" else trials
+        best, record = halve(planned.drawn, seconds, trial, at_once)
         spent = math.fsum(one["seconds"] for rung in record for one in rung["trials"])
         return {
             "side": side,
@@ -165,7 +221,8 @@ def search(
             "trials": trials,
             "seconds": seconds,
             "spent_seconds": spent,
-            "variants": variants,
+            "device": device,
+            "variants": planned.variants,
             "rungs": record,
         }
 

@@ -167,6 +167,7 @@ def train(
     points: Points,
     *,
     seed: int,
+    device: str = "cpu",
 ) -> None:
     """Train a rival. Its rate rises and falls in straight lines.
 
@@ -180,7 +181,7 @@ def train(
     torch.manual_seed(seed)
     tokenizer, special = tokenizer_of(folder)
     vocabulary = tokenizer.get_vocab_size()
-    model = new_model(rival, track, vocabulary, special, settings).train()
+    model = new_model(rival, track, vocabulary, special, settings).train().to(device)
     shape = read_config(model.config.to_dict(), rival)
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim < 2]
@@ -195,8 +196,9 @@ def train(
     for update, (batch, real) in enumerate(stream, 1):
         for group in optimizer.param_groups:
             group["lr"] = settings["learning_rate"] * rate(done, settings["warmup"])
-        with torch.autocast("cpu", dtype, enabled=dtype is not None):
-            loss = forward(**batch).loss
+        placed = {name: tensor.to(device) for name, tensor in batch.items()}
+        with torch.autocast(device, dtype, enabled=dtype is not None):
+            loss = forward(**placed).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

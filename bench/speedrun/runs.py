@@ -31,6 +31,10 @@ SEED = 100
 """Of pilots and of the trials of a search; no record has it."""
 ENVIRONMENT = {"GOMP_SPINCOUNT": "20000"}
 """What `brimful` sets for itself, for all sides: threads that share a core do not stall (decisions.md)."""
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""`brimful pretrain` takes a GPU if it sees one."""
+COMPILES = ("compile", "trainer.compile")
+"""Settings of a rival and of Brimful that compile the model."""
 QUICK_UPDATES = 16
 """The fewest of a toy training, whose seconds may all go into its start."""
 SAME_PACE = {
@@ -113,6 +117,7 @@ class Runs:
         *,
         updates: int | None = None,
         contest: str | None = None,
+        device: str = "cpu",
     ) -> Run:
         """Train until the process has taken `seconds`, and score the end. Rates follow the clock. Before a
         compiled training, a pilot fills the compiler's cache. A toy training has a pilot's number of updates.
@@ -121,12 +126,14 @@ class Runs:
             updates: their number; the training ends after them instead.
             contest: which contest the run belongs to. Such a run is made for it alone; its points on the way
                 are scored too, and its final weights stay in the folder that the result names.
+            device: cuda trains on a GPU, for losses alone: its seconds say nothing of the CPU.
 
         Raises:
             BrimfulError: the training failed; or a run of a contest was not quiet, or took other seconds than
                 asked: it is not kept, so that the same command makes it again.
         """
-        place = self.place("runs", side, settings, seconds, seed, updates, contest)
+        more = () if device == "cpu" else (device,)
+        place = self.place("runs", side, settings, seconds, seed, updates, contest, *more)
 
         def make() -> Run:
             length = Length(updates=updates) if updates else Length(seconds=seconds)
@@ -140,7 +147,7 @@ class Runs:
                 "processor": processor(),
                 "versions": {name: version(name) for name in PACKAGES} | {"python": python_version()},
             }
-            found = self._train(place, side, settings, length, seed=seed, expected=seconds)
+            found = self._train(place, side, settings, length, seed=seed, expected=seconds, device=device)
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
             scored = list(zip(found["points"], folders, strict=True))
             held_out, special = load_held_out(self.text), tokenizer_of(self.text)[1]
@@ -198,6 +205,7 @@ class Runs:
         *,
         seed: int,
         expected: float,
+        device: str = "cpu",
     ) -> Run:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -212,7 +220,9 @@ class Runs:
             asdict(length),
             self.threads,
             time.monotonic(),
+            device,
         )
+        hidden = NO_GPU if device == "cpu" else {}
         limit = START + LIMIT * expected
         before, began = time_of_others(), time.monotonic()
         with tempfile.TemporaryFile("w+") as said:
@@ -222,7 +232,7 @@ class Runs:
                     stdout=said,
                     stderr=said,
                     timeout=limit,
-                    env=os.environ | {"OMP_NUM_THREADS": str(self.threads), **ENVIRONMENT},
+                    env=os.environ | {"OMP_NUM_THREADS": str(self.threads), **ENVIRONMENT, **hidden},
                 ).returncode
             except subprocess.TimeoutExpired:
                 raise BrimfulError(
@@ -240,7 +250,7 @@ class Runs:
 
 
 def _compiles(settings: Settings) -> bool:
-    return bool(settings.get("compile") or settings.get("trainer.compile"))
+    return any(settings.get(name) for name in COMPILES)
 
 
 def fault_of(run: Mapping[str, Any]) -> str | None:

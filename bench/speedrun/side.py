@@ -26,6 +26,7 @@ class Training:
         out: gets `points/` and `result.json`.
         length: fields of a `Length`.
         started: see `Points`.
+        device: cpu or cuda. `brimful pretrain` takes a GPU if it sees one.
     """
 
     side: str
@@ -37,6 +38,7 @@ class Training:
     length: dict[str, Any]
     threads: int
     started: float
+    device: str = "cpu"
 
 
 def main() -> None:
@@ -59,7 +61,15 @@ def main() -> None:
             ours.train(training.settings, folder, out / "run", points, seed=training.seed)
         else:
             track = Track(**{name: _tuple(value) for name, value in training.track.items()})
-            rival.train(training.side, track, training.settings, folder, points, seed=training.seed)
+            rival.train(
+                training.side,
+                track,
+                training.settings,
+                folder,
+                points,
+                seed=training.seed,
+                device=training.device,
+            )
     except BrimfulError as error:
         sys.exit(str(error))
     result: dict[str, Any] = {"points": points.reached}

@@ -103,8 +103,8 @@ RIVAL_START: dict[str, Any] = {
     "precision": "fp32",
     "compile": False,
 }
-"""Where the search for a rival's settings begins: ModernBERT's best in docs/speedrun-trials.md. For the early
-target, the shape is the smallest of `shapes`."""
+"""Where the search for a rival's settings begins: ModernBERT's best in docs/speedrun-trials.md, with the shape
+of `SMALLER` that is the target's."""
 RIVAL_SPACE = Space(
     choices={"batch": (16, 32, 64, 128), "mask_rate": (0.15, 0.2, 0.3, 0.4)},
     ranges={"learning_rate": (3e-4, 1e-2)},
@@ -114,14 +114,17 @@ RIVAL_SPACE = Space(
 SMALLER: dict[str, tuple[dict[str, int | None], ...]] = {
     "mini": (_shape(2, 128, 4, 512), _shape(2, 192, 6, 768), _shape(3, 256, 4, 768))
 }
-"""Shapes of no more parameters than a preset, the smallest first: what Brimful begins with for the early, the
-middle and the late target."""
-SHORT: dict[str, Any] = {
-    "sampled_softmax": 1024,
-    "optimizer.learning_rate": 7e-3,
-    "optimizer.muon_learning_rate": 0.03,
-}
-"""What suits the smallest of these shapes and trainings of a minute."""
+"""Shapes of no more parameters than a preset, the smallest first: what a rival's search begins with for the
+early, the middle and the late target. Brimful has less time, and begins the late one with the second."""
+SUITED: tuple[dict[str, Any], ...] = (
+    {
+        "sampled_softmax": 1024,
+        "optimizer.learning_rate": 7e-3,
+        "optimizer.muon_learning_rate": 0.03,
+    },
+    {"optimizer.learning_rate": 5e-3, "optimizer.muon_learning_rate": 0.02},
+)
+"""What suits the first two of these shapes: trainings of one minute, and of five."""
 
 
 def shapes(model: str) -> tuple[dict[str, int | None], ...]:
@@ -152,7 +155,7 @@ def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
     """
     settings = {
         "model": track.model,
-        **(SMALLER[track.model][_place(target)] if track.model in SMALLER else PRESET),
+        **PRESET,
         "architecture": "modern",
         "packing.max_length": track.max_length,
         "packing.capacity": 512,
@@ -169,7 +172,10 @@ def our_start(track: Track, target: float | None = None) -> dict[str, Any]:
         "schedule.shape": "linear",
         "schedule.warmup": 0.05,
     }
-    return settings | (SHORT if shape_of(settings) == SMALLER["mini"][0] else {})
+    if track.model not in SMALLER:
+        return settings
+    place = min(_place(target), len(SUITED) - 1)
+    return settings | SMALLER[track.model][place] | SUITED[place]
 
 
 def _place(target: float | None) -> int:
@@ -225,7 +231,7 @@ def start(side: str, track: Track, target: float | None = None) -> dict[str, Any
         raise BrimfulError(f"unknown side {side!r}: {nearest(side, SIDES)}")
     if side == OURS:
         return our_start(track, target)
-    return RIVAL_START | (shapes(track.model)[0] if _place(target) == 0 else PRESET)
+    return RIVAL_START | (SMALLER[track.model][_place(target)] if track.model in SMALLER else PRESET)
 
 
 def space(side: str, track: Track) -> Space:

@@ -23,7 +23,7 @@ from bench.common.processes import time_of_others
 from bench.speedrun import curves, ours, rival
 from bench.speedrun.__main__ import Speedrun, main, options_of
 from bench.speedrun.contest import leave_out, our_seconds
-from bench.speedrun.halving import halve, outclassed, rungs, search
+from bench.speedrun.halving import halve, outclassed, plan, rungs, search
 from bench.speedrun.points import NUMBER, EnoughError, Length, Points
 from bench.speedrun.records import misses, read_record_file
 from bench.speedrun.rival import RIVALS, Sequences, batches, new_model
@@ -327,6 +327,59 @@ def test_a_committed_search_is_not_repeated(text, tmp_path, monkeypatch):
         search(second, "lines", 4, 90.0, 10.0)
 
 
+def pace_of_a_cpu(runs, side, settings):
+    """Compiled, a side is faster."""
+    return {"start_seconds": 2.0, "updates_per_second": 3.0 if settings["compile"] else 1.0}
+
+
+def test_a_search_on_a_gpu_makes_the_updates_of_the_cpu(text, tmp_path, monkeypatch):
+    asked = []
+
+    def run(self, side, settings, seconds, seed, *, updates, device):
+        asked.append((seconds, updates, device, settings["compile"]))
+        return {"loss": settings["learning_rate"], "seconds": 0.1, "tokens": updates}
+
+    monkeypatch.setattr(Runs, "run", run)
+    monkeypatch.setattr(Runs, "pace", pace_of_a_cpu)
+    track = replace(TRACK, quick=False)
+    runs = Runs(track, text, tmp_path, 1, 1.0)
+    made = search(runs, "lines", 4, 80.0, 10.0, device="cuda")
+    assert sorted(asked) == [(10.0, 24, "cuda", False)] * 4 + [(20.0, 54, "cuda", False)] * 2
+    assert made["spent_seconds"] == 80.0
+    assert made["device"] == "cuda"
+    assert [trial["updates"] for trial in made["rungs"][1]["trials"]] == [54, 54]
+    best = min(trial["settings"]["learning_rate"] for trial in made["rungs"][0]["trials"])
+    assert made["settings"]["learning_rate"] == best
+    assert made["settings"]["compile"]
+
+
+@pytest.mark.parametrize(("device", "seen"), [("cpu", "''"), ("cuda", "'0'")])
+def test_a_training_on_the_cpu_sees_no_gpu(text, tmp_path, monkeypatch, device, seen):
+    asks = "import os, sys; sys.exit(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr("bench.speedrun.runs.command", lambda training: [sys.executable, "-c", asks])
+    runs = Runs(TRACK, text, tmp_path, 1, 1.0)
+    with pytest.raises(BrimfulError, match=re.escape(f"status 1 ({seen})")):
+        runs.run("lines", RIVAL_START, 9.0, 0, updates=4, device=device)
+
+
+def test_paces_are_the_pilots_of_all_that_a_search_tries(text, tmp_path, monkeypatch):
+    measured = []
+
+    def note(runs, side, settings):
+        measured.append(settings)
+        return pace_of_a_cpu(runs, side, settings)
+
+    monkeypatch.setattr(Runs, "pace", note)
+    shutil.copytree(text, tmp_path / "text-english")
+    speedrun = Speedrun(ENGLISH, options_of(["paces", "--sides", "lines", "--work", str(tmp_path)]))
+    speedrun.paces()
+    made = list(measured)
+    drawn = plan(speedrun.runs, "lines", 4, 2400.0).drawn
+    assert made[-4:] == drawn
+    assert {shape_of(settings)["shape.hidden_size"] for settings in drawn} == {128, 192, 256, None}
+
+
 def test_brimful_is_tuned_in_a_quarter_of_a_rivals_time(text, tmp_path, monkeypatch):
     def run(self, side, settings, seconds, seed):
         return {"loss": 4.0, "seconds": seconds, "tokens": 1}
@@ -382,22 +435,23 @@ def test_no_shape_is_larger_than_the_rivals_bert(shape):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shape", "rate"),
+    ("seconds", "width", "rate", "width_of_rivals"),
     [
-        (600.0, (2, 128, 4, 512), 7e-3),
-        (1200.0, (2, 192, 6, 768), 3e-3),
-        (2400.0, (3, 256, 4, 768), 3e-3),
-        (None, (3, 256, 4, 768), 3e-3),
-        (60.0, (2, 128, 4, 512), 7e-3),
+        (600.0, 128, 7e-3, 128),
+        (1200.0, 192, 5e-3, 192),
+        (2400.0, 192, 5e-3, 256),
+        (None, 192, 5e-3, 256),
+        (60.0, 128, 7e-3, 128),
     ],
 )
-def test_each_target_has_a_start(seconds, shape, rate):
+def test_each_target_has_a_start(seconds, width, rate, width_of_rivals):
     settings = our_start(ENGLISH, seconds)
-    assert tuple(shape_of(settings).values()) == shape
+    assert settings["shape.hidden_size"] == width
     assert settings["optimizer.learning_rate"] == rate
-    assert shape_of(our_start(replace(ENGLISH, model="tiny"), seconds)) == PRESET
-    own = shape_of(start("modernbert", ENGLISH, seconds))
-    assert own == (dict(zip(PRESET, shape, strict=True)) if rate == 7e-3 else PRESET)
+    assert start("modernbert", ENGLISH, seconds)["shape.hidden_size"] == width_of_rivals
+    for side in SIDES:
+        assert shape_of(start(side, ENGLISH, seconds)) in shapes("mini")
+        assert shape_of(start(side, replace(ENGLISH, model="tiny"), seconds)) == PRESET
 
 
 @pytest.mark.parametrize("target", ENGLISH.seconds)
