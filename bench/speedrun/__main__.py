@@ -1,7 +1,7 @@
 """The encoder speedrun: how much sooner does Brimful reach the held-out loss of tuned `transformers`?
 
     text      fetch, clean and tokenize the track's text; cut the held-out part, and mask it once for all
-    paces     pilots of all settings that a search tries, for a search on a GPU elsewhere
+    paces     pilots of all settings that a search tries, for a search on a GPU
     search    tune each side by successive halving: Brimful in a quarter of a rival's time
     targets   what the best rival reaches in 10, 20 and 40 minutes
     shortest  the shortest time in which Brimful reaches the target
@@ -113,8 +113,11 @@ class Speedrun:
         """Make the pilots of all searches."""
         for side in self.options.sides:
             planned = plan(self.runs, side, self.options.trials, self.target_seconds, self.around(side))
-            measure_paces(self.runs, side, planned.drawn)
-            say(f"{side}: {len(planned.drawn)} settings have a pace")
+            failed = measure_paces(self.runs, side, planned.drawn)
+            for message in failed:
+                warn(message)
+            tried = len(planned.drawn)
+            say(f"{side}: {tried - len(failed)} of {tried} settings have a pace")
 
     def search(self) -> None:
         """Tune each side."""
@@ -365,7 +368,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--search-on",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="cuda: the search trains on a GPU, as many updates as the pilots say that the CPU makes",
+        help="cuda: the search trains on a GPU, as many updates as the CPU makes by the step `paces`",
     )
     parser.add_argument("--settings", type=Path, help="a record whose settings are taken; nothing is tuned")
     parser.add_argument("--around", type=Path, help="a record around whose settings the search draws")

@@ -155,8 +155,9 @@ def leave_out(
         seconds: of a training with all ideas; they decide the number of updates.
 
     Returns:
-        `whole`, the trainings with all ideas; and `without`, for each idea its `rise`, the `standard_error`
-        of it, `longer`, and its trainings.
+        `whole`, the trainings with all ideas; `by_the_clock`, the same where an idea is left out for the same
+        seconds; and `without`, for each idea its `rise`, the `standard_error` of it, `longer`, and its
+        trainings.
     """
     updates = runs.updates_in(OURS, settings, seconds)
     arms = {idea: without(settings, idea) for idea in ideas}
@@ -177,7 +178,8 @@ def leave_out(
         say(f"without {idea}: {rise:+.3f}, {longer:.2f} times as long")
         row = {"idea": idea, "rise": rise, "standard_error": _finite(error), "longer": longer}
         found.append({**row, "runs": _without_points(less)})
-    return {"whole": _without_points(wholes[updates]), "without": found}
+    by_the_clock = _without_points(wholes.get(None, []))
+    return {"whole": _without_points(wholes[updates]), "by_the_clock": by_the_clock, "without": found}
 
 
 def _given(settings: Settings) -> Settings:

@@ -9,12 +9,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from bench.common.processes import processor
 from bench.common.study import kept
 from bench.speedrun.runs import COMPILES, SEED, Run, Runs, Settings
 from bench.speedrun.side import OURS
@@ -126,11 +126,15 @@ def fastest(runs: Runs, side: str, target: float) -> tuple[Settings, list[dict[s
     return tried[0][1], [row for row, _ in tried]
 
 
-def measure_paces(runs: Runs, side: str, drawn: Sequence[Settings]) -> None:
-    """Make the pilots of these settings; one that fails is left to its trial."""
+def measure_paces(runs: Runs, side: str, drawn: Sequence[Settings]) -> list[str]:
+    """Make the pilots of these settings; the messages of those that fail."""
+    failed = []
     for settings in drawn:
-        with suppress(BrimfulError):
+        try:
             runs.pace(side, settings)
+        except BrimfulError as error:
+            failed.append(str(error))
+    return failed
 
 
 @dataclass(frozen=True)
@@ -178,10 +182,12 @@ def search(
         seconds: of all trials of a rival together, without pilots; Brimful has its share.
         target: the rivals' seconds for the target that the side is tuned for.
         around: search in the neighbourhood of these settings, with the variant that is fastest here.
-        device: cuda makes the trials of a rung on a GPU at once, not compiled. Each has the updates that a
-            CPU makes in its seconds, by pilots, so the losses are the same but for rounding.
+        device: cuda makes the trials of a rung on a GPU at once, not compiled. Each makes the updates that
+            the CPU of the pilots makes in its seconds, with the same micro-batches and number formats. The
+            pilots must be there: none is made.
     """
     seconds *= share(side)
+    runs = replace(runs, pilots=device == "cpu")
     planned = plan(runs, side, trials, target, around)
     begin = planned.begin
     place = runs.place("searches", side, begin, trials, seconds, target, asdict(planned.space))
@@ -197,8 +203,9 @@ def search(
                 result = runs.run(side, settings, each, SEED)
             else:
                 updates = runs.updates_in(side, settings, each)
-                eager = {**settings, **{name: False for name in COMPILES if name in settings}}
-                result = runs.run(side, eager, each, SEED, updates=updates, device=device)
+                eager = {name: False for name in COMPILES if name in settings}
+                there = {**settings, **runs.pace(side, settings)["as_run"], **eager}
+                result = runs.run(side, there, each, SEED, updates=updates, device=device)
                 result |= {"seconds": each, "updates": updates}
         except BrimfulError as error:  # it has had its time, though it may have ended sooner
             spent = time.monotonic() - began if device == "cpu" else 0.0
@@ -208,8 +215,6 @@ def search(
         return result
 
     def make() -> dict[str, Any]:
-        if device != "cpu":  # nothing else may run beside a pilot
-            measure_paces(runs, side, planned.drawn)
         at_once = 1 if device == "cpu" else trials
         best, record = halve(planned.drawn, seconds, trial, at_once)
         spent = math.fsum(one["seconds"] for rung in record for one in rung["trials"])
@@ -222,11 +227,15 @@ def search(
             "seconds": seconds,
             "spent_seconds": spent,
             "device": device,
+            "processor": processor() if device == "cpu" else runs.pace(side, begin)["processor"],
             "variants": planned.variants,
             "rungs": record,
         }
 
-    return kept(place, make)
+    found = kept(place, make)
+    if (made_on := found.get("device", "cpu")) != device:
+        say(f"{side}: a search made on {made_on} is kept")
+    return found
 
 
 def _changed(settings: Settings, begin: Settings) -> Settings:

@@ -9,10 +9,11 @@ from unittest.mock import patch
 from bench.speedrun.points import EnoughError, Length, Points
 from brimful.commands.pretrain import pretrain
 from brimful.commands.pretrain_config import PretrainConfig
-from brimful.config import build
+from brimful.config import build, read_yaml
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from brimful.optim.schedule import Schedule
+from brimful.runs.directory import CONFIG
 from brimful.train.trainer import Trainer
 
 MOST = 1_000_000
@@ -49,6 +50,17 @@ def config(
         "trainer.log_every": 50,
     }
     return build(PretrainConfig, nested(given))
+
+
+def as_run(directory: Path) -> dict[str, Any]:
+    """What a run directory says of the settings that a device decides. With them, another device makes the
+    same updates but for rounding."""
+    values = read_yaml(directory / CONFIG)
+    return {
+        "precision": values["precision"],
+        "rows_per_micro_batch": values["rows_per_micro_batch"],
+        "trainer.residual": values["trainer"]["residual"],
+    }
 
 
 @dataclass(frozen=True)

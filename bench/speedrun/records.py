@@ -147,6 +147,10 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         if max(times) > STEADY * min(times):
             change = max(times) / min(times)
             found.append(f"the updates of {side} took {change:.2f} times as long in one run as in another")
+    processors = {run["processor"] for run in measured}
+    for side, search in searches.items():
+        if search.get("device", "cpu") != "cpu" and search["processor"] not in processors:
+            found.append(f"{side} was tuned on a GPU with the paces of another processor")
     if any(search["track"] != record["track"] for search in searches.values()):
         found.append("the sides were tuned on another track")
     if absent := set(RIVALS) - set(target["losses"]) - outclassed(record["searches"]):

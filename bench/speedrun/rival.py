@@ -173,6 +173,7 @@ def train(
 
     Args:
         folder: of the track.
+        device: cpu or cuda.
 
     Raises:
         BrimfulError: its seconds leave no time to train.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
+from threading import Lock
 from typing import Any
 
 from bench.common.processes import processor, state_of_the_code, time_of_others
@@ -52,6 +53,8 @@ QUIET = 0.05
 measurement."""
 NEAR = 0.05
 """How far the seconds of a measured run may be from those asked for, as a fraction of these."""
+SCORING = Lock()
+"""transformers changes functions of the whole process while it loads a model."""
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "numba")
 LIMIT = 4.0
 """A training that takes this many times its seconds, and `START` more, is ended."""
@@ -67,6 +70,7 @@ class Runs:
         work: where results are kept; weights are too, of trainings that ask for it.
         threads: of each process.
         pilot: seconds of training that give the pace of a setting.
+        pilots: make the pilots that are missing. False: this is not the machine whose paces count.
     """
 
     track: Track
@@ -74,6 +78,7 @@ class Runs:
     work: Path
     threads: int
     pilot: float
+    pilots: bool = True
 
     def __post_init__(self) -> None:
         if not (self.text / "track.json").is_file():
@@ -91,14 +96,23 @@ class Runs:
         return self.work / kind / f"{side}-{key}"
 
     def pace(self, side: str, settings: Settings) -> Run:
-        """Updates a second and the seconds of the start-up, from a pilot."""
+        """Updates a second and the seconds of the start-up, from a pilot; and its processor.
+
+        Raises:
+            BrimfulError: the pilot failed, or is missing and may not be made here.
+        """
         same = {k: v for k, v in settings.items() if k not in SAME_PACE}
-        place = self.place("paces", side, same, self.pilot)
+        place = self.place("pilots", side, same, self.pilot)
 
         def make() -> Run:
+            if not self.pilots:
+                raise BrimfulError(
+                    f"{side} has no pace for {json.dumps(same)}: run the step `paces` on the machine of the"
+                    " record with the same options, and copy its --work here"
+                )
             if _compiles(settings):
                 self._pilot(place, side, settings, SEED)  # fills the compiler's cache
-            return self._pilot(place, side, settings, SEED)
+            return {**self._pilot(place, side, settings, SEED), "processor": processor()}
 
         return kept(place.with_suffix(".json"), make)
 
@@ -151,8 +165,9 @@ class Runs:
             folders = [place / "points" / f"{point['updates']:07d}" for point in found["points"]]
             scored = list(zip(found["points"], folders, strict=True))
             held_out, special = load_held_out(self.text), tokenizer_of(self.text)[1]
-            for point, folder in scored if contest else scored[-1:]:
-                point |= score(folder, held_out, special.pad)
+            with SCORING:
+                for point, folder in scored if contest else scored[-1:]:
+                    point |= score(folder, held_out, special.pad)
             if contest:
                 shutil.rmtree(place / "model", ignore_errors=True)
                 folders[-1].rename(place / "model")

@@ -52,6 +52,8 @@ def main() -> None:
     from bench.speedrun.track import Track
     from brimful.storage import write_json
 
+    if training.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("there is no GPU that torch can use: leave --search-on cuda out")
     torch.set_num_threads(training.threads)
     folder, out = Path(training.folder), Path(training.out)
     points = Points(out / "points", training.started, Length(**training.length))
@@ -75,6 +77,7 @@ def main() -> None:
     result: dict[str, Any] = {"points": points.reached}
     if points.length.pilot is not None:
         result |= {"start_seconds": points.training_since, "updates_per_second": points.pace}
+        result["as_run"] = ours.as_run(out / "run") if training.side == OURS else {}
     write_json(out / "result.json", result)
 
 

@@ -103,8 +103,8 @@ RIVAL_START: dict[str, Any] = {
     "precision": "fp32",
     "compile": False,
 }
-"""Where the search for a rival's settings begins: ModernBERT's best in docs/speedrun-trials.md, with the shape
-of `SMALLER` that is the target's."""
+"""Where the search for a rival's settings begins: ModernBERT's best in docs/speedrun-trials.md. The target
+has its shape in `SMALLER`."""
 RIVAL_SPACE = Space(
     choices={"batch": (16, 32, 64, 128), "mask_rate": (0.15, 0.2, 0.3, 0.4)},
     ranges={"learning_rate": (3e-4, 1e-2)},

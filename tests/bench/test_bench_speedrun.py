@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 
 import numpy as np
@@ -329,14 +330,19 @@ def test_a_committed_search_is_not_repeated(text, tmp_path, monkeypatch):
 
 def pace_of_a_cpu(runs, side, settings):
     """Compiled, a side is faster."""
-    return {"start_seconds": 2.0, "updates_per_second": 3.0 if settings["compile"] else 1.0}
+    as_run = {"rows_per_micro_batch": 8}
+    pace = {"start_seconds": 2.0, "updates_per_second": 3.0 if settings["compile"] else 1.0}
+    return {**pace, "processor": "a", "as_run": as_run}
 
 
 def test_a_search_on_a_gpu_makes_the_updates_of_the_cpu(text, tmp_path, monkeypatch):
-    asked = []
+    asked, together = [], {10.0: Barrier(4), 20.0: Barrier(2)}
 
     def run(self, side, settings, seconds, seed, *, updates, device):
-        asked.append((seconds, updates, device, settings["compile"]))
+        together[seconds].wait(10)  # all trials of a rung are made at once
+        asked.append((seconds, updates, device, settings["compile"], settings["rows_per_micro_batch"]))
+        if settings["batch"] == 128 and seconds == 10.0:
+            raise BrimfulError("it diverged")
         return {"loss": settings["learning_rate"], "seconds": 0.1, "tokens": updates}
 
     monkeypatch.setattr(Runs, "run", run)
@@ -344,13 +350,39 @@ def test_a_search_on_a_gpu_makes_the_updates_of_the_cpu(text, tmp_path, monkeypa
     track = replace(TRACK, quick=False)
     runs = Runs(track, text, tmp_path, 1, 1.0)
     made = search(runs, "lines", 4, 80.0, 10.0, device="cuda")
-    assert sorted(asked) == [(10.0, 24, "cuda", False)] * 4 + [(20.0, 54, "cuda", False)] * 2
-    assert made["spent_seconds"] == 80.0
-    assert made["device"] == "cuda"
+    assert sorted(asked) == [(10.0, 24, "cuda", False, 8)] * 4 + [(20.0, 54, "cuda", False, 8)] * 2
+    assert made["spent_seconds"] == 80.0  # of the CPU; a trial that fails counts with its whole time
+    assert (made["device"], made["processor"]) == ("cuda", "a")
     assert [trial["updates"] for trial in made["rungs"][1]["trials"]] == [54, 54]
-    best = min(trial["settings"]["learning_rate"] for trial in made["rungs"][0]["trials"])
+    first = made["rungs"][0]["trials"]
+    failed = [trial for trial in first if "error" in trial]
+    assert [trial["seconds"] for trial in failed] == [10.0] * len(failed)
+    best = min(trial["settings"]["learning_rate"] for trial in first if "loss" in trial)
     assert made["settings"]["learning_rate"] == best
     assert made["settings"]["compile"]
+    assert "rows_per_micro_batch" not in made["settings"]
+
+
+def test_a_search_on_a_gpu_makes_no_pilots(text, tmp_path):
+    with pytest.raises(BrimfulError, match="run the step `paces` on the machine of the record"):
+        search(
+            Runs(replace(TRACK, quick=False), text, tmp_path, 1, 1.0), "lines", 4, 80.0, 10.0, device="cuda"
+        )
+
+
+def test_a_gpu_that_is_not_there_is_one_line(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(BrimfulError, match="there is no GPU that torch can use"):
+        Runs(TRACK, text, tmp_path, 1, 1.0).run(OURS, our_start(TRACK), 9.0, 0, updates=4, device="cuda")
+
+
+def test_a_pilot_says_what_the_device_decided(text, tmp_path):
+    pace = Runs(TRACK, text, tmp_path, 1, 0.1).pace(OURS, our_start(TRACK) | {"trainer.compile": False})
+    assert set(pace["as_run"]) == {"precision", "rows_per_micro_batch", "trainer.residual"}
+    assert pace["as_run"]["trainer.residual"] == "fp32"
+    assert 1 <= pace["as_run"]["rows_per_micro_batch"] <= 16
+    settings = our_start(TRACK) | pace["as_run"]
+    assert ours.config(settings, text, tmp_path, Length(updates=4), seed=0).rows_per_micro_batch >= 1
 
 
 @pytest.mark.parametrize(("device", "seen"), [("cpu", "''"), ("cuda", "'0'")])

@@ -125,6 +125,10 @@ def swap_sides(pair):
         (lambda record: slowed(record["runs"][3], 1.11), "it took 2664 s instead of 2400"),
         (lambda record: record["target"]["runs"][4].update(update_seconds=300.0), "lines took 1.25 times"),
         (lambda record: record["searches"][2].update(track="chinese-mini"), "tuned on another track"),
+        (
+            lambda record: record["searches"][1].update(device="cuda", processor="another"),
+            "tuned on a GPU with the paces of another processor",
+        ),
         (lambda record: record["parameters"].update(ours=11), "more parameters"),
         (lambda record: record["searches"][2].update(target_seconds=600.0), "not tuned for this target"),
         (lambda record: reshaped(record, 3), "brimful has a shape that the others could not choose"),
