@@ -143,7 +143,7 @@ class Plan:
 
     Attributes:
         begin: the settings that it begins with.
-        drawn: the settings of the first rung, of which `begin` are the first.
+        drawn: the settings of the first rung, `begin` first.
         variants: see `fastest`.
         space: what was drawn from.
     """
@@ -155,7 +155,7 @@ class Plan:
 
 
 def plan(runs: Runs, side: str, trials: int, target: float, around: Settings | None = None) -> Plan:
-    """The settings that a search tries; its arguments are those of `search`."""
+    """The settings that a search tries. `search` has the same arguments."""
     begin, found = start(side, runs.track, target), space(side, runs.track)
     variants: list[dict[str, Any]] = []
     if not runs.track.quick:
