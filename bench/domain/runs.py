@@ -154,6 +154,7 @@ class Bench:
             paths=[str(source)],
             out=str(self.work / job),
             tokenizer=vocabulary,
+            lowercase=True,
             model="bpe",
             validation_share=0.5 if self.scale == QUICK else 0.01,  # a quick run has a few pages only
             workers=1,

@@ -97,6 +97,7 @@ def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_
                 paths=(str(file),),
                 out=str(data),
                 tokenizer=f"train:{vocabulary}",
+                lowercase=True,
                 validation_share=validation_share,
                 workers=1,
             )

@@ -106,7 +106,8 @@ def measure(
         scratch / "output",
     )
     trained = scratch / "trained"
-    timed(brimful(corpus.folder, trained, f"train:{VOCABULARY[corpus.language]}", 1), cores)
+    training = brimful(corpus.folder, trained, f"train:{VOCABULARY[corpus.language]}", 1)
+    timed([*training, "--lowercase"], cores)  # as a vocab.txt is read, by both sides
     write_vocabulary(trained, vocabulary)
     classic = [str(python), str(Path(__file__).with_name("classic.py"))]
     commands: dict[str, Callable[[str], list[str]]] = {

@@ -122,6 +122,7 @@ def make_text(track: Track, data: Path, folder: Path) -> dict[str, Any]:
         paths=(str(raw),),
         out=str(prepared),
         tokenizer=f"train:{track.vocabulary}",
+        lowercase=True,
         validation_share=track.held_out_share,
         dedup={"near": True},
     )

@@ -182,6 +182,7 @@ class Demo:
                 paths=[self.folder("reviews/training.txt")],
                 out=self.folder("data"),
                 tokenizer=f"train:{VOCABULARY}",
+                lowercase=True,
                 han="pieces",
                 read={"split": "line"},
             )

@@ -57,8 +57,8 @@ class PrepareConfig:
     """Add this many frequent pieces of the text to a given tokenizer; its own pieces keep their ids."""
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
-    lowercase: bool = True
-    """A trained tokenizer ignores case and accents, or (--no-lowercase) keeps both."""
+    lowercase: bool = False
+    """A trained tokenizer ignores case, and accents of Latin, Greek and Cyrillic that tell no words apart."""
     han: Han = "characters"
     """Chinese in a trained tokenizer: one token for each character, as in BERT, or pieces of up to four."""
     retrain_tokenizer: bool = False

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.errors import BrimfulError
+from brimful.text.folding import Folding, normalizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -52,17 +53,13 @@ def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
     return with_special_tokens(tokenizer)
 
 
-def byte_level(model: Any, lowercase: bool, han: Han) -> "Tokenizer":
-    """The pipeline of byte-level BPE, without special tokens. Cased text is left exactly as it is."""
-    from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+def byte_level(model: Any, folding: Folding | None, han: Han) -> "Tokenizer":
+    """The pipeline of byte-level BPE, without special tokens. Text is left as it is but for `folding`."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     tokenizer = Tokenizer(model)
-    if lowercase:
-        bert_text = normalizers.BertNormalizer(
-            clean_text=False, handle_chinese_chars=False, strip_accents=None, lowercase=True
-        )
-        # NFC puts Korean syllables together again.
-        tokenizer.normalizer = normalizers.Sequence([bert_text, normalizers.NFC()])
+    if folding is not None:
+        tokenizer.normalizer = normalizer(folding, drop=False, han_apart=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [_han_apart(han), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )

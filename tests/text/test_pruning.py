@@ -171,7 +171,7 @@ def trained_unigram() -> Tokenizer:
 
 def roberta() -> Tokenizer:
     """Byte-level BPE whose special ids are not at the start, with a Sequence of post-processors."""
-    tokenizer = train(TEXTS, 520, model="bpe", han="pieces")
+    tokenizer = train(TEXTS, 520, model="bpe", han="pieces", lowercase=True)
     state = json.loads(tokenizer.to_str())
     ids = {name: state["model"]["vocab"][name] for name in ("[CLS]", "[SEP]")}
     roberta = processors.RobertaProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))

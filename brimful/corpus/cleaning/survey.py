@@ -24,7 +24,7 @@ _NONCHARACTERS = "".join(f"{chr(p | 0xFFFE)}{chr(p | 0xFFFF)}" for p in range(0x
 CLASSES = {
     UNWANTED: "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\uf8ff\ufdd0-\ufdef\ufff0-\uffff"
     f"{_NONCHARACTERS}\U000f0000-\U0010ffff",
-    INVISIBLE: "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff",
+    INVISIBLE: "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff",
     LINE_BREAK: "\r\x0b\f\x85\u2028\u2029",
     OTHER_BLANK: r"^\S\n ",
     _BLANK: r"\s",

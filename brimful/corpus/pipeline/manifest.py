@@ -9,7 +9,7 @@ from rich.table import Table
 
 from brimful.console import output_console, warn
 from brimful.corpus.pipeline.duplicates import DECISIONS
-from brimful.corpus.tokenize.vocabulary_fit import quality
+from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
 from brimful.errors import BrimfulError
 
 WARNINGS_SHOWN = 20
@@ -85,6 +85,10 @@ def summarise(
     if count := dropped["undecodable"]:
         warnings.insert(0, f"{count:,} documents were undecodable: {WRONG_ENCODING}")
     warnings += quality(scripts)
+    lacking: Counter[str] = Counter()
+    for shard in shards:
+        lacking.update(shard.get("lacking", {}))  # shards of earlier versions have no such counts
+    warnings += lacking_characters(lacking)
     return {
         "documents": {
             "read": sum(text["read"] for text in texts),
@@ -171,7 +175,8 @@ def _script_table(scripts: dict[str, dict[str, int]]) -> Table:
         table.add_column(heading, justify="left" if heading == "script" else "right")
     for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
         characters, tokens = max(counts["characters"], 1), counts["tokens"]
-        unknown = f"{100 * counts['unknown'] / max(tokens, 1):.2f} %"
+        rate = 100 * counts["unknown"] / max(tokens, 1)
+        unknown = f"{rate:.2f} %" if not 0 < rate < 0.005 else "under 0.01 %"
         row = (f"{counts['characters']:,}", f"{tokens:,}", f"{tokens / characters:.2f}", unknown)
         table.add_row(script, *row)
     return table

@@ -79,7 +79,7 @@ class TokenizerChoice:
                 f"no tokenizer at {self.tokenizer}: name one that there is, a folder or a file, or give"
                 f" {TRAIN}SIZE, as in {TRAIN}8000"
             )
-        given = load(self.tokenizer, lowercase=self.lowercase)
+        given = load(self.tokenizer)
         mask_id(given)  # pretraining needs one
         return named_as(with_nfkc(given), given) if self.nfkc else given
 
@@ -119,7 +119,7 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
         if known.get(key) != settings.get(key):
             raise BrimfulError(
                 f"the tokenizer of {inventory.directory} is frozen: it was made with "
-                f"{key}={known.get(key)!r}, not {settings.get(key)!r}; {remedy}"
+                f"{key}={known.get(key)!r}, not {settings.get(key)!r}; give that again, {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():

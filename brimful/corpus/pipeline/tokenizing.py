@@ -104,6 +104,7 @@ class _Counts:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.scripts: dict[str, Counter[str]] = {}
+        self.lacking: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
 
 
@@ -121,6 +122,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
             seen.counts["characters"] += sum(len(row[0]) for row in rows)
             for script, counts in encoded.scripts.items():
                 seen.scripts.setdefault(script, Counter()).update(counts)
+            seen.lacking.update(encoded.lacking)
             sources = np.array([row[1:] for row in rows], np.int64)
             yield TokenBatch(
                 batch.tokens, batch.word_starts, batch.sentence_starts, batch.lengths[filled], sources[filled]
@@ -138,6 +140,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
         begins=[begin for spans in task.inputs for _, begin in spans],
         counts=seen.counts,
         scripts=seen.scripts,
+        lacking=seen.lacking,
         examples=seen.examples,
     )
 

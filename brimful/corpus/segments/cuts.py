@@ -29,6 +29,7 @@ from brimful.corpus.segments.kinds import (
     WORD,
     matrix_of_cuts,
 )
+from brimful.text.folding import DROPPED, MARKS_AFTER
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,6 +39,7 @@ _PROBES = {"a": WORD, "1": NUMBER, ",": SYMBOL, "中": HAN}
 _NEGATION = "\u0338"
 
 _NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
+_NORMALIZERS |= {"dropped characters", "marks after letters", "letter"}
 _OF_SPACES = {"spaces", "Strip"}
 _OF_WORDS = {"Nmt", "Precompiled", "Replace"}
 _TOKENWISE = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"}
@@ -134,6 +136,14 @@ def _name(part: dict[str, Any]) -> str:
             )
         case "Replace" if pattern in ({"Regex": " {2,}"}, {"String": " "}) and len(part["content"]) == 1:
             return "spaces"
+        case "Replace" if pattern == {"Regex": DROPPED} and not part["content"]:
+            return "dropped characters"
+        case "Replace" if MARKS_AFTER.fullmatch(pattern.get("Regex", "")) and not part["content"]:
+            return "marks after letters"
+        case "Replace" if all(
+            len(side) == 1 and side.isalpha() for side in (pattern.get("String", ""), part["content"])
+        ):
+            return "letter"
         case "Replace" if not part["content"] or re.search(
             r"\s", pattern.get("String", " ") + part["content"]
         ):

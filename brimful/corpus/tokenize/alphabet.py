@@ -30,14 +30,13 @@ class Alphabet:
         return normalised
 
     def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters that cover the text, at most `limit`; other repeated ones."""
+        """At most `limit` characters that cover the text; the others. Frequent ones come first."""
         self._counts[character_classes() == SPACE] = 0
         order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
         covered = np.cumsum(self._counts[order])
         enough = int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1 if len(order) else 0
         enough = min(enough, limit)
-        others = order[enough:][self._counts[order[enough:]] > 1]
-        return [chr(code) for code in order[:enough]], [chr(code) for code in others]
+        return [chr(code) for code in order[:enough]], [chr(code) for code in order[enough:]]
 
     def continuations(self, characters: Iterable[str]) -> list[str]:
         """`##c` for each of the characters that can stand within a word, sorted."""

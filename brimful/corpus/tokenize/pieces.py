@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from brimful.corpus.tokenize.alphabet import Alphabet
 from brimful.errors import BrimfulError
+from brimful.text.folding import Folding, normalizer
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN, drop_long_words
 
 if TYPE_CHECKING:
@@ -25,23 +26,22 @@ _ESCAPED = set("\\^-[]&~|")
 
 
 def train_pieces(
-    texts: Iterable[str], size: int, *, lowercase: bool, special: tuple[str, ...]
+    texts: Iterable[str], size: int, folding: Folding | None, *, special: tuple[str, ...]
 ) -> "Tokenizer":
     """Train the tokenizer, without its post-processor; equal texts give an equal one.
 
     Args:
+        folding: of case and accents; None keeps both.
         size: the most entries; fewer where no more pieces occur four times.
         special: names of the special tokens, which get the first ids.
 
     Raises:
         BrimfulError: the texts hold no character.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=False, strip_accents=None, lowercase=lowercase
-    )
-    counter = Alphabet(normalizer)
+    normal = normalizer(folding, han_apart=False)
+    counter = Alphabet(normal)
     sample = counter.read(texts)
     alphabet, _ = counter.choose((size - len(special)) * 3 // 4)
     if not alphabet:
@@ -68,7 +68,7 @@ def train_pieces(
     pieces = [p for p in sorted(found, key=found.__getitem__) if len(p) <= LONGEST_PIECE or p.isascii()]
     vocabulary = {piece: number for number, piece in enumerate(pieces[:size])}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
-    made.normalizer = normalizer
+    made.normalizer = normal
     made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     made.decoder = decoders.WordPiece(prefix="")
     return made

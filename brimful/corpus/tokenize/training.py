@@ -11,18 +11,19 @@ The order of the texts matters only where a sample is thinned to keep memory bou
 import json
 from collections.abc import Iterable, Iterator
 from itertools import chain, dropwhile
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from brimful.console import say
 from brimful.corpus.tokenize.alphabet import Alphabet
 from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.errors import BrimfulError
+from brimful.text.folding import Folding, normalizer
 from brimful.text.tokenizer_pipelines import (
     LONGEST_PIECE,
     LONGEST_WORD,
     SPECIAL_TOKENS,
     Han,
     bert,
-    bert_normalizer,
     byte_level,
     drop_long_words,
     with_nfkc,
@@ -52,7 +53,7 @@ def train(
     size: int,
     *,
     model: Model = "wordpiece",
-    lowercase: bool = True,
+    lowercase: bool = False,
     han: Han = "characters",
     nfkc: bool = False,
 ) -> "Tokenizer":
@@ -64,7 +65,8 @@ def train(
 
     Args:
         model: WordPiece as BERT has it, or byte-level BPE as RoBERTa (no text is unknown).
-        lowercase: whether case and accents are ignored. Cased BPE keeps every byte of the text.
+        lowercase: whether case is ignored, and accents where that loses no word (`text.folding`); the texts
+            are then held in memory. Cased BPE keeps every byte of the text.
         han: whether each Chinese character is set apart, as BERT has it, or pieces of up to four may form.
         nfkc: whether the tokenizer normalises its input by NFKC before all else.
 
@@ -83,12 +85,19 @@ def train(
         return with_nfkc(train(_nfkc(texts), size, model=model, lowercase=lowercase, han=han))
     if han == "pieces":
         texts = thinned(texts, MOST_CHARACTERS_IN_RUNS[model])
+    folding = None
+    if lowercase:
+        texts = list(texts)
+        folding = Folding.of(texts)
+        say(str(folding))
     if model == "bpe":
-        tokenizer = _bpe(texts, size, lowercase, han)
+        tokenizer = _bpe(texts, size, folding, han)
     elif han == "pieces":
-        tokenizer = train_pieces(texts, size, lowercase=lowercase, special=SPECIAL_TOKENS)
+        tokenizer = train_pieces(texts, size, folding, special=SPECIAL_TOKENS)
     else:
-        tokenizer = bert(_wordpiece(texts, size, lowercase), lowercase)
+        normal = normalizer(folding, han_apart=True)
+        tokenizer = bert(_wordpiece(texts, size, normal), lowercase)
+        tokenizer.normalizer = normal
     return with_special_tokens(tokenizer)
 
 
@@ -128,10 +137,10 @@ def _empty() -> BrimfulError:
     return BrimfulError("cannot train a tokenizer: the texts are empty")
 
 
-def _wordpiece(texts: Iterable[str], size: int, lowercase: bool) -> dict[str, int]:
+def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    counter = Alphabet(bert_normalizer(lowercase))
+    counter = Alphabet(normal)
     cut = pre_tokenizers.BertPreTokenizer()
     sample = [without_long_words(text, cut) for batch in _batches(texts) for text in counter.read(batch)]
     alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
@@ -157,10 +166,10 @@ def _wordpiece(texts: Iterable[str], size: int, lowercase: bool) -> dict[str, in
     return vocabulary
 
 
-def _bpe(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokenizer":
+def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> "Tokenizer":
     from tokenizers import models, pre_tokenizers, trainers
 
-    scratch = byte_level(models.BPE(), lowercase, han)
+    scratch = byte_level(models.BPE(), folding, han)
     scratch.pre_tokenizer = pre_tokenizers.Sequence([scratch.pre_tokenizer, drop_long_words()])
     trainer = trainers.BpeTrainer(
         vocab_size=size if han == "characters" else 2 * size,
@@ -179,4 +188,4 @@ def _bpe(texts: Iterable[str], size: int, lowercase: bool, han: Han) -> "Tokeniz
         found = [piece for piece in found if piece.isascii() or len(piece) <= 3 * LONGEST_PIECE][:size]
     vocabulary = {piece: number for number, piece in enumerate(found)}
     merges = [(left, right) for left, right in trained["merges"] if left + right in vocabulary]
-    return byte_level(models.BPE(vocabulary, merges), lowercase, han)
+    return byte_level(models.BPE(vocabulary, merges), folding, han)

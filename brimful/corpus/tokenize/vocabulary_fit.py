@@ -4,8 +4,13 @@ The limits lie between the values measured on held-out text for tokenizers of th
 language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
+from brimful.console import counted
+from brimful.text.characters import SCRIPTS, character_scripts
+
+SHOWN = 8
 LEAST_FRACTION = 0.001
 MOST_UNKNOWN = 0.01
 MOST_UNKNOWN_IN_SCRIPT = 0.02
@@ -42,3 +47,28 @@ def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
                 "take a larger vocabulary, or one trained on such text"
             )
     return warnings
+
+
+def lacking_characters(counts: Counter[str]) -> list[str]:
+    """The warning about characters of the text that the vocabulary lacks; an empty list if it has all.
+
+    Args:
+        counts: the occurrences of each such character.
+    """
+    if not counts:
+        return []
+    scripts = character_scripts()
+    by_script: dict[str, Counter[str]] = {}
+    for character, count in counts.items():
+        by_script.setdefault(SCRIPTS[scripts[ord(character)]], Counter())[character] = count
+    said = []
+    for script, found in sorted(by_script.items(), key=lambda item: -item[1].total()):
+        shown = " ".join(f"{character} {count:,}" for character, count in found.most_common(SHOWN))
+        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+        said.append(f"{script}: {shown}{more}")
+    return [
+        f"the vocabulary lacks {counted(len(counts), 'character')} of the text"
+        f" ({counted(counts.total(), 'occurrence')}); words that hold one become the unknown token"
+        f" ({'; '.join(said)}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
+        " (--model bpe)"
+    ]

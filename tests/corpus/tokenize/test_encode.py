@@ -17,6 +17,7 @@ from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.corpus.tokenize.training import train
 from brimful.corpus.words.segmenter import Segmenter
 from brimful.text.characters import code_points
+from brimful.text.folding import Folding, normalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]
 TEXTS = [
@@ -33,7 +34,8 @@ FRAGMENTS = [
     "=\u0338", "国\u0301", "\u037a", "\u1fc1", "\u037a\xad\U0001d165", "\u1fc1\u0345",
     "\u0301", "\u200b", "\u200d", "\ufffd", "\x00", "\x07", "\xad", "▁", "▁▁", " ▁", "[MASK]", "<s>",
     "##s", "``", "''", "http://a.b/c?d=e!", "3.14", "1,000", "x", "A", "Ω", "ﬃ", "豈", "𠀀", "々", "〇",
-    "\U0001f1e8\U0001f1f3", "ൎ", "\u0600", "１", "Ａ", "~", "_", "-",
+    "\U0001f1e8\U0001f1f3", "й", "ё", "ά\u0301", "ΛΌΓΟΣ", "λόγος", "ıI",
+    "می\u200cخواهم", "\u180e", "ൎ", "\u0600", "１", "Ａ", "~", "_", "-",
 ]  # fmt: skip
 DOCUMENTS = st.lists(
     st.one_of(
@@ -90,6 +92,10 @@ def bert(**options: bool | None) -> normalizers.Normalizer:
     return normalizers.BertNormalizer(**options)
 
 
+def folded(folding: Folding) -> Tokenizer:
+    return wordpiece(normalizer(folding, han_apart=True))
+
+
 def sentencepiece_like() -> Tokenizer:
     """As this project's SentencePiece pipeline: no piece joins a word and punctuation."""
     splits = [
@@ -119,14 +125,21 @@ def with_added_word() -> Tokenizer:
 
 
 def pieces(nfkc: bool = False) -> Tokenizer:
-    tokenizer = train_pieces(TEXTS * 2, 300, lowercase=True, special=tuple(SPECIAL))
+    tokenizer = train_pieces(TEXTS * 2, 300, Folding.of(TEXTS), special=tuple(SPECIAL))
     if nfkc:
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), tokenizer.normalizer])
     return tokenizer
 
 
 REMEMBERED: dict[str, Callable[[], Tokenizer]] = {
-    "BERT uncased": lambda: train(TEXTS, 400),
+    "BERT uncased": lambda: wordpiece(bert()),
+    "trained": lambda: train(TEXTS, 400),
+    "trained, folded": lambda: train(TEXTS, 400, lowercase=True),
+    "trained, accents folded": lambda: folded(Folding(("Latin", "Greek", "Cyrillic"), (("Greek", 0.0),))),
+    "trained, as in Turkish": lambda: folded(Folding(("Greek",), dotless=True)),
+    "byte-level, accents folded": lambda: byte_level(
+        han=True, normalizer=normalizer(Folding(("Latin", "Cyrillic")), drop=False, han_apart=False)
+    ),
     "BERT cased": lambda: wordpiece(bert(lowercase=False)),
     "BERT keeps accents": lambda: wordpiece(bert(strip_accents=False)),
     "BERT joins Han": lambda: wordpiece(bert(handle_chinese_chars=False, clean_text=False)),
@@ -190,7 +203,7 @@ def check(tokenizer: Tokenizer, fast: FastTokenizer, texts: list[str]) -> None:
     assert end == len(tokens)
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("name", [*REMEMBERED, *ASKED])
 @settings(max_examples=150, deadline=None)
 @given(texts=DOCUMENTS)

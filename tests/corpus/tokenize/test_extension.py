@@ -126,7 +126,7 @@ def test_what_the_old_tokenizer_cannot_spell_has_no_parts() -> None:
 
 
 def test_an_added_token_is_spelled_as_the_text_it_is() -> None:
-    old = train(["abc abd bcd, cat"] * 9, 80)
+    old = train(["abc abd bcd, cat"] * 9, 80, lowercase=True)
     new = Tokenizer.from_str(old.to_str())
     new.add_tokens([AddedToken("Bcd-Abc", normalized=False)])
     (parts,) = spellings(old, new, "old").values()
@@ -144,7 +144,7 @@ def test_another_vocabulary_is_refused() -> None:
 
 def test_a_difference_of_the_pipeline_is_named() -> None:
     texts = ["abc abd bcd"] * 9
-    cased, uncased = train(texts, 80, lowercase=False), train(texts, 80)
+    cased, uncased = train(texts, 80), train(texts, 80, lowercase=True)
     assert other_parts(cased, uncased) == ["normalizer"]
     assert "pre_tokenizer" in other_parts(uncased, train(texts, 400, model="bpe"))
 
