@@ -59,8 +59,8 @@ def test_documents_word_by_word(folder: Path) -> None:
     assert set(by_file) == {"a.txt", "b.txt", "e.txt", "f.txt"}
     words = by_file["a.txt"]["words"]
     assert "无创dna" in ["".join(word.split()) for word in words]
-    assert "coca cola" in words
-    assert "".join("".join(words).split()) == "顺利的无创dna检测,我喝cocacola。".replace(",", "，")
+    assert "Coca Cola" in words
+    assert "".join("".join(words).split()) == "顺利的无创dna检测,我喝CocaCola。".replace(",", "，")
     short = inspect(directory=str(folder), documents=1, tokens=3)["documents"]
     assert len(short) == 1
     assert short[0]["cut"]

@@ -276,7 +276,7 @@ def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
     before = shard_bytes(out)
     with pytest.raises(BrimfulError, match=r"frozen: it was made with tokenizer='train:300', not 'train:200"):
         run(paths[:2], out, tokenizer="train:200")
-    with pytest.raises(BrimfulError, match=r"made with nfkc=False, not True; add --retrain-tokenizer"):
+    with pytest.raises(BrimfulError, match=r"made with nfkc=False, not True; give that again, add --retrain"):
         run(paths[:2], out, clean={"nfkc": True})
     assert shard_bytes(out) == before
     (tmp_path / "in" / "9.txt").write_text("entirely different vocabulary\n" * 3 + "Ελληνικά Ελληνικά\n")
@@ -333,7 +333,7 @@ def test_recurring_lines_go_from_later_documents(tmp_path: Path) -> None:
     summary = run([str(folder)], tmp_path / "out", dedup={"lines": 5}, **options)
     texts = [text for text, _ in documents(Corpus.open(tmp_path / "out"))]
     assert ["rights reserved" in text for text in texts] == [True] * 5 + [False] * 15 + [True]
-    assert all("story number" in text for text in texts[:20])
+    assert all("Story number" in text for text in texts[:20])
     assert summary["cleaned"]["recurring lines dropped"] == 17
     assert summary["dropped"] == {"only recurring lines": 1}
     kept = run([str(folder)], tmp_path / "off", dedup={"lines": 0}, **options)
@@ -560,7 +560,7 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(
 def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     run(paths, tmp_path / "out", max_documents=50)
-    with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; add --retrain-tokenizer"):
+    with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; give that again, add"):
         run(paths, tmp_path / "out")
 
 
