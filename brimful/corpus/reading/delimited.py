@@ -1,8 +1,8 @@
 """Rows of CSV and TSV, in the dialect that the file shows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from brimful.corpus.reading.csv_rows import CsvRows
 from brimful.corpus.reading.dialects import SAMPLE, Dialect, Shown, find_dialect, joined_rows
@@ -26,21 +26,33 @@ class Sheet:
     rows: Numbered
 
 
-def open_sheet(lines: Lines, form: str, wanted: Sequence[str], report: Report) -> Sheet | None:
+def open_sheet(
+    lines: Lines,
+    form: str,
+    wanted: Sequence[str],
+    report: Report,
+    known: Callable[[Shown], Shown] = lambda shown: shown,
+) -> Sheet | None:
     """Find the dialect and the header of a file; None if it has no line that is not empty.
 
     Args:
         form: "csv" or "tsv".
         wanted: names of columns, or their numbers from 1 if there is no header.
+        known: corrects what the file shows by what is known of it.
     """
     head, complete = _ahead(lines)
     bare = [_without_end(line) for line in head]
     if not any(bare):
         return None
-    shown = find_dialect(bare, form, wanted, complete=complete)
+    shown = known(find_dialect(bare, form, wanted, complete=complete))
+    return sheet_of(chain(head, lines), shown, report)
+
+
+def sheet_of(lines: Lines, shown: Shown, report: Report) -> Sheet:
+    """The sheet of lines from the beginning of a file, in a dialect that is known."""
     for message in filter(None, (shown.otherwise, shown.doubt)):
         report.note(message)
-    rows = read_rows(chain(head[shown.skipped :], lines), shown, report, shown.skipped + 1)
+    rows = read_rows(islice(lines, shown.skipped, None), shown, report, shown.skipped + 1)
     if shown.has_header:
         for _, row in rows:
             if row:

@@ -22,12 +22,12 @@ class Fault:
     refused: str
 
 
-_QUOTE = "a quote is opened and never closed; one within a quoted text must be doubled"
+_QUOTE = "has a quote that is never closed; one within a quoted text must be doubled"
 UNCLOSED = Fault("quote never closed, its line skipped", _QUOTE)
 UNCLOSED_LONG = Fault("quote not closed within 16 MB, its line skipped", _QUOTE)
 AFTER_UNCLOSED = Fault("lines skipped after a quote that is never closed", _QUOTE)
-SHORT = Fault("rows cut short", "the row has fewer fields than the header")
-LONG = Fault("rows longer than the header", "the row has more fields than the header")
+SHORT = Fault("rows cut short", "has fewer fields than the header")
+LONG = Fault("rows longer than the header", "has more fields than the header")
 NOT_JSON = Fault("broken JSON lines", "is not JSON")
 CUT_JSON = Fault("broken JSON, its rest lost", "is not JSON")
 NOT_RECORD = Fault("JSON that is no record", "must be a JSON object")
@@ -84,7 +84,7 @@ class Refusing:
         Raises:
             BrimfulError: always.
         """
-        raise BrimfulError(f"{self.path}, {self.place} {line}: {detail or fault.refused}")
+        raise BrimfulError(f"{self.path}, {self.place} {line} {detail or fault.refused}")
 
     def note(self, message: str) -> None:
         """Print the message."""

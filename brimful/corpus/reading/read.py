@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
+from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet_of
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.faults import LONG, SHORT, Counting
 from brimful.corpus.reading.forms import form_of
@@ -259,20 +259,20 @@ def _json_parser(field: str) -> Callable[[str], Any]:
 def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
     form = form_of(span.path, [config.field]).kind
     report = Counting(issues)
-    whole = Span(path=span.path)
-    sheet = None
-    if span != whole:  # the beginning of the file tells how the span is read
-        lines = _with_ends(whole, config, Counter(), LINE)
-        head = open_sheet(lines, form, [config.field], Counting(Counter()))
-        if head is None or not head.shown.dialect.is_plain:
-            if span.begin:
-                return
-            span = whole
-        elif span.begin:
-            sheet = Sheet(head.shown, read_rows(_with_ends(span, config, issues, LINE), head.shown, report))
-    if sheet is None:
+    if span == Span(path=span.path):
         boundary = LINE if form == "tsv" else None
         sheet = open_sheet(_with_ends(span, config, issues, boundary), form, [config.field], report)
+    else:  # the beginning of the file tells how its spans are read
+        head = _head(span.path, form, config)
+        if head is None or not head.shown.dialect.is_plain:
+            if not span.begin:
+                yield from _sheet(Span(path=span.path), config, issues)
+            return
+        lines = _with_ends(span, config, issues, LINE)
+        if span.begin:
+            sheet = Sheet(head.shown, read_rows(lines, head.shown, report))
+        else:
+            sheet = sheet_of(lines, head.shown, report)
     if sheet is None:
         return
     header = sheet.shown.header
@@ -286,18 +286,24 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
             continue
         if len(row) > len(header):
             report.lose(LONG, line)
-        text = cell(row[column], report)
+        text = cell(row[column])
+        if text is not None and text is not row[column]:
+            issues['cells written as ="...", read as what is quoted'] += 1
         if text is None:
             issues[f"records without a text {config.field!r}"] += 1
         else:
             yield number, text
 
 
+def _head(path: str, form: str, config: ReadConfig) -> Sheet | None:
+    lines = _with_ends(Span(path=path), config, Counter(), LINE)
+    return open_sheet(lines, form, [config.field], Counting(Counter()))
+
+
 def is_quoted(path: str, config: ReadConfig) -> bool:
     """Whether rows of a .tsv may hold line ends, so that it cannot be divided."""
-    head = _with_ends(Span(path=path), config, Counter(), LINE)
-    sheet = open_sheet(head, "tsv", [config.field], Counting(Counter()))
-    return sheet is not None and not sheet.shown.dialect.is_plain
+    head = _head(path, "tsv", config)
+    return head is not None and not head.shown.dialect.is_plain
 
 
 def _with_ends(

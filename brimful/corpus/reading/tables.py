@@ -41,7 +41,7 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
             Or this machine failed, not the file.
         OSError: the file cannot be read at all.
     """
-    with _plain_file(span.path, issues) as file:
+    with plain_file(span.path, issues) as file:
         try:
             yield from (_parquet if kind == "parquet" else _arrow)(file, span, field, issues)
         except UnicodeDecodeError as error:
@@ -49,7 +49,7 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
 
 
 @contextmanager
-def _plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
+def plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
     """The path of the file, unpacked where it is compressed: both formats need random access."""
     with open(path, "rb"):  # its error is clearer than pyarrow's
         pass

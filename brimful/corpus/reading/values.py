@@ -11,13 +11,14 @@ from brimful.corpus.reading.faults import Report
 _LONGEST_WORDS = 10
 _SPACE = re.compile(r"\s")
 _FORMULA = re.compile(r'="(.*)"', re.DOTALL)
-SHOWN_AS_FORMULA = 'cells written as ="...", read as the text in the quotes'
 
 
-def cell(value: str, report: Report) -> str | None:
-    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N."""
+def cell(value: str) -> str | None:
+    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N.
+
+    Excel reads a cell written as ="..." as the text in the quotes.
+    """
     if value.startswith('="') and (match := _FORMULA.fullmatch(value)):
-        report.note(SHOWN_AS_FORMULA)
         return match[1].replace('""', '"')
     return None if value == MISSING else value
 

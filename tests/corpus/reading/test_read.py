@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from brimful.corpus.reading.inputs import Input, Span
@@ -393,9 +393,10 @@ def test_json_is_read_as_the_standard_library_does(
         line = line[:at] + data.draw(st.sampled_from([*'{}[]",:\\u0e-.\x1f', ""])) + line[at + 1 :]
     try:
         value = json.loads(line)
-        expected = value.get("text") if isinstance(value, dict) else None
+        expected = value.get("text") if isinstance(value, dict) else value
     except ValueError:
         expected = None
+    assume(not isinstance(expected, list))
     with tempfile.TemporaryDirectory() as folder:
         found, _ = read(write(Path(folder, "a.jsonl"), b'{"text":""}\n' + line.encode()))
     assert found[1:] == ([(1, expected)] if isinstance(expected, str) else [])
