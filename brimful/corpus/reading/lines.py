@@ -153,7 +153,8 @@ def _unicode_ends(head: bytes, charset: Charset, kind: str) -> tuple[bool, bool]
 
 
 def _unify(text: str, paragraph: str) -> str:
-    if _UNICODE_END.search(text):
+    # Five searches for a character are ten times faster than one for a class.
+    if "\v" in text or "\f" in text or "\x85" in text or "\u2028" in text or "\u2029" in text:
         text = _UNICODE_END.sub("\n", text.replace("\u2029", paragraph))
     return text
 
