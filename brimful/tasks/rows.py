@@ -12,7 +12,7 @@ from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import Dialect, Shown
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
 from brimful.corpus.reading.forms import Form, form_of
-from brimful.corpus.reading.json_records import Named, json_line, json_records
+from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.corpus.reading.values import cell
 from brimful.errors import BrimfulError
@@ -180,20 +180,13 @@ def json_lines(path: Path) -> Rows:
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
             continue
-        row = _line(line, number, [], report)
+        row = json_line(line, number, report)
         if not isinstance(row, dict):
             report.lose(NOT_RECORD, number, f"must be a JSON object, not {line.strip():.40}")
+        check_keys(row, number, report)
+        if "\\u" in line:
+            check_characters(row, f"{path}, line {number}")
         yield number, row
-
-
-def _line(line: str, number: int, wanted: Sequence[str], report: Refusing) -> Any:
-    value = json_line(line, number, report)
-    if isinstance(value, list) and not wanted:
-        return value
-    record = Named(wanted).record(value, number, report)
-    if "\\u" in line:
-        check_characters(record, f"{report.path}, line {number}")
-    return record
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> Rows:

@@ -106,8 +106,11 @@ class _Fit:
     Attributes:
         bad: rows of another width than most, or with a quote where this dialect's writers would have none.
         quoted: fields in quotes.
-        proof: whether some needed them: they hold a delimiter, a line end or an escaped quote.
+        proof: whether some needed them: they hold a delimiter, a line end or an escaped quote, or are names
+            of columns.
         whole: whether all of a column is quoted.
+        example: such a field.
+        stray: fields that begin with a quote and do not end in one.
     """
 
     dialect: Dialect
@@ -119,6 +122,7 @@ class _Fit:
     proof: bool = False
     whole: bool = False
     example: str = ""
+    stray: int = 0
 
 
 class _Sample:
@@ -160,6 +164,7 @@ class _Sample:
         header: list[str] = []
         by_column: Counter[int] = Counter()
         quoted, proof, example = 0, False, ""
+        stray, strayed = 0, ""
         width, clean, values = 0, True, list[str]()
         end = ""
         for match in _fields(dialect).finditer(self.text):
@@ -173,9 +178,12 @@ class _Sample:
                 is_proof = delimiter in body or "\n" in body or (pair if dialect.doubled else quote) in body
                 if is_proof or not example:
                     example = f"{quote}{body}{quote}"
-                proof = proof or is_proof
-            elif quote in bare:
+                proof = proof or is_proof or not rows  # nobody quotes names of columns otherwise
+            elif quote in (_ESCAPED.sub("", bare) if dialect.escaped else bare):
                 clean = False
+                if bare.startswith(quote) and quote in bare[1:]:
+                    stray += 1
+                    strayed = strayed or bare
             if not rows:
                 values.append((bare or "") if body is None else body.replace(pair, quote))
             width += 1
@@ -192,7 +200,8 @@ class _Sample:
         most = _most([width for width, _ in rows])
         bad = sum(width != most or not clean for width, clean in rows)
         whole = len(rows) > 3 and any(count >= len(rows) - 1 for count in by_column.values())
-        return _Fit(dialect, header, most, len(rows), bad, quoted, proof, whole, example)
+        shown = strayed if stray else example
+        return _Fit(dialect, header, most, len(rows), bad, quoted, proof, whole, shown, stray)
 
 
 def _most(widths: Sequence[int]) -> int:
@@ -218,8 +227,9 @@ def _fields(dialect: Dialect) -> re.Pattern[str]:
     other = rf"[^{quote}\\]*+" if dialect.escaped else rf"[^{quote}]*+"
     within = [rf"\\."] * dialect.escaped + [quote * 2] * dialect.doubled
     body = rf"{other}(?:(?:{'|'.join(within)}){other})*+"
+    bare = rf"(?:[^{delimiter}\n\\]|\\.)*+" if dialect.escaped else rf"[^{delimiter}\n]*+"
     return re.compile(
-        rf"{space}(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|([^{delimiter}\n]*))"
+        rf"{space}(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|({bare}))"
         rf"({delimiter}|\n|\Z)",
         re.DOTALL,
     )
@@ -247,7 +257,10 @@ def find_dialect(lines: Sequence[str], form: str, wanted: Sequence[str], *, comp
     else:
         others = [mark for mark in NAMES if mark != default and mark in sample.lines[0]]
         delimiters = [default, *others, *([NONE] if form == "csv" else [])]
-    found = [(_best(sample, delimiter, form), order) for order, delimiter in enumerate(delimiters)]
+    found = [
+        (_best(sample, delimiter, may_be_raw=form == "tsv" and delimiter == default), order)
+        for order, delimiter in enumerate(delimiters)
+    ]
 
     def rank(one: tuple[tuple[_Fit, str], int]) -> tuple[float, ...]:
         (fit, _), order = one
@@ -314,55 +327,77 @@ def _header(sample: _Sample, fit: _Fit, wanted: Sequence[str]) -> tuple[list[str
     return names, True
 
 
-def _best(sample: _Sample, delimiter: str, form: str) -> tuple[_Fit, str]:
-    """Of the dialects with a delimiter the one that fits best, and a warning if another fits as well."""
-    raw, escaped = _raw(sample, delimiter)
-    quoted = _quotings(sample, delimiter)
-    best = min(quoted, key=lambda fit: (fit.bad, not fit.proof))
-    if raw.dialect.escaped and (form == "tsv" or raw.bad < best.bad):
-        return raw, escaped
-    if form == "csv":  # all writers of CSV quote, some of them fields that do not need it
-        return (best if best.proof and best.bad < quoted[0].bad else quoted[0]), ""
-    if not best.quoted or not (best.dialect.quote == '"' or best.proof):
-        return raw, ""
+def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, str]:
+    """Of the dialects with a delimiter the one that fits best, and a warning if another fits as well.
+
+    Args:
+        may_be_raw: whether quotes may be text, as in TSV. Writers of CSV quote what needs it and often more.
+    """
+    escapes = _escapes(sample, delimiter)
+    raw = sample.fit(Dialect(delimiter=delimiter, escaped=escapes == "used"))
+    usual, *others = _quotings(sample, delimiter, escapes == "used")
+    candidates = [usual]
+    for fit in others:
+        # An apostrophe may well begin a text, and end one.
+        is_single = fit.dialect.quote == "'"
+        if not is_single or (fit.proof and (fit.bad < usual.bad or not usual.quoted)):
+            candidates.append(fit)
+    if escapes == "used" and not may_be_raw:
+        candidates.append(raw)
+    best = min(candidates, key=lambda fit: (fit.bad, not fit.dialect.escaped, not fit.proof))
+    doubt = ""
+    if escapes == "doubtful":
+        doubt = "has each backslash twice: both are kept; if they are escapes, write it without them"
+    if not may_be_raw or best.dialect.quote != '"':
+        is_quoted = best.proof or not may_be_raw
+        if best.stray and not may_be_raw:
+            doubt = (
+                f"has {best.stray:,} fields that begin with a quote and go on after it, such as"
+                f" {best.example!r:.60}: quotes are left out as the csv module does; write such texts in quotes,"
+                " with theirs doubled"
+            )
+        return (best if is_quoted and best.bad <= raw.bad + best.rows * (not may_be_raw) else raw), doubt
+    if not best.quoted:
+        return raw, doubt
     about = f"{best.quoted:,} fields of it stand in quotes, such as {best.example!r:.60}"
     kept = f"{about}: the quotes are kept as text; if they are none, name the file .csv"
     dropped = f"{about}: they are read as quoted fields; if the quotes are text, write it as .jsonl"
     if best.bad != raw.bad:
-        is_quoted = best.bad < raw.bad
-        return (best, "") if is_quoted else (raw, kept if best.proof and 10 * best.bad < best.rows else "")
+        if best.bad < raw.bad:
+            return best, doubt
+        return raw, kept if best.proof and 10 * best.bad < best.rows else doubt
     if best.proof and not best.bad:
-        return best, ""
+        return best, doubt
     return (best, dropped) if best.whole and not best.bad else (raw, kept)
 
 
-def _raw(sample: _Sample, delimiter: str) -> tuple[_Fit, str]:
-    """The better of the two dialects without quotes, and a warning if it escapes where it need not."""
-    plain = sample.fit(Dialect(delimiter=delimiter))
-    if _ESCAPE not in sample.text:
-        return plain, ""
-    escaped = sample.fit(Dialect(delimiter=delimiter, escaped=True))
-    special = re.escape(delimiter)
-    others = re.search(rf"\\[^\\{special}\n\"'NbfnrtvZ0]", sample.text)
-    missing = re.search(rf"(?:^|{special})\\N(?:{special}|$)", sample.text, re.MULTILINE)
-    quotes = '"' in sample.text and not re.search(r'(?<!\\)"', sample.text)
-    if not others and (escaped.bad < plain.bad or (escaped.bad == plain.bad and (missing or quotes))):
-        return escaped, ""
-    return plain, ""
+def _escapes(sample: _Sample, delimiter: str) -> str:
+    """Whether backslashes are escapes: "used", "doubtful" where each only stands twice, or nothing.
+
+    They are if they stand before nothing else than what is escaped, and before a delimiter, a quote, a line
+    end, or N for a missing value at least once.
+    """
+    text, mark = sample.text, re.escape(delimiter)
+    if _ESCAPE not in text:
+        return ""
+    missing = re.search(rf"(?:^|{mark})\\N(?:{mark}|$)", text, re.MULTILINE) is not None
+    letters = "NbfnrtvZ0" if missing else ""
+    before = re.compile(r"\\(.)", re.DOTALL).findall(text)
+    marks = {delimiter, '"', "'", "\n"}
+    if not set(before) <= marks | {_ESCAPE, *letters}:
+        return ""
+    return "used" if missing or marks & set(before) else "doubtful"
 
 
-def _quotings(sample: _Sample, delimiter: str) -> list[_Fit]:
+def _quotings(sample: _Sample, delimiter: str, escaped: bool) -> list[_Fit]:
     """How dialects with quotes fit; the first is that of RFC 4180."""
     text, mark = sample.text, re.escape(delimiter)
     usual = Dialect(delimiter=delimiter, quote='"')
     dialects = [usual]
-    if r"\"" in text:
-        dialects += [replace(usual, escaped=True), replace(usual, escaped=True, doubled=False)]
-    if re.search(rf"(?:^|{mark} ?)'", text, re.MULTILINE):
-        single = replace(usual, quote="'")
-        dialects.append(single)
-        if r"\'" in text:
-            dialects.append(replace(single, escaped=True, doubled=False))
+    if re.search(rf"(?:^|{mark} *)'", text, re.MULTILINE):
+        dialects.append(replace(usual, quote="'"))
+    if escaped:
+        dialects += [replace(one, escaped=True) for one in dialects]
     if re.search(rf"{mark} +[\"']", text):
-        dialects += [replace(dialect, spaced=True) for dialect in dialects]
-    return [sample.fit(dialect) for dialect in dialects]
+        dialects += [replace(one, spaced=True) for one in dialects]
+    return [sample.fit(one) for one in dialects]
