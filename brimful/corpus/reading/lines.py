@@ -28,11 +28,14 @@ _SAMPLE = 1 << 16
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MARK = re.compile("^\ufeff+", re.MULTILINE)
-_UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
+UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
 _FIRST_END = re.compile("[\n\r\v\f\x85\u2028\u2029]")
 
 _UTF8 = charset("utf-8")
 UNDECODABLE = "undecodable characters"
+BINARY = "binary file skipped"
+READ_AS = "read as "
+"""The beginning of the issue of a file in another charset than it was said to be."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -76,6 +79,7 @@ def read_runs(
     run: int,
     longest: int,
     too_long: str,
+    kind: str = "",
 ) -> Iterator[str]:
     r"""The text that begins in a span, in runs of whole lines; each line ends in \n, the last one too.
 
@@ -88,12 +92,13 @@ def read_runs(
         longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
             bytes before. Only such a run does not end in \n.
         too_long: the issue that counts lines that were cut.
+        kind: the format of the file, if not that of its suffix.
     """
     chunks = read_chunks(span.path, issues)
     head = b""
     while len(head) < HEAD and (more := next(chunks, b"")):
         head += more
-    kind = format_of(span.path)
+    kind = kind or format_of(span.path)
     found = _recognised(head, encoding, kind == "html", Counter() if span.begin else issues)
     others_end, alone = _unicode_ends(head, found, kind)
     unify = (lambda text: _unify(text, boundary.paragraph if boundary else "\n")) if others_end else str
@@ -103,7 +108,7 @@ def read_runs(
         return
     if _is_binary(head[:HEAD], found):
         if not span.begin:
-            issues["binary file skipped"] += 1
+            issues[BINARY] += 1
         return
     begin = 0
     chunks = chain([head], chunks)
@@ -125,18 +130,15 @@ def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str])
     if (marked := by_mark(head)) is not None:
         return marked
     declared = charset(encoding)
-    where = "declared"
     if is_page and (said := by_page(head)) is not None:
-        declared, where = said, "declared by the page"
+        declared = said
     sample = head[:_SAMPLE]
     found = by_bytes(sample, declared)
     if found is None:
         return declared
     example = excerpt(sample, found)
-    issues[
-        f"read as {found.name} ({example}), as its bytes say, not as {declared.name}, as {where}; if that is"
-        " wrong, convert it to UTF-8; bytes beyond ASCII"
-    ] += beyond_ascii(sample) or len(sample)
+    issue = f"{READ_AS}{found.name} ({example}), as its bytes say, not as {declared.name}; bytes beyond ASCII"
+    issues[issue] += beyond_ascii(sample) or len(sample)
     return found
 
 
@@ -155,7 +157,7 @@ def _unicode_ends(head: bytes, charset: Charset, kind: str) -> tuple[bool, bool]
 def _unify(text: str, paragraph: str) -> str:
     # Five searches for a character are ten times faster than one for a class.
     if "\v" in text or "\f" in text or "\x85" in text or "\u2028" in text or "\u2029" in text:
-        text = _UNICODE_END.sub("\n", text.replace("\u2029", paragraph))
+        text = UNICODE_END.sub("\n", text.replace("\u2029", paragraph))
     return text
 
 
