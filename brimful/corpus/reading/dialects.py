@@ -46,6 +46,9 @@ class Dialect:
 
     def reader(self, lines: Iterable[str], *, strict: bool) -> Iterator[list[str]]:
         """The rows of lines with their ends, as the csv module reads a dialect with quotes."""
+        if self.escaped:
+            missing = re.compile(rf"(^|{re.escape(self.delimiter)})\\N(?={re.escape(self.delimiter)}|\r?\n|$)")
+            lines = (line if line is None else missing.sub(r"\1\\\\N", line) for line in lines)
         return csv.reader(
             lines,
             delimiter=self.delimiter,
@@ -104,7 +107,8 @@ class _Fit:
     """How a dialect fits a sample: how many rows fit the others, and what speaks for its quotes.
 
     Attributes:
-        bad: rows of another width than most, or with a quote where this dialect's writers would have none.
+        bad: rows of another width than most, the first aside, or with a quote where writers of this dialect
+            would have none.
         quoted: fields in quotes.
         proof: whether some needed them: they hold a delimiter, a line end or an escaped quote, or are names
             of columns.
@@ -155,7 +159,7 @@ class _Sample:
             widths = [line.count(dialect.delimiter) + 1 for line in self.lines]
             header = dialect.split(self.lines[0])
         width = _most(widths)
-        return _Fit(dialect, header, width, len(widths), sum(each != width for each in widths))
+        return _Fit(dialect, header, width, len(widths), sum(each != width for each in widths[1:]))
 
     def _quoted(self, dialect: Dialect) -> _Fit:
         quote, delimiter = dialect.quote, dialect.delimiter
@@ -198,7 +202,7 @@ class _Sample:
         if not self.complete and len(rows) > 1 and clean:
             rows.pop()
         most = _most([width for width, _ in rows])
-        bad = sum(width != most or not clean for width, clean in rows)
+        bad = sum(width != most or not clean for width, clean in rows[1:]) + (not rows[0][1])
         whole = len(rows) > 3 and any(count >= len(rows) - 1 for count in by_column.values())
         shown = strayed if stray else example
         return _Fit(dialect, header, most, len(rows), bad, quoted, proof, whole, shown, stray)
@@ -344,7 +348,12 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
             candidates.append(fit)
     if escapes == "used" and not may_be_raw:
         candidates.append(raw)
-    best = min(candidates, key=lambda fit: (fit.bad, not fit.dialect.escaped, not fit.proof))
+
+    def rank(fit: _Fit) -> tuple[int, bool, bool, bool]:
+        is_idle = bool(fit.dialect.quote) and not fit.quoted
+        return fit.bad, not fit.dialect.escaped, is_idle, not fit.proof
+
+    best = min(candidates, key=rank)
     doubt = ""
     if escapes == "doubtful":
         doubt = "has each backslash twice: both are kept; if they are escapes, write it without them"
