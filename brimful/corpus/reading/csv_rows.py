@@ -33,9 +33,7 @@ class CsvRows:
         first: the number of the first line.
     """
 
-    def __init__(
-        self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int = 1
-    ) -> None:
+    def __init__(self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int = 1) -> None:
         csv.field_size_limit(2 * LONGEST_ROW)
         self._dialect = dialect
         self._report = report

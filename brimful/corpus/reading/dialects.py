@@ -47,7 +47,9 @@ class Dialect:
     def reader(self, lines: Iterable[str], *, strict: bool) -> Iterator[list[str]]:
         """The rows of lines with their ends, as the csv module reads a dialect with quotes."""
         if self.escaped:
-            missing = re.compile(rf"(^|{re.escape(self.delimiter)})\\N(?={re.escape(self.delimiter)}|\r?\n|$)")
+            missing = re.compile(
+                rf"(^|{re.escape(self.delimiter)})\\N(?={re.escape(self.delimiter)}|\r?\n|$)"
+            )
             lines = (line if line is None else missing.sub(r"\1\\\\N", line) for line in lines)
         return csv.reader(
             lines,
@@ -229,7 +231,7 @@ def _fields(dialect: Dialect) -> re.Pattern[str]:
     delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
     space = " *" if dialect.spaced else ""
     other = rf"[^{quote}\\]*+" if dialect.escaped else rf"[^{quote}]*+"
-    within = [rf"\\."] * dialect.escaped + [quote * 2] * dialect.doubled
+    within = [r"\\."] * dialect.escaped + [quote * 2] * dialect.doubled
     body = rf"{other}(?:(?:{'|'.join(within)}){other})*+"
     bare = rf"(?:[^{delimiter}\n\\]|\\.)*+" if dialect.escaped else rf"[^{delimiter}\n]*+"
     return re.compile(
@@ -255,7 +257,7 @@ def find_dialect(lines: Sequence[str], form: str, wanted: Sequence[str], *, comp
         skipped += 1
     sample = _Sample(lines[skipped:], complete)
     if not sample.lines:
-        return Shown(dialect=Dialect(delimiter=default, quote='"'), header=lines[skipped - 1 : skipped])
+        return Shown(dialect=Dialect(delimiter=default, quote='"'), header=list(lines[skipped - 1 : skipped]))
     if given:
         delimiters = [given[1]]
     else:
@@ -362,8 +364,8 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         if best.stray and not may_be_raw:
             doubt = (
                 f"has {best.stray:,} fields that begin with a quote and go on after it, such as"
-                f" {best.example!r:.60}: quotes are left out as the csv module does; write such texts in quotes,"
-                " with theirs doubled"
+                f" {best.example!r:.60}: quotes are left out as the csv module does; write such texts in"
+                " quotes, with theirs doubled"
             )
         return (best if is_quoted and best.bad <= raw.bad + best.rows * (not may_be_raw) else raw), doubt
     if not best.quoted:

@@ -1,4 +1,4 @@
-"""What can be wrong with a record: the lenient reader counts it and goes on, the strict one refuses the file."""
+"""What can be wrong with a record: a lenient reader counts it and goes on, a strict one refuses the file."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -144,7 +144,7 @@ def _first_of(text: str) -> object:
 
 
 def _delimited(lines: list[str], wanted: tuple[str, ...], complete: bool) -> str:
-    """"tsv" or "csv", if the first line is a header with a column that is wanted; otherwise "text"."""
+    """ "tsv" or "csv", if the first line is a header with a column that is wanted; otherwise "text"."""
     if len(lines) < 3 or not any(name in lines[0] for name in wanted):
         return "text"
     lines = [line.removesuffix("\r") for line in lines]

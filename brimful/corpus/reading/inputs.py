@@ -218,7 +218,7 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
     if not inputs:
         known, packed = " ".join(FORMATS), " ".join(COMPRESSIONS)
         raise BrimfulError(
-            f"no text in {' '.join(paths)}; looked for files ending in {known}, and these with {packed} behind"
+            f"no text in {' '.join(paths)}; looked for files ending in {known}, also with {packed} behind"
         )
     _say_left_out(left_out)
     return list(inputs.values())

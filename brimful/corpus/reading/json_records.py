@@ -1,4 +1,4 @@
-"""Records of JSON in its usual forms: lines, arrays, an object that holds them, columns, one object after another.
+"""Records of JSON in its usual forms: lines, arrays, an object that holds them, columns, several objects.
 
 =====================================================  ==================================================
 a file that holds                                      its records
@@ -91,7 +91,7 @@ def json_records(
 
 
 class Named:
-    """Gives names to rows that are lists: those of a first row that has a column that is wanted, or numbers."""
+    """Gives names to rows that are lists: those of a first row with a column that is wanted, or numbers."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = wanted

@@ -14,8 +14,10 @@ suffix                  documents                                         divide
 ======================  ================================================  ===============================
 
 A file whose content contradicts its name is read as its content is. Rows are divided as the file shows
-(`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided. Only what the user can put right stops the run: a
-missing field, a full or failing disk. A damaged file yields its documents up to the damage.
+(`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided.
+
+Only what the user can put right stops the run: a missing field, an archive of several files, a full or
+failing disk. A damaged file yields its documents up to the damage.
 """
 
 import json

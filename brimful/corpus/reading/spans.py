@@ -11,9 +11,9 @@ from brimful.corpus.reading.tables import column_bytes
 def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     """Divide a file into spans of about `size` bytes (.parquet: of the column's text), in order.
 
-    .txt, JSON lines and .tsv are divided by bytes, .parquet by row groups. Other files stay
-    whole: compressed files, .csv and quoted .tsv (a quoted field may hold line breaks), .html, .arrow, and encodings whose
-    line feeds are found only by reading from the start. Only the footer of .parquet is read.
+    .txt, JSON lines and .tsv are divided by bytes, .parquet by row groups. Other files stay whole: compressed
+    files, .csv and quoted .tsv (a quoted field may hold line breaks), .html, .arrow, and encodings whose line
+    feeds are found only by reading from the start. Of .parquet, only the footer is read.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """
@@ -48,7 +48,8 @@ def _by_row_groups(path: str, field: str, size: int) -> list[Span]:
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(path)
+        with open(path, "rb") as file:
+            footer = pq.read_metadata(file)
         sizes = [column_bytes(footer.row_group(group), field) for group in range(footer.num_row_groups)]
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return []

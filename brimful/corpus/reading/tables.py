@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.archives import compression_of, read_chunks
 from brimful.corpus.reading.failures import check_machine
 from brimful.corpus.reading.faults import Counting
-from brimful.corpus.reading.inputs import Span, split_suffix
+from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.values import joined
 from brimful.errors import BrimfulError, nearest
+from brimful.paths import utf8_path
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
@@ -55,8 +56,9 @@ def plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
     """The path of the file, unpacked where it is compressed: both formats need random access."""
     with open(path, "rb"):  # its error is clearer than pyarrow's
         pass
-    if not split_suffix(path)[1]:
-        yield path
+    if not compression_of(path):
+        with utf8_path(path) as place:
+            yield place
         return
     with _unpacking(path):
         unpacked = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115
@@ -158,7 +160,9 @@ def _check_column(schema: Any, field: str, path: str) -> int:
         raise no_field(path, field, schema.names)
     index = schema.names.index(field)
     if not _may_be_text(schema.types[index]):
-        raise BrimfulError(f"{path}: column {field!r} holds {schema.types[index]}, not text; set --read.field")
+        raise BrimfulError(
+            f"{path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
+        )
     return index
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import Any
 
 from brimful.corpus.reading.dialects import MISSING
@@ -47,7 +48,7 @@ def joined(values: list[Any], report: Report) -> str | None:
 def join_words(words: list[str]) -> str:
     """The words with spaces between them, where their scripts have spaces."""
     parts = [words[0]]
-    for before, word in zip(words, words[1:], strict=False):
+    for before, word in pairwise(words):
         if not (before and word and _is_unspaced(before[-1]) and _is_unspaced(word[0])):
             parts.append(" ")
         parts.append(word)

@@ -30,7 +30,7 @@ def read(path: Path, data: str | bytes, **config: str) -> tuple[list[str], Count
 @given(
     texts=st.lists(TEXTS, min_size=3, max_size=20),
     delimiter=st.sampled_from(",;\t|"),
-    quotechar=st.sampled_from("\"\"'"),
+    quotechar=st.sampled_from('""\''),
     doublequote=st.booleans(),
     escaped=st.booleans(),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC, csv.QUOTE_NONE]),
@@ -68,7 +68,6 @@ def test_every_dialect_that_the_csv_module_writes(
         found, issues = read(Path(folder, f"a{suffix}"), out.getvalue())
     notes = [issue for issue in issues if "between its columns" not in issue]
     assert found == texts or notes
-
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
@@ -117,7 +116,7 @@ def test_two_readings_of_a_tsv_are_said(tmp_path: Path) -> None:
     rows = "".join(f"{n}\tplain {n}\n" for n in range(9))
     found, issues = read(tmp_path / "a.tsv", f'n\ttext\n{rows}9\t"All of it"\n')
     assert found[-1] == '"All of it"'
-    assert any('1 fields of it stand in quotes, such as \'"All of it"\'' in issue for issue in issues)
+    assert any("1 fields of it stand in quotes, such as '\"All of it\"'" in issue for issue in issues)
     found, issues = read(tmp_path / "a.csv", f'n\ttext\n{rows}9\t"All of it"\n')
     assert found[-1] == "All of it"
 
@@ -125,7 +124,10 @@ def test_two_readings_of_a_tsv_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("quoted", [True, False])
 def test_quotes_that_begin_late_in_a_tsv(quoted: bool, tmp_path: Path) -> None:
     """What the beginning does not show is decided where the first quote begins a field."""
-    rows = [(n, f"the text of row {n}") for n in range(20_000)] + [(1, 'He said "no".'), (2, '"Go," she said')]
+    rows = [(n, f"the text of row {n}") for n in range(20_000)] + [
+        (1, 'He said "no".'),
+        (2, '"Go," she said'),
+    ]
     out = io.StringIO()
     csv.writer(out, delimiter="\t", lineterminator="\n").writerows([("n", "text"), *rows])
     plain = "n\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in rows)
