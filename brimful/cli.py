@@ -5,6 +5,7 @@ verb is called, so `brimful --help` is fast.
 """
 
 import importlib
+import io
 import json
 import os
 import sys
@@ -99,15 +100,29 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     if os.environ.get("RANK", "0") != "0":
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
-        print(json.dumps(result, ensure_ascii=False))
+        # Whatever the terminal or the file cannot hold is written as an escape, which is JSON too.
+        text = json.dumps(result, ensure_ascii=False)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(text if _fits(text, encoding) else json.dumps(result))
     else:
         (verb.show or _show)(result)
+
+
+def _fits(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name or a text may hold what a terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
         if not arguments or arguments[0] in ("-h", "--help", "help"):
             print(_help(), end="")

@@ -7,6 +7,7 @@ A verb is a function of one frozen dataclass. `verb` lets Python callers pass ke
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import re
 import types
@@ -74,7 +75,11 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def config_hash(config: Any) -> str:
     """A short hash of a configuration (or any JSON value) that names what was made with it."""
-    text = msgspec.json.encode(msgspec.to_builtins(config), order="sorted")
+    value = msgspec.to_builtins(config)
+    try:
+        text = msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:  # a path that is not UTF-8
+        text = json.dumps(value, sort_keys=True).encode()
     return hashlib.sha256(text).hexdigest()[:16]
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.errors import BrimfulError
+from brimful.paths import utf8_path
 
 TEMPORARY = ".tmp-"
 _OLD = "old-"
@@ -238,7 +239,8 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
     path.touch()
     mode = path.stat().st_mode  # as the umask has it; safetensors makes files for their owner alone
     try:
-        save_file(tensors, path, metadata={"format": "pt"})
+        with utf8_path(path) as place:
+            save_file(tensors, place, metadata={"format": "pt"})
         path.chmod(mode)
     except SafetensorError as error:
         raise OSError(str(error)) from error
@@ -247,7 +249,9 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` as UTF-8 JSON, atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(value, ensure_ascii=False, indent=1) + "\n", "utf-8", "backslashreplace"
+        )
 
 
 def read_json(path: Path | str) -> Any:

@@ -19,6 +19,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 LAYERS = [
     [
         "errors",
+        "paths",
         "storage",
         "config",
         "arguments",

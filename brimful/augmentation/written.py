@@ -11,6 +11,7 @@ from typing import IO, Any, Self
 
 from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
+from brimful.paths import utf8_path
 from brimful.storage import atomic_file, sweep
 from brimful.tasks.layouts import Layout
 from brimful.tasks.table import FORMATS, all_rows
@@ -88,7 +89,8 @@ def _schema(path: Path) -> Any:
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
-    found = read_schema(path)
+    with utf8_path(path) as place:
+        found = read_schema(place)
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))

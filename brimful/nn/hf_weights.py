@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.paths import utf8_path
 from brimful.storage import read_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
@@ -149,7 +150,8 @@ def read_weights(directory: Path) -> tuple[dict[str, Source], Path]:
 def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     _check_pointer(path)
     try:
-        with safe_open(str(path), "pt"), open(path, "rb") as file:  # safe_open checks the header
+        # safe_open checks the header.
+        with utf8_path(path) as place, safe_open(place, "pt"), open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
     except (SafetensorError, OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
+from brimful.paths import utf8_path
 from brimful.runs.directory import warn_of_versions
 from brimful.runs.host_copies import HostCopies
 from brimful.storage import atomic_directory, commit, read_commit, sweep, temporary_path, write_tensors
@@ -152,7 +153,8 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
         path = directory / f"step-{step}"
         try:
             record = _record(path, verify=True)
-            tensors = load_file(path / _TENSORS)
+            with utf8_path(path / _TENSORS) as place:
+                tensors = load_file(place)
         except (BrimfulError, OSError) as error:
             what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
             warn(f"skipping a checkpoint: {what}")
@@ -174,7 +176,8 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
         try:
             record = _record(path, verify=True)
             check_format(path, record, READABLE)
-            return load_file(path / _TENSORS), record["state"]
+            with utf8_path(path / _TENSORS) as place:
+                return load_file(place), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
                 raise

@@ -19,6 +19,7 @@ from torch import nn
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
+from brimful.paths import utf8_path
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, elected, stop_request
@@ -67,7 +68,8 @@ class Result:
 
     def load(self, modules: Mapping[str, nn.Module]) -> None:
         """Load the weights that these modules had at the stage's end. The stage must have kept them."""
-        tensors = load_file(self._weights)
+        with utf8_path(self._weights) as place:
+            tensors = load_file(place)
         with torch.no_grad():
             for name, parameter in nn.ModuleDict(modules).named_parameters():
                 parameter.copy_(tensors[name])

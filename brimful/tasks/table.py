@@ -1,7 +1,5 @@
-"""Tables of texts: TSV, CSV, JSONL or Parquet files with columns of texts, second texts and labels."""
+"""Tables of texts: TSV, CSV, JSON, Parquet or Arrow files with columns of texts, second texts and labels."""
 
-import csv
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,11 +14,14 @@ from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.tasks.columns import Column
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.rows import FORMATS as FORMATS
+from brimful.tasks.rows import PLACES, Rows, is_text, open_rows
+from brimful.tasks.rows import all_rows as all_rows
+from brimful.tasks.rows import check_characters as check_characters
+from brimful.tasks.rows import json_lines as json_lines
+from brimful.tasks.rows import rows_of_file as rows_of_file
 from brimful.tasks.text_files import first_lines, readable, text_lines
 
-FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
-_DELIMITERS = {".tsv": "\t", ".csv": ","}
-_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _LARGEST = float(np.finfo(np.float32).max)
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
@@ -134,185 +135,7 @@ def with_text(table: Table) -> np.ndarray:
     return np.array([row for row, text in enumerate(table.texts) if text], dtype=np.int64)
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the object of each line that is not empty.
-
-    Raises:
-        BrimfulError: a line is not a JSON object, or holds half a surrogate pair.
-    """
-    for number, line in enumerate(text_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BrimfulError(f"{path}, line {number} is not JSON: {_reason(error)}") from error
-        if not isinstance(row, dict):
-            raise BrimfulError(f"{path}, line {number} must be a JSON object, not {line.strip():.40}")
-        if "\\u" in line:
-            check_characters(row, f"{path}, line {number}")
-        yield number, row
-
-
-def _reason(error: Exception) -> str:
-    """Why a line is not JSON, without `json`'s own line number."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos + 1}"
-    return str(error)
-
-
-def check_characters(row: dict[str, Any], where: str) -> None:
-    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read.
-
-    Raises:
-        BrimfulError: a text of the row holds one.
-    """
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
-
-
-_Rows = Iterator[tuple[int, dict[str, Any]]]
-
-
-def _delimited(path: Path, form: str, wanted: Iterable[str], layout: Layout, quoted: bool = False) -> _Rows:
-    """The rows of a TSV or CSV. A row of another width than the header is refused; in a known layout it may
-    be longer, and what it lacks is missing."""
-    # Quotes are text in a TSV and delimit fields in a CSV, as in the files of GLUE and pandas. `quoted`: in a
-    # TSV too, as predict and pandas write it.
-    quoted = quoted or form == ".csv"
-    csv.field_size_limit(1 << 30)
-    reader = csv.reader(
-        text_lines(path, newline=""),
-        delimiter=_DELIMITERS[form],
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-        strict=quoted,  # otherwise a quote that is never closed takes the rows after it
-    )
-    header: list[str] = []
-    line = 0
-    try:
-        for fields in reader:
-            first, line = line + 1, reader.line_num
-            if not header:
-                header = fields or [""]
-                bare = layout.bare and layout.columns.text not in header
-                header = list(layout.bare) if bare else header
-                _check_delimiter(path, form, header, wanted)
-                _check_repeats(path, header, wanted)
-                if not bare:
-                    continue
-            if not fields and len(header) > 1:
-                continue  # an empty line is a row (with the empty text) only if the table has one column
-            fields = fields or [""]
-            if len(fields) != len(header) and not layout.form:
-                longer = len(fields) > len(header) and form == ".tsv"
-                hint = "; a tab within a text must become a space" if longer else ""
-                raise BrimfulError(
-                    f"{path}, line {first} has {counted(len(fields), 'field')}, the header"
-                    f" {len(header)}{hint}"
-                )
-            yield first, dict(zip(header, fields, strict=False))
-    except csv.Error as error:
-        if not header:  # quoted names with another delimiter between them
-            with open(path, encoding="utf-8-sig") as again:
-                _check_delimiter(path, form, [again.readline().strip()], wanted)
-        hint = "; is a quote not closed? One within a quoted text is doubled" if quoted else ""
-        raise BrimfulError(f"{path}, line {line + 1}: {error}{hint}") from error
-
-
-def _check_delimiter(path: Path, form: str, header: list[str], wanted: Iterable[str]) -> None:
-    """Refuse a header whose columns are found once it is divided by another delimiter."""
-    for delimiter, name in _NAMES.items():
-        if delimiter == _DELIMITERS[form]:
-            continue
-        divided = {part.strip().strip('"') for part in _DELIMITERS[form].join(header).split(delimiter)}
-        if any(column in divided and column not in header for column in wanted):
-            remedy = {"\t": "name it .tsv", ",": "name it .csv"}.get(delimiter, "write it with commas")
-            raise BrimfulError(
-                f"{path} has {name} between its columns, not {_NAMES[_DELIMITERS[form]]}: {remedy}"
-            )
-
-
-def _check_repeats(path: Path, header: list[str], wanted: Iterable[str]) -> None:
-    """Refuse a header in which a column stands twice."""
-    for name in wanted:
-        if header.count(name) > 1:
-            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: keep one of them")
-
-
-def _parquet(path: Path, wanted: Sequence[str] | None) -> _Rows:
-    """The rows of a Parquet file, numbered from 1; of its columns only those that are wanted, or all."""
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            known = file.schema_arrow.names
-            wanted = known if wanted is None else wanted
-            _check_repeats(path, known, wanted)
-            found = [column for column in wanted if column in known]
-            number = 0
-            for batch in file.iter_batches(batch_size=1 << 14, columns=found or known[:1]):
-                for row in batch.to_pylist():
-                    number += 1
-                    # A message about a missing column names all that there are.
-                    yield number, dict.fromkeys(known) | row if number == 1 else row
-    except ArrowException as error:
-        raise BrimfulError(f"{path} is not a Parquet file: {' '.join(str(error).split())}") from error
-
-
-def _rows(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> _Rows:
-    """The line number and the values by column of each row."""
-    if form == ".parquet":
-        rows = _parquet(path, None if layout.rewrite else wanted)
-    elif form == ".jsonl":
-        rows = json_lines(path)
-    else:
-        rows = _delimited(path, form, wanted, layout)
-    if layout.rewrite is None:
-        yield from rows
-        return
-    for number, row in rows:
-        try:
-            yield number, layout.rewrite(row)
-        except (KeyError, TypeError, ValueError) as error:
-            place = "row" if form == ".parquet" else "line"
-            raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
-
-
-def rows_of_file(path: Path, wanted: Sequence[str]) -> _Rows:
-    """The line number and all values, by column, of each row of a table that a program wrote.
-
-    Args:
-        wanted: columns that a header must have once.
-
-    Raises:
-        BrimfulError: as `read_table`.
-    """
-    if path.suffix in _DELIMITERS:
-        return _delimited(path, path.suffix, wanted, OWN_LAYOUT, quoted=True)
-    return _rows(path, path.suffix, [], OWN_LAYOUT) if path.suffix == ".jsonl" else _parquet(path, None)
-
-
-def all_rows(path: Path, form: str, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The line, or in a Parquet file the row, and all values by column of each row.
-
-    Args:
-        form: one of `FORMATS`.
-
-    Raises:
-        BrimfulError: as `read_table`, for what is wrong with whole rows.
-    """
-    if form == ".parquet":
-        return _parquet(path, None)
-    return _rows(path, form, [layout.columns.text, layout.columns.text_b], layout)
-
-
-def _with_warning(rows: _Rows, path: Path, column: str, place: str) -> _Rows:
+def _with_warning(rows: Rows, path: Path, column: str, place: str) -> Rows:
     """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
     empty: list[int] = []
     for number, row in rows:
@@ -346,15 +169,12 @@ def read_table(
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    form = suffix if suffix in FORMATS else layout.form or suffix
-    if form not in FORMATS:
-        raise BrimfulError(f"{path}: tables are {', '.join(FORMATS)} files with columns text, text_b, label")
     columns = layout.columns
     needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
-    place = "row" if form == ".parquet" else "line"
     wanted = [*needed, columns.text_b, *([layout.id] if layout.id else [])]
-    rows = _with_warning(_rows(path, form, wanted, layout), path, columns.text, place)
+    form, rows = open_rows(path, wanted, layout)
+    place = PLACES.get(form, "line")
+    rows = _with_warning(rows, path, columns.text, place)
     texts: list[str] = []
     second: list[str] = []
     labels: list[Any] = []
@@ -397,7 +217,7 @@ def read_table(
             if layout.id and cells.get(layout.id) is not None:
                 ids.append(cells[layout.id])
     if not texts:
-        expected = "a header and one row" if form in _DELIMITERS else "a row"
+        expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
         raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
     if second and unpaired:
         raise BrimfulError(
@@ -407,7 +227,7 @@ def read_table(
         warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
         warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
-    numbers = None if form == ".parquet" else np.array(lines, dtype=np.int64)
+    numbers = None if form in PLACES else np.array(lines, dtype=np.int64)
     named = ids if len(ids) == len(texts) else None
     return Table(path, texts, second or None, labels or None, lines=numbers, ids=named)
 
@@ -449,7 +269,7 @@ def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = every
         BrimfulError: as `read_table`.
     """
     path = Path(path)
-    if layout.form or path.suffix.lower() != ".txt":
+    if layout.form or not is_text(path, [layout.columns.text]):
         return read_table(path, labelled=False, layout=layout, take=take)
     with readable(path):
         texts = list(take(_lines(path)))

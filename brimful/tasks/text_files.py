@@ -1,118 +1,103 @@
-"""Files of text as users have them: lines of UTF-8, and one line of what is wrong with any other file."""
+"""Files of text as users have them: lines as `prepare` reads them, and one line of what is wrong."""
 
-import codecs
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from brimful.console import counted
+from brimful.console import counted, warn
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 from brimful.errors import BrimfulError
 
 _SHOWN = 5
-_HEAD = 1 << 16
-_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # begins with the mark of UTF-16
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
+_RUN = 1 << 16
+_ENDLESS = 1 << 62
 
 
 def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
-    """The lines of a file, with their ends; a byte order mark is left out.
+    """The lines of a file; each ends in a line feed, the last one too. Byte order marks are left out.
+
+    A file is UTF-8, or of the charset that its mark or its bytes show; then a warning says so.
 
     Args:
-        newline: what ends a line, as for `open`.
+        newline: what ends a line. None: a line feed or carriage return, or both; "\\n": any line end of
+            Unicode, as in a text; "": as in a table (`brimful.corpus.reading.lines`).
 
     Raises:
-        BrimfulError: a line has a NUL byte.
-        OSError, UnicodeDecodeError: see `readable`.
+        BrimfulError: the file is no text, has a NUL character, or cannot be decoded.
+        OSError: see `readable`.
     """
-    with open(path, encoding="utf-8-sig", newline=newline) as file:
-        for number, line in enumerate(file, 1):
-            if "\0" in line:
-                raise _has_nul(path, number)
-            yield line
+    number, feeds = 1, 0
+    others: list[int] = []
+    for text in _runs(path, "jsonl" if newline is None else "tsv"):
+        if (place := text.find("\0")) >= 0:
+            line = number + text.count("\n", 0, place)
+            raise BrimfulError(
+                f"{path}, line {line} has a NUL byte, which no text has: remove it, as with tr -d '\\000'"
+            )
+        feeds += text.count("\n")
+        if newline == "\n" and UNICODE_END.search(text):
+            others += [number + text.count("\n", 0, end.start()) for end in UNICODE_END.finditer(text)]
+            text = UNICODE_END.sub("\n", text)
+        for each in text[:-1].split("\n"):
+            yield f"{each}\n"
+        number = feeds + 1
+    if others and feeds > 1:
+        warn(
+            f"{path}: {counted(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
+            " form feed, U+0085, U+2028 or the like: put texts with those into a .jsonl"
+        )
 
 
 def whole_text(path: Path) -> str:
     """The same in one piece."""
-    text = path.read_text(encoding="utf-8-sig")
-    if (place := text.find("\0")) >= 0:
-        raise _has_nul(path, 1 + text.count("\n", 0, place))
-    return text
+    return "".join(text_lines(path))
+
+
+def _runs(path: Path, kind: str) -> Iterator[str]:
+    issues: Counter[str] = Counter()
+    runs = _read(path, kind, issues)
+    first = next(runs, "")
+    for issue, number in issues.items():
+        if issue.startswith(READ_AS):
+            warn(f"{path}: {issue}: {number:,}; if that is wrong, convert it to UTF-8")
+    if BINARY in issues:
+        raise BrimfulError(f"{path} is no text: it has control characters, as programs and archives have")
+    yield from filter(None, (first,))
+    yield from runs
+    if issues[UNDECODABLE]:
+        wrong, line = [], 0
+        for text in _read(path, kind, Counter()):
+            wrong += [line + n for n, part in enumerate(text.split("\n"), 1) if "\ufffd" in part]
+            line += text.count("\n")
+        raise BrimfulError(
+            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({first_lines(wrong)}): convert it from"
+            " the encoding that it has, such as iconv -f GB18030 -t UTF-8"
+        )
+    for issue in issues:
+        if not issue.startswith(READ_AS):
+            raise BrimfulError(f"{path}: {issue}; get the file again")
+
+
+def _read(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
+    span = Span(path=str(path))
+    return read_runs(span, "utf-8", issues, boundary=None, run=_RUN, longest=_ENDLESS, too_long="", kind=kind)
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """One line for a file that cannot be read, or is not UTF-8.
+    """One line for a file that cannot be read.
 
     Raises:
-        BrimfulError: in place of OSError and UnicodeDecodeError.
+        BrimfulError: in place of OSError.
     """
     try:
         yield
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        if (wide := _wide(path)) is not None:
-            raise wide from error
-        with open(path, "rb") as file:
-            wrong = [number for number, line in enumerate(file, 1) if not _is_utf8(line)]
-        raise BrimfulError(
-            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({first_lines(wrong)}): convert it from"
-            " the encoding that it has, such as iconv -f GB18030 -t UTF-8"
-        ) from error
 
 
 def first_lines(lines: Sequence[int]) -> str:
     """The first few of the numbers of lines: `3, 7`, with ... where there are more."""
     return ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
-
-
-def _has_nul(path: Path, line: int) -> BrimfulError:
-    return _wide(path) or BrimfulError(
-        f"{path}, line {line} has a NUL byte, which no text has: remove it, as with tr -d '\\000'"
-    )
-
-
-def _wide(path: Path) -> BrimfulError | None:
-    """What to say of a file whose beginning is UTF-16 or UTF-32; None for any other."""
-    with open(path, "rb") as file:
-        head = file.read(_HEAD)
-    for mark, name in _MARKS.items():
-        if head.startswith(mark):
-            return BrimfulError(f"{path} is {name}: convert it with iconv -f {name} -t UTF-8")
-    head = head[: len(head) // 2 * 2]
-    for name, high in (("UTF-16LE", head[1::2]), ("UTF-16BE", head[::2])):
-        # The high byte of an ASCII character is NUL, and no other byte is.
-        if head.count(0) == high.count(0) and _looks_wide(head, name):
-            return BrimfulError(
-                f"{path} is {name} without a byte order mark: convert it with iconv -f {name} -t UTF-8"
-            )
-    return None
-
-
-def _looks_wide(head: bytes, name: str) -> bool:
-    """Whether it can be a text in this encoding: one of many ASCII characters, or, where it is no UTF-8, one
-    with ends of lines."""
-    text = _decoded(head, name)
-    if text is None:
-        return False
-    return head.count(0) > len(head) // 4 or ("\n" in text and _decoded(head, "UTF-8") is None)
-
-
-def _decoded(head: bytes, encoding: str) -> str | None:
-    """The text of the first bytes of a file, without a character that they have in part."""
-    try:
-        return codecs.getincrementaldecoder(encoding)().decode(head)
-    except UnicodeDecodeError:
-        return None
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -3,14 +3,15 @@
 A line was wrapped if the first word of the next line had no room in it. Paragraphs of three lines or more
 show the width. Without one, a break is joined only if its sentence continues in lower case. Chinese lines are
 joined without a space. Lists, headings, verse, code and tables stay: their lines do not fill the width, start
-with a marker or a capital, are indented, or look like code. In doubt a break stays, which costs little.
+with a marker or a capital, are indented, or look like code. Headlines, titles, verse, dialogues and sentences
+on lines of their own stay by their punctuation: it is missing, or stands where the lines end. In doubt, a
+break stays, which costs little.
 """
 
 import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 
 NARROWEST, WIDEST = 40, 120
 # Room that a wrapped line may leave: some programs balance lines, Chinese ones move punctuation.
@@ -20,6 +21,12 @@ _FILLED_SHARE = 0.6
 _WRAPPED_SHARE = 0.3
 _LONG_WORD = 16
 _WIDTH_QUANTILE = 0.9
+# The largest fractions of lines of wrapped prose that end with punctuation, and that begin with a speaker.
+_ENDED_SHARE, _SPEAKER_SHARE = 0.6, 0.5
+# In Chinese, a mark may not begin a line, so more lines end with one.
+_ENDED_SHARE_WIDE = 0.75
+# The smallest fraction of the lines of Chinese prose that are equally wide, or moved by a mark.
+_EVEN_SHARE = 0.8
 
 _MARKER = re.compile(
     r"[-*+•·○●▪■◆–—|>#=~]+(?:\s|$)|\|"  # bullets, quotes, rules and tables
@@ -31,7 +38,16 @@ _CALL = re.compile(r"[a-z]\(|\w[./]\w+[./(]")
 _STATEMENT = re.compile(r"(?:from \S+ )?import \w|\.\.\.|\*")
 _GAP = re.compile(r"[^.!?:\s]\s{2,}\S")
 _SIGNS = ("::", "//", "....", " . . .")
-_FIRST_WORD = re.compile("[^\\s\u2e80-\ufaff\uff00-\uffee]+")
+_FIRST_WORD = re.compile("[^\\s\u2e80-\uabff\uf900-\ufaff\uff00-\uffee]+")
+_ENDED = re.compile(r"[,.;:!?…，。；：！？、][\"'”’»)\]）」』》]*\s*$")
+_PUNCTUATION = re.compile("[,.;:!?…，。；：！？、]")
+_SENTENCE_END = re.compile(r"[.!?…:;。！？：；][\"'”’»)\]）」』》]*\s*$")
+_SENTENCE_WITHIN = re.compile(r"[。！？](?=.)|[^\W\d_]{2}[.!?][\"'”’»)\]]*\s+[^\sa-z]")
+_MOVED = re.compile(
+    r"[，。！？；：、”’）」』》…—]\n|[A-Za-z0-9.,)%]\n"  # a mark beyond the width, another script
+    r"|\n[“‘（「『《A-Za-z0-9(]|\n.[，。！？；：、”’）」』》…—]"  # what has no room, or may not begin a line
+)
+_SPEAKER = re.compile(r"\s*[^\s:：]{1,12}\s?[:：]")
 _GOING_ON = re.compile(r"\n(?<=[a-z,;\-\s]\n)[^\S\n]*[a-z]")
 _WORDS = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _STEM = re.compile(r"[A-Za-z]+(?=-$)")
@@ -46,21 +62,17 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
         return text, 0
     lines = text.split("\n")
     widths = [0 if line.isspace() else len(line) if line.isascii() else _width(line) for line in lines]
-    if not (_GOING_ON.search(text) or any(_wrapped_paragraphs(widths))):
+    if not (_GOING_ON.search(text) or any(_wrapped_paragraphs(lines, widths))):
         return text, 0
-    limit = _common_width(lines, widths)
+    wrapped = _wrapped_breaks(lines, widths)
+    if not wrapped:
+        return text, 0
     pieces = [lines[0]]
     times = 0
     words: set[str] | None = None
-    for number, (before, after) in enumerate(pairwise(lines)):
+    for number, after in enumerate(lines[1:]):
         joined: str | None = None
-        width = widths[number]
-        if (
-            NARROWEST <= width <= WIDEST
-            and widths[number + 1] <= WIDEST
-            and (_is_full(after, width, limit) or _continues(before, after))
-            and _may_be_wrapped(before, after)
-        ):
+        if number in wrapped:
             joined = pieces[-1].rstrip()
             if joined.endswith("-"):
                 if words is None:
@@ -75,6 +87,68 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
             pieces.append(after.lstrip())
             times += 1
     return ("".join(pieces), times) if times else (text, 0)
+
+
+def _wrapped_breaks(lines: list[str], widths: list[int]) -> set[int]:
+    """The numbers of the lines that end where a program broke them."""
+    limit = _common_width(lines, widths)
+    found: set[int] = set()
+    for begin, end in _paragraphs(lines, widths, 2):
+        here = [
+            number
+            for number in range(begin, end - 1)
+            if NARROWEST <= widths[number] <= WIDEST
+            and widths[number + 1] <= WIDEST
+            and (
+                _is_full(lines[number + 1], widths[number], limit)
+                or _continues(lines[number], lines[number + 1])
+            )
+            and _may_be_wrapped(lines[number], lines[number + 1])
+        ]
+        if here and not _are_the_authors(here, lines[begin:end], begin, widths):
+            found.update(here)
+    return found
+
+
+def _are_the_authors(breaks: list[int], lines: list[str], begin: int, widths: list[int]) -> bool:
+    """Did the author of a paragraph break its lines: are they verses, titles, items, turns of a dialogue?"""
+    broken = [lines[number - begin] for number in breaks]
+    is_wide = sum(_is_wide(line.rstrip()[-1]) for line in broken) > len(broken) / 2
+    share = _ENDED_SHARE_WIDE if is_wide else _ENDED_SHARE
+    if len(broken) > 1 and _ended_share(broken) >= share:
+        return True
+    if len(lines) > 3 and _ended_share(lines[:-1]) >= _EVEN_SHARE:
+        return True
+    if len(lines) == 2:
+        return not any(map(_PUNCTUATION.search, lines))
+    if not any(map(_SENTENCE_WITHIN.search, lines)) and not _SENTENCE_END.search(lines[-1]):
+        return True
+    if sum(bool(_SPEAKER.match(line)) for line in lines) >= max(2, _SPEAKER_SHARE * len(lines)):
+        return True
+    widths = widths[begin : begin + len(lines)]
+    limit = max(widths)
+    full = sum(_is_full(after, widths[number], limit) for number, after in enumerate(lines[1:]))
+    if full < _FILLED_SHARE * (len(lines) - 1):
+        return True
+    return is_wide and not _are_even([number - begin for number in breaks], lines, widths)
+
+
+def _ended_share(lines: list[str]) -> float:
+    """The fraction of lines that end with punctuation."""
+    return sum(bool(_ENDED.search(line)) for line in lines) / len(lines)
+
+
+def _are_even(breaks: list[int], lines: list[str], widths: list[int]) -> bool:
+    """Are lines of wide characters as wide as most, or moved by a mark or by characters of another width?"""
+    moved = [bool(_MOVED.search(f"{lines[number][-2:]}\n{lines[number + 1][:3]}")) for number in breaks]
+    most = max(
+        sum(
+            abs(widths[number] - usual) <= 1 or is_moved
+            for number, is_moved in zip(breaks, moved, strict=True)
+        )
+        for usual in {widths[number] for number in breaks}
+    )
+    return len(breaks) < 3 or most >= _EVEN_SHARE * len(breaks)
 
 
 def _width(line: str) -> int:
@@ -118,15 +192,15 @@ def _is_full(after: str, width: int, limit: int) -> bool:
     if not limit - _LONG_WORD < width <= limit + _SLACK:
         return False
     word = _FIRST_WORD.match(after.lstrip())
-    return width + 1 + len(word[0]) > limit - _SLACK if word else width > limit - _SLACK_WIDE
+    return width + 1 + _width(word[0]) > limit - _SLACK if word else width > limit - _SLACK_WIDE
 
 
-def _wrapped_paragraphs(widths: list[int]) -> Iterator[tuple[int, int, int]]:
+def _wrapped_paragraphs(lines: list[str], widths: list[int]) -> Iterator[tuple[int, int, int]]:
     """(begin, end, width) of each paragraph of three lines or more that may be wrapped.
 
     In other paragraphs, many lines have room even for a long word.
     """
-    for begin, end in _paragraphs(widths):
+    for begin, end in _paragraphs(lines, widths):
         limit = max(widths[begin:end])
         if NARROWEST <= limit <= WIDEST:
             long = sum(width > limit - _LONG_WORD for width in widths[begin : end - 1])
@@ -137,7 +211,7 @@ def _wrapped_paragraphs(widths: list[int]) -> Iterator[tuple[int, int, int]]:
 def _common_width(lines: list[str], widths: list[int]) -> int:
     """The width at which the text was wrapped, or 0."""
     votes: Counter[int] = Counter()
-    for begin, end, limit in _wrapped_paragraphs(widths):
+    for begin, end, limit in _wrapped_paragraphs(lines, widths):
         filled = sum(
             _is_full(lines[number + 1], widths[number], limit)
             and not lines[number + 1].lstrip()[0].isupper()
@@ -146,7 +220,7 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
         )
         if filled >= _FILLED_SHARE * (end - begin - 1):
             votes[limit] += filled
-    breaks = sum(end - begin - 1 for begin, end in _paragraphs(widths))
+    breaks = sum(end - begin - 1 for begin, end in _paragraphs(lines, widths))
     if not votes or votes.total() < _WRAPPED_SHARE * breaks:
         return 0
     below = 0
@@ -157,14 +231,20 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
     return 0
 
 
-def _paragraphs(widths: list[int]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each run of three or more lines that are not empty."""
-    begin = 0
+def _paragraphs(lines: list[str], widths: list[int], least: int = 3) -> Iterator[tuple[int, int]]:
+    """(begin, end) of each run of `least` or more lines that are not empty.
+
+    A line that is indented further than the one before begins a run.
+    """
+    begin = before = 0
     for number, width in enumerate([*widths, 0]):
-        if not width:
-            if number - begin >= 3:
+        line = lines[number] if width else ""
+        indent = len(line) - len(line.lstrip()) if line[:1].isspace() else 0
+        if not width or indent > before:
+            if number - begin >= least:
                 yield begin, number
-            begin = number + 1
+            begin = number if width else number + 1
+        before = indent if width else WIDEST
 
 
 def _continues(line: str, after: str) -> bool:

@@ -13,7 +13,8 @@ from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.inventory import Part, span_crc32
 from brimful.corpus.pipeline.text import Row, TextWriter, text_path
-from brimful.corpus.reading.inputs import Input, format_of
+from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.inputs import Input
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.storage import find_commit
 
@@ -96,7 +97,7 @@ def _describe(span: Any, item: Input) -> dict[str, Any]:
 def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen) -> Iterator[list[Row]]:
     for number, span in enumerate(task.part.spans):
         issues = seen.issues.setdefault(span.path, Counter())
-        is_html = format_of(span.path) == "html"
+        is_html = form_of(span.path, [task.read.field]).kind == "html"
         for record, raw in read_documents(span, task.read, issues):
             if seen.read == task.limit:
                 return

@@ -20,6 +20,7 @@ import numpy as np
 from brimful.corpus.dedup.duplicates import BANDS, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
+from brimful.paths import utf8_path
 from brimful.storage import atomic_files, commit
 
 ROW_GROUP_CHARACTERS = 1 << 21
@@ -67,7 +68,8 @@ class TextWriter:
         with ExitStack() as stack:
             record = self._path.with_suffix(".json")
             parquet, *others = stack.enter_context(atomic_files(record, self._paths))
-            self._parquet = stack.enter_context(pq.ParquetWriter(parquet, self._schema, compression="zstd"))
+            place = stack.enter_context(utf8_path(parquet))
+            self._parquet = stack.enter_context(pq.ParquetWriter(place, self._schema, compression="zstd"))
             for path, temporary in zip(self._paths[1:], others, strict=True):
                 self._files[path.suffix] = stack.enter_context(open(temporary, "wb"))
             self._stack = stack.pop_all()
@@ -150,7 +152,7 @@ class TextPart:
         import pyarrow.parquet as pq
 
         end = begin + len(chosen)
-        with pq.ParquetFile(self._path) as file:
+        with utf8_path(self._path) as place, pq.ParquetFile(place) as file:
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             ends = np.cumsum([0, *counts])
             groups = [n for n in range(len(counts)) if ends[n] < end and ends[n + 1] > begin]

@@ -1,10 +1,13 @@
-"""Rows of CSV (RFC 4180). A quote that is never closed costs its own line and no other."""
+"""Rows of delimited text with quotes. A quote that is never closed costs its own line and no other."""
 
 import csv
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
+
+from brimful.corpus.reading.dialects import Dialect
+from brimful.corpus.reading.faults import AFTER_UNCLOSED, UNCLOSED, UNCLOSED_LONG, Report
 
 # A row of more characters than this is taken for an unclosed quote.
 LONGEST_ROW = 1 << 24
@@ -15,7 +18,9 @@ _SPARE = 4 * LONGEST_ROW
 
 
 class CsvRows:
-    """Iterates over the rows of CSV. An empty line gives an empty row, and so does a row that is given up.
+    """Iterates over the rows of a dialect with quotes, each with the number of its first line.
+
+    An empty line gives an empty row, and so does a row that is given up.
 
     A quote counts as never closed if the file ends in it, if it closes within a word of a later line, or
     after 16 MB. Then the first line of its row is given up, and the lines after it are read again. Rows of
@@ -23,22 +28,23 @@ class CsvRows:
     line, quotes may stand anywhere.
 
     Args:
-        lines: without line ends; None stands for a line that was too long.
-        issues: counts the lost lines.
+        lines: with their ends; None stands for a line that was too long.
+        report: takes the lost lines.
+        first: the number of the first line.
     """
 
-    def __init__(self, lines: Iterable[str | None], issues: Counter[str]) -> None:
+    def __init__(self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int = 1) -> None:
         csv.field_size_limit(2 * LONGEST_ROW)
-        self._issues = issues
-        self._new: Iterator[str | None] = chain.from_iterable(
-            [None] if line is None else [f"{part}\n" for part in line.split("\r")] for line in lines
-        )
+        self._dialect = dialect
+        self._report = report
+        self._new = iter(lines)
         self._again: deque[str | None] = deque()
-        # The lines of the current row and their cost.
+        # The lines of the current row, their cost, and the number of the first one.
         self._held: list[Any] = []
         self._cost = 0
+        self._first = first
 
-    def __iter__(self) -> Iterator[list[str]]:
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         rows = self._reader()
         width, spare = 0, _SPARE
         is_doubtful = False
@@ -49,27 +55,35 @@ class CsvRows:
                 rows = self._reader()
                 is_at_end = "end of data" in str(error)
                 if len(self._held) == 1 and not is_at_end:
-                    row = [] if self._held[0] is None else next(csv.reader(self._held), [])
+                    held = self._held
+                    row = [] if held[0] is None else next(self._dialect.reader(held, strict=False), [])
                 else:
                     spare -= self._cost
+                    line = self._first
                     self._give_up(is_at_end, spare < 0)
                     is_doubtful = True
-                    yield []
+                    yield line, []
                     continue
             if row is None:
                 return
             width = width or len(row)
             if is_doubtful and len(row) not in (0, width):
-                self._issues["lines skipped after a quote that is never closed"] += len(self._held)
+                for number in range(len(self._held)):
+                    self._report.lose(AFTER_UNCLOSED, self._first + number)
             else:
                 is_doubtful = is_doubtful and bool(self._again or not row)
                 spare += self._cost
-                yield row
-            self._held.clear()
-            self._cost = 0
+                yield self._first, row
+            self._drop()
+
+    def _drop(self) -> None:
+        """Go on to the next row."""
+        self._first += len(self._held)
+        self._held.clear()
+        self._cost = 0
 
     def _reader(self) -> Any:
-        return csv.reader(self._lines(), strict=True)
+        return self._dialect.reader(self._lines(), strict=True)
 
     def _lines(self) -> Iterator[Any]:
         """The lines, held until their row ends; None makes the reader fail."""
@@ -86,11 +100,11 @@ class CsvRows:
     def _give_up(self, is_at_end: bool, all_of_it: bool) -> None:
         """Give up the first held line and read the others again, or give up all of them."""
         is_too_long = not is_at_end and self._cost > LONGEST_ROW
-        what = "quote not closed within 16 MB" if is_too_long else "quote never closed"
-        self._issues[f"{what}, its line skipped"] += 1
+        self._report.lose(UNCLOSED_LONG if is_too_long else UNCLOSED, self._first)
         if all_of_it:
-            self._issues["lines skipped after a quote that is never closed"] += len(self._held) - 1
+            for number in range(1, len(self._held)):
+                self._report.lose(AFTER_UNCLOSED, self._first + number)
         else:
             self._again.extendleft(reversed(self._held[1:]))
-        self._held.clear()
-        self._cost = 0
+            del self._held[1:]
+        self._drop()

@@ -5,16 +5,21 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from brimful.console import visible, warn
 from brimful.corpus.reading.failures import check_machine
 from brimful.errors import BrimfulError
 
 FORMATS = {
     ".txt": "text",
+    ".md": "text",
+    ".json": "json",
     ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
@@ -22,7 +27,10 @@ FORMATS = {
     ".html": "html",
     ".htm": "html",
 }
-COMPRESSIONS = (".gz", ".zst")
+_RECORDS = ("state.json", "dataset_info.json", "dataset_dict.json")
+# Suffixes of files that were left out, in the line that says so.
+_SHOWN = 8
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +95,38 @@ def _cannot_list(error: OSError) -> None:
     ) from error
 
 
-def _files_below(folder: str) -> Iterator[str]:
+def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
+    """The files to read in a folder and those below it; counts the others by suffix."""
     for parent, names in _walk(folder):
         stored = _stored_files(parent) if "state.json" in names else None
         if stored is not None:
-            names = [name for name in names if not name.endswith(".arrow")] + stored
+            names = [name for name in names if not name.endswith((".arrow", ".json"))] + stored
+        is_corpus = "plan.json" in names and os.path.isdir(os.path.join(parent, "text"))
+        is_text = os.path.basename(parent) == "text" and os.path.exists(f"{parent}/../plan.json")
+        if is_corpus or is_text:  # what `prepare` wrote: only the text of its parts counts
+            names = [name for name in names if is_text and name.endswith(".parquet")]
         for name in names:
             kind = split_suffix(name)[0]
-            # `datasets` keeps its caches beside its data.
+            # `datasets` keeps its caches and records beside its data.
             is_cache = kind == ".arrow" and name.startswith(("cache-", "indices", "tmp"))
-            if kind in FORMATS and not is_cache and not name.startswith("."):
+            if is_cache or name.startswith(".") or name in _RECORDS:
+                continue
+            if kind in FORMATS:
                 yield os.path.join(parent, name)
+            elif stored is None:
+                left_out["".join(split_suffix(name)) or "no suffix"] += 1
+
+
+def _say_left_out(left_out: Counter[str]) -> None:
+    number = sum(left_out.values())
+    if number:
+        listed = [f"{visible(suffix)} {count:,}" for suffix, count in left_out.most_common(_SHOWN)]
+        more = ["..."] * (len(left_out) > _SHOWN)
+        are = "file of another kind was" if number == 1 else "files of other kinds were"
+        warn(
+            f"{number:,} {are} left out ({', '.join(listed + more)}); a file that is given by name is read"
+            " as text"
+        )
 
 
 def _stored_files(folder: str) -> list[str] | None:
@@ -125,7 +154,7 @@ def _glob(pattern: str) -> Iterator[str]:
             yield from _glob(os.path.join(glob.escape(parent), tail[0]))
 
 
-def _expand(path: str) -> Iterator[str]:
+def _expand(path: str, left_out: Counter[str]) -> Iterator[str]:
     if os.path.lexists(path):
         found = [path]
     elif glob.has_magic(path):
@@ -136,7 +165,7 @@ def _expand(path: str) -> Iterator[str]:
         raise BrimfulError(f"{path} does not exist; give files, folders or globs of text")
     for name in found:
         if os.path.isdir(name):
-            yield from _files_below(name)
+            yield from _files_below(name, left_out)
         else:
             yield name
 
@@ -178,16 +207,18 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
         if (given.is_dir() and target.is_relative_to(given)) or given.is_relative_to(target):
             raise _overlap(out, path)
     inputs: dict[str, Input] = {}
+    left_out: Counter[str] = Counter()
     for path in paths:
-        for file in _expand(path):
+        for file in _expand(path, left_out):
             place = os.path.realpath(file)
             if place not in inputs and (item := _state(os.path.abspath(file))):
                 if Path(place).is_relative_to(target):  # through a link
                     raise _overlap(out, file)
                 inputs[place] = item
     if not inputs:
-        known = " ".join(FORMATS)
+        known, packed = " ".join(FORMATS), " ".join(COMPRESSIONS)
         raise BrimfulError(
-            f"no text in {' '.join(paths)}; looked for files ending in {known}, also + .gz or .zst"
+            f"no text in {' '.join(paths)}; looked for files ending in {known}, also with {packed} behind"
         )
+    _say_left_out(left_out)
     return list(inputs.values())

@@ -1,10 +1,13 @@
-r"""Bytes -> text in runs of whole lines: encodings, byte order marks, bad bytes, lines that never end.
+r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends, bad bytes, endless lines.
 
-Only \n ends a line (U+2028, \x85 and \f occur within text), with a \r before it. Where runs are cut depends
-on the file alone, so the text of a span does not depend on where the span begins.
+\n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
+U+0085, U+2028, U+2029) end a line of a text. They end a row of a table if its first row ends in one; else,
+and in JSON, they occur within texts. A byte order mark at the beginning of a line is no text: `cat` leaves
+some.
+
+Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
 """
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,29 +16,26 @@ from itertools import chain
 from typing import IO
 
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
-from brimful.corpus.reading.inputs import Span, split_suffix
-from brimful.errors import BrimfulError
+from brimful.corpus.reading.charsets import Charset, Decoder, charset
+from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, excerpt
+from brimful.corpus.reading.inputs import Span, format_of, split_suffix
 
 HEAD = 8192
+# Bytes at the beginning of a file by which its charset is judged.
+_SAMPLE = 1 << 16
 
-# The encodings, by Python's names, in which the byte 0x0A always is a line feed. Not UTF-16, UTF-32, UTF-7,
-# ISO-2022, HZ and EBCDIC; nor EUC-KR, where a bad sequence may swallow it.
-_BYTE_LINES = {"ascii", "utf-8", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "cp950", "cp949"}
-_BYTE_LINES |= {"cp932", "shift_jis", "euc_jp"}
-_BYTE_LINE_FAMILIES = ("iso8859-", "cp125", "koi8-", "mac-")
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 # Control characters that hardly occur in text files.
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+_MARK = re.compile("^\ufeff+", re.MULTILINE)
+UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
+_FIRST_END = re.compile("[\n\r\v\f\x85\u2028\u2029]")
 
-# After a broken character, the decoders of GB18030 and EUC-JP wait for more bytes, even past a line feed.
-_SETTLE = b"\n\n\n"
+_UTF8 = charset("utf-8")
+UNDECODABLE = "undecodable characters"
+BINARY = "binary file skipped"
+READ_AS = "read as "
+"""The beginning of the issue of a file in another charset than it was said to be."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -46,34 +46,28 @@ class Boundary:
 
     pattern: re.Pattern[bytes]
     grid: int = 1
+    paragraph: str = "\n"
+    """What the paragraph separator, U+2029, becomes in a text."""
 
     def ceil(self, position: int) -> int:
         """`position`, rounded up to the grid."""
         return -(-position // self.grid) * self.grid
 
 
-LINE = Boundary(re.compile(rb"(\n)"))
-BLANK_LINE = Boundary(re.compile(rb"\n(?=(\r?\n))"))
-_LOOK_BACK = 3  # the bytes of the longest boundary
+# A \r counts once the byte behind it is known.
+LINE = Boundary(re.compile(rb"(\n|\r(?=[^\n]))"))
+BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"), paragraph="\n\n")
+_LOOK_BACK = 5  # the bytes of the longest boundary, and one on either side
 
 
 def check_encoding(name: str) -> None:
-    """Raises BrimfulError if Python cannot decode such a text encoding piece by piece."""
-    try:
-        "".encode(name)
-        codecs.getincrementaldecoder(name)(errors="replace").decode(b"a\n")
-    except (LookupError, ValueError) as error:
-        raise BrimfulError(f"unknown encoding {name!r}; examples: utf-8, gb18030, big5, utf-16") from error
+    """Raises BrimfulError if there is no such text encoding, or it cannot be decoded piece by piece."""
+    charset(name)
 
 
 def has_byte_lines(encoding: str) -> bool:
-    """May a file be cut after any byte 0x0A? If not, only reading from the start finds line ends."""
-    name = _canonical(encoding)
-    return name in _BYTE_LINES or name.startswith(_BYTE_LINE_FAMILIES)
-
-
-def _canonical(encoding: str) -> str:
-    return codecs.lookup(encoding).name.removesuffix("-sig")
+    """May a file be cut after any byte 0x0A or 0x0D? If not, only reading from the start finds line ends."""
+    return charset(encoding).byte_lines
 
 
 def read_runs(
@@ -85,11 +79,12 @@ def read_runs(
     run: int,
     longest: int,
     too_long: str,
+    kind: str = "",
 ) -> Iterator[str]:
     r"""The text that begins in a span, in runs of whole lines; each line ends in \n, the last one too.
 
-    A byte order mark overrides the encoding (Encoding Standard). A file that cannot be divided is read whole
-    by the span that begins at 0; its other spans are empty.
+    A byte order mark overrides the encoding, and so do what a page declares and what the bytes say clearly. A
+    file that cannot be divided is read whole by the span that begins at 0; its other spans are empty.
 
     Args:
         boundary: where the file may be divided; None: nowhere.
@@ -97,48 +92,77 @@ def read_runs(
         longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
             bytes before. Only such a run does not end in \n.
         too_long: the issue that counts lines that were cut.
+        kind: the format of the file, if not that of its suffix.
     """
     chunks = read_chunks(span.path, issues)
     head = b""
     while len(head) < HEAD and (more := next(chunks, b"")):
         head += more
-    encoding = _encoding(head, encoding)
-    dividable = boundary and has_byte_lines(encoding) and not split_suffix(span.path)[1]
+    kind = kind or format_of(span.path)
+    found = _recognised(head, encoding, kind == "html", Counter() if span.begin else issues)
+    others_end, alone = _unicode_ends(head, found, kind)
+    unify = (lambda text: _unify(text, boundary.paragraph if boundary else "\n")) if others_end else str
+    by_byte = found.byte_lines and not alone
+    dividable = boundary and by_byte and not split_suffix(span.path)[1]
     if span.begin and not dividable:
         return
-    if _is_binary(head[:HEAD], encoding):
+    if _is_binary(head[:HEAD], found):
         if not span.begin:
-            issues["binary file skipped"] += 1
+            issues[BINARY] += 1
         return
     begin = 0
     chunks = chain([head], chunks)
-    if not has_byte_lines(encoding):
-        chunks, encoding = _in_utf8(chunks, encoding, issues), "utf-8"
+    if not by_byte:
+        chunks, found = _in_utf8(map(unify, _decode(chunks, found, issues)), issues), _UTF8
     elif boundary and dividable and (span.begin or span.end is not None):
         begin, end = _align(span, boundary)
         chunks = read_range(span.path, begin, end)
-    lines = _whole_lines(chunks, begin, run, longest, too_long, issues)
-    runs = _decode(
-        (part.replace(b"\r\n", b"\n") for part in lines),
-        encoding,
-        issues,
-        b"" if encoding == "utf-8" else _SETTLE,
-    )
-    if not begin and (first := next(runs, "").removeprefix("\ufeff")):
-        yield first
-    yield from runs
+    lines = _whole_lines(_in_line_feeds(chunks), begin, run, longest, too_long, issues)
+    for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), found, issues):
+        if not text.isascii() and "\ufeff" in text:
+            text = _MARK.sub("", text)
+        if text := unify(text):
+            yield text
 
 
-def _encoding(head: bytes, declared: str) -> str:
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
-    name = _canonical(declared)
-    return f"{name}-le" if name in ("utf-16", "utf-32") else name  # Python's decoders insist on a mark
+def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
+    """The charset of a file. An issue counts the bytes beyond ASCII that contradict what was declared."""
+    if (marked := by_mark(head)) is not None:
+        return marked
+    declared = charset(encoding)
+    if is_page and (said := by_page(head)) is not None:
+        declared = said
+    sample = head[:_SAMPLE]
+    found = by_bytes(sample, declared)
+    if found is None:
+        return declared
+    example = excerpt(sample, found)
+    issue = f"{READ_AS}{found.name} ({example}), as its bytes say, not as {declared.name}; bytes beyond ASCII"
+    issues[issue] += beyond_ascii(sample) or len(sample)
+    return found
 
 
-def _is_binary(head: bytes, encoding: str) -> bool:
-    if encoding.startswith(("utf-16", "utf-32")):
+def _unicode_ends(head: bytes, charset: Charset, kind: str) -> tuple[bool, bool]:
+    """Whether the other line ends of Unicode end a line of the file, and whether they alone do."""
+    if kind not in ("text", "csv", "tsv"):
+        return False, False
+    has_others = b"\n" in head or b"\r" in head
+    if kind == "text" and has_others:
+        return True, False
+    first = _FIRST_END.search(Decoder(charset).decode(head))
+    found = first is not None and first[0] not in "\n\r"
+    return found or kind == "text", found and not has_others
+
+
+def _unify(text: str, paragraph: str) -> str:
+    # Five searches for a character are ten times faster than one for a class.
+    if "\v" in text or "\f" in text or "\x85" in text or "\u2028" in text or "\u2029" in text:
+        text = UNICODE_END.sub("\n", text.replace("\u2029", paragraph))
+    return text
+
+
+def _is_binary(head: bytes, charset: Charset) -> bool:
+    if charset.codec.startswith(("utf-16", "utf-32")):
         return False
     control = len(head) - len(head.translate(None, _CONTROL))
     return head.startswith(b"%PDF-") or control > max(8, len(head) // 20)
@@ -199,31 +223,33 @@ def _whole_lines(
         yield b"".join(parts) + (b"" if parts[-1].endswith(b"\n") else b"\n")
 
 
-def _decode(
-    chunks: Iterable[bytes], encoding: str, issues: Counter[str], settle: bytes = b""
-) -> Iterator[str]:
-    """Decode chunks. `settle` is added to a chunk that ends in a line feed, and removed from its text."""
-    new_decoder = codecs.getincrementaldecoder(encoding)
-    decoder, skipping = new_decoder(errors="replace"), new_decoder(errors="ignore")
-    for chunk in chain(chunks, [b""]):
-        settled = settle and chunk.endswith(b"\n")
-        if settled:
-            chunk += settle
-        state = decoder.getstate()
-        text = decoder.decode(chunk, final=not chunk)
-        if replaced := text.count("\ufffd"):
-            # A U+FFFD in the file is not an error; a decoder that skips errors keeps it.
-            skipping.setstate(state)
-            replaced -= skipping.decode(chunk, final=not chunk).count("\ufffd")
-            _count(issues, "undecodable characters", replaced)
-        if settled:
-            text = text[: -len(settle)]
-        if text:
-            yield text
+def _in_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same number of bytes; each carriage return without a line feed is one."""
+    held = b""
+    for chunk in chunks:
+        chunk = held + chunk if held else chunk
+        held = b""
+        if b"\r" in chunk:
+            if chunk.endswith(b"\r"):
+                chunk, held = chunk[:-1], b"\r"
+            if chunk.count(b"\r") != chunk.count(b"\r\n"):
+                chunk = _LONE_RETURN.sub(b"\n", chunk)
+        yield chunk
+    if held:
+        yield b"\n"
 
 
-def _in_utf8(chunks: Iterable[bytes], encoding: str, issues: Counter[str]) -> Iterator[bytes]:
-    for text in _decode(chunks, encoding, issues):
+def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> Iterator[str]:
+    decoder = Decoder(charset)
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    if rest := decoder.decode(b"", final=True):
+        yield rest
+    _count(issues, UNDECODABLE, decoder.replaced)
+
+
+def _in_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:
+    for text in texts:
         yield without_surrogates(text, issues).encode()
 
 

@@ -3,17 +3,21 @@
 ======================  ================================================  ===============================
 suffix                  documents                                         divided between workers
 ======================  ================================================  ===============================
-.txt (and any other)    the file, its paragraphs or lines (`split`)       by bytes
-.jsonl                  `field` of each line                              by bytes
-.tsv                    column `field`; nothing is quoted                 by bytes
-.csv                    column `field`; quoted as in RFC 4180             no
+.txt, .md, any other    the file, its paragraphs or lines (`split`)       by bytes
+.jsonl, .ndjson         `field` of each line                              by bytes
+.json                   `field` of each record (`json_records`)           only JSON lines
+.tsv                    column `field`                                    if nothing is quoted
+.csv                    column `field`                                    no
 .html .htm              the page                                          no
 .parquet                column `field`                                    by row groups
 .arrow                  column `field`; as `datasets` saves, or a file    no
 ======================  ================================================  ===============================
 
-Each may end in .gz or .zst, and is then not divided. Only what the user can put right stops the run: a
-missing field, a full or failing disk. A damaged file yields its documents up to the damage.
+A file whose content contradicts its name is read as its content is. Rows are divided as the file shows
+(`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided.
+
+Only what the user can put right stops the run: a missing field, an archive of several files, a full or
+failing disk. A damaged file yields its documents up to the damage.
 """
 
 import json
@@ -25,9 +29,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.corpus.reading.csv_rows import CsvRows
+from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet_of
 from brimful.corpus.reading.failures import reporting
-from brimful.corpus.reading.inputs import Span, format_of
+from brimful.corpus.reading.faults import LONG, SHORT, Counting
+from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.lines import (
     BLANK_LINE,
     LINE,
@@ -38,6 +45,7 @@ from brimful.corpus.reading.lines import (
 )
 from brimful.corpus.reading.lines import check_encoding as check_encoding
 from brimful.corpus.reading.tables import no_field, read_column
+from brimful.corpus.reading.values import cell, joined
 
 # Bytes of text that are decoded at once.
 RUN = 1 << 16
@@ -73,7 +81,13 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
     Raises:
         BrimfulError: the file's records lack the field that holds the text, or this machine failed.
     """
-    kind = format_of(span.path)
+    form = form_of(span.path, [config.field])
+    kind = form.kind
+    if form.wrong:
+        issues[f"{form.wrong} (skipped)"] += 1
+        return iter(())
+    if form.note and not span.begin:
+        issues[form.note] += 1
     if kind == "text":
         return _text(span, config, issues)
     if kind == "html":
@@ -88,7 +102,13 @@ def _counting_nul(documents: Iterable[Raw], issues: Counter[str]) -> Iterator[Ra
 
 
 def _pieces(
-    span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None, run: int
+    span: Span,
+    config: ReadConfig,
+    issues: Counter[str],
+    boundary: Boundary | None,
+    run: int,
+    *,
+    ends: bool = False,
 ) -> Iterator[str]:
     runs = read_runs(
         span,
@@ -101,7 +121,7 @@ def _pieces(
     )
     for text in reporting(runs, span.path, issues):
         count_nul(text, issues)
-        yield text.removesuffix("\n")
+        yield text if ends else text.removesuffix("\n")
 
 
 def _text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
@@ -171,6 +191,9 @@ def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
     found = False
     keys: dict[str, None] = {}
     parse = _json_parser(config.field)
+    key = json.dumps(config.field)
+    report = Counting(issues)
+    named = Named([config.field])
     for number, line in enumerate(_lines(span, config, issues, LINE)):
         if not line or line.isspace():
             continue
@@ -178,24 +201,50 @@ def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
             value = parse(line)
         except (ValueError, RecursionError):
             value = None
-        if isinstance(value, str):
+        if isinstance(value, str) and line.count(key) < 2:
             found = True
             yield number, value
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            issues["broken JSON lines"] += 1
+        record = named.record(json_line(line.lstrip("\x1e"), number, report), number, report)
+        if record is None:
             continue
-        value = record.get(config.field) if isinstance(record, dict) else None
-        if isinstance(value, str):
+        text = _text_of(record, config.field, report)
+        if text is not None:
             found = True
-            yield number, without_surrogates(value, issues)
-        else:
-            issues[f"records without a text {config.field!r}"] += 1
-            if not keys and isinstance(record, dict):
-                keys = dict.fromkeys(record)
+            yield number, without_surrogates(text, issues)
+        elif not keys and isinstance(record, dict):
+            keys = dict.fromkeys(record)
     if keys and not found and not span.begin:
+        raise no_field(span.path, config.field, keys)
+
+
+def _text_of(record: dict[str, Any] | str, field: str, report: Counting) -> str | None:
+    """The text of a record of JSON; None if it has none."""
+    value = record if isinstance(record, str) else record.get(field)
+    if isinstance(value, list):
+        value = joined(value, report)
+    if isinstance(value, str):
+        return value
+    report.issues[f"records without a text {field!r}"] += 1
+    return None
+
+
+def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    found = False
+    keys: dict[str, None] = {}
+    records = 0
+    report = Counting(issues)
+    chunks = _pieces(span, config, issues, None, RUN, ends=True)
+    for number, record in json_records(chunks, [config.field], report):
+        records += 1
+        text = _text_of(record, config.field, report)
+        if text is not None:
+            found = True
+            yield number - 1, without_surrogates(text, issues)
+        elif not keys and isinstance(record, dict):
+            keys = dict.fromkeys(record)
+    # A file that is one object may well be settings that lie beside the texts.
+    if keys and not found and records > 1:
         raise no_field(span.path, config.field, keys)
 
 
@@ -209,44 +258,79 @@ def _json_parser(field: str) -> Callable[[str], Any]:
     return lambda line: decode(line).value
 
 
-def _tsv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    lines = _lines(span, config, issues, LINE)
-    start = _lines(Span(path=span.path), config, Counter(), LINE) if span.begin else lines
-    header = next(start, None)
-    if header is None:
-        return
-    column = _column_of(header.split("\t"), span, config)
-    for number, line in enumerate(lines):
-        if not line:
-            continue
-        row = line.split("\t")
-        if len(row) > column:
-            yield number, row[column]
+def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    form = form_of(span.path, [config.field]).kind
+    report = Counting(issues)
+    if span == Span(path=span.path):
+        boundary = LINE if form == "tsv" else None
+        sheet = open_sheet(_with_ends(span, config, issues, boundary), form, [config.field], report)
+    else:  # the beginning of the file tells how its spans are read
+        head = _head(span.path, form, config)
+        if head is None or not head.shown.dialect.is_plain:
+            if not span.begin:
+                yield from _sheet(Span(path=span.path), config, issues)
+            return
+        lines = _with_ends(span, config, issues, LINE)
+        if span.begin:
+            sheet = Sheet(head.shown, read_rows(lines, head.shown, report))
         else:
-            issues["rows cut short"] += 1
-
-
-def _column_of(header: list[str], span: Span, config: ReadConfig) -> int:
+            sheet = sheet_of(lines, head.shown, report)
+    if sheet is None:
+        return
+    header = sheet.shown.header
     if config.field not in header:
         raise no_field(span.path, config.field, header)
-    return header.index(config.field)
+    column = header.index(config.field)
+    for number, (line, row) in enumerate(sheet.rows):
+        if len(row) <= column:
+            if row:
+                report.lose(SHORT, line)
+            continue
+        if len(row) > len(header):
+            report.lose(LONG, line)
+        text = cell(row[column])
+        if text is not None and text is not row[column]:
+            issues['cells written as ="...", read as what is quoted'] += 1
+        if text is None:
+            issues[f"records without a text {config.field!r}"] += 1
+        else:
+            yield number, text
 
 
-def _csv(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    rows = iter(CsvRows(_lines(span, config, issues, None), issues))
-    header = next(filter(None, rows), None)
-    if header is None:
-        return
-    column = _column_of(header, span, config)
-    for number, row in enumerate(rows):
-        if len(row) > column:
-            yield number, row[column]
-        elif row:
-            issues["rows cut short"] += 1
+def _head(path: str, form: str, config: ReadConfig) -> Sheet | None:
+    lines = _with_ends(Span(path=path), config, Counter(), LINE)
+    return open_sheet(lines, form, [config.field], Counting(Counter()))
+
+
+def is_quoted(path: str, config: ReadConfig) -> bool:
+    """Whether rows of a .tsv may hold line ends, so that it cannot be divided."""
+    head = _head(path, "tsv", config)
+    return head is not None and not head.shown.dialect.is_plain
+
+
+def _with_ends(
+    span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
+) -> Iterator[str | None]:
+    """Lines with their ends; a carriage return ends one too."""
+    for line in _lines(span, config, issues, boundary):
+        if line is None:
+            yield None
+        elif "\r" in line:
+            yield from (f"{part}\n" for part in line.split("\r"))
+        else:
+            yield f"{line}\n"
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    return reporting(read_column(span, format_of(span.path), config.field, issues), span.path, issues)
+    kind = form_of(span.path, [config.field]).kind
+    return reporting(read_column(span, kind, config.field, issues), span.path, issues)
 
 
-_RECORDS = {"jsonl": _jsonl, "csv": _csv, "tsv": _tsv, "parquet": _column, "arrow": _column}
+_RECORDS = {
+    "jsonl": _jsonl,
+    "json": _json,
+    "csv": _sheet,
+    "tsv": _sheet,
+    "parquet": _column,
+    "arrow": _column,
+}

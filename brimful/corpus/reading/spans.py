@@ -1,27 +1,37 @@
 """Divides large files into spans for several workers; together they yield the documents of the file."""
 
-from brimful.corpus.reading.inputs import Input, Span, format_of, split_suffix
+from brimful.corpus.reading.archives import compression_of
+from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.inputs import Input, Span, split_suffix
 from brimful.corpus.reading.lines import has_byte_lines
-from brimful.corpus.reading.read import LONGEST_PIECE, ReadConfig
+from brimful.corpus.reading.read import LONGEST_PIECE, ReadConfig, is_quoted
 from brimful.corpus.reading.tables import column_bytes
 
 
 def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     """Divide a file into spans of about `size` bytes (.parquet: of the column's text), in order.
 
-    .txt, .jsonl and .tsv are divided by bytes, .parquet by row groups. Other files stay
-    whole: compressed files, .csv (a quoted field may hold line breaks), .html, .arrow, and encodings whose
-    line feeds are found only by reading from the start. Only the footer of .parquet is read.
+    .txt, JSON lines and .tsv are divided by bytes, .parquet by row groups. Other files stay whole: compressed
+    files, .csv and quoted .tsv (a quoted field may hold line breaks), .html, .arrow, and encodings whose line
+    feeds are found only by reading from the start. Of .parquet, only the footer is read.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """
-    kind = format_of(item.path)
     whole = [Span(path=item.path)]
-    if split_suffix(item.path)[1]:
+    if item.bytes < size and split_suffix(item.path)[0] != ".parquet":
+        return whole
+    try:
+        compressed = compression_of(item.path)
+    except OSError:  # the reader reports it
+        return whole
+    kind = form_of(item.path, [config.field]).kind
+    if compressed or split_suffix(item.path)[1]:
         return whole
     if kind == "parquet":
         return _by_row_groups(item.path, config.field, size) or whole
     if kind not in ("text", "jsonl", "tsv") or not has_byte_lines(config.encoding):
+        return whole
+    if kind == "tsv" and is_quoted(item.path, config):
         return whole
     if kind == "text" and config.split == "file":
         size = max(size, LONGEST_PIECE)
@@ -38,7 +48,8 @@ def _by_row_groups(path: str, field: str, size: int) -> list[Span]:
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(path)
+        with open(path, "rb") as file:
+            footer = pq.read_metadata(file)
         sizes = [column_bytes(footer.row_group(group), field) for group in range(footer.num_row_groups)]
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return []

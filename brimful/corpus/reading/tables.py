@@ -4,15 +4,18 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.archives import compression_of, read_chunks
 from brimful.corpus.reading.failures import check_machine
-from brimful.corpus.reading.inputs import Span, split_suffix
+from brimful.corpus.reading.faults import Counting
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.values import joined
 from brimful.errors import BrimfulError, nearest
+from brimful.paths import utf8_path
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
@@ -41,7 +44,7 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
             Or this machine failed, not the file.
         OSError: the file cannot be read at all.
     """
-    with _plain_file(span.path, issues) as file:
+    with plain_file(span.path, issues) as file:
         try:
             yield from (_parquet if kind == "parquet" else _arrow)(file, span, field, issues)
         except UnicodeDecodeError as error:
@@ -49,12 +52,13 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
 
 
 @contextmanager
-def _plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
+def plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
     """The path of the file, unpacked where it is compressed: both formats need random access."""
     with open(path, "rb"):  # its error is clearer than pyarrow's
         pass
-    if not split_suffix(path)[1]:
-        yield path
+    if not compression_of(path):
+        with utf8_path(path) as place:
+            yield place
         return
     with _unpacking(path):
         unpacked = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115
@@ -98,7 +102,7 @@ def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterato
             try:
                 for batch in table.iter_batches(rows, row_groups=[number], columns=[field]):
                     for part in _parts(batch.column(0)):
-                        yield from _texts(part, at, issues)
+                        yield from _texts(part, at, field, issues)
                         at += len(part)
             except (pa.ArrowException, OSError) as error:
                 check_machine(error, span.path)
@@ -137,7 +141,7 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
         for number in range(reader.num_record_batches) if is_file else count():
             batch = reader.get_batch(number) if is_file else reader.read_next_batch()
             for part in _parts(batch.column(index)):
-                yield from _texts(part, begin, issues)
+                yield from _texts(part, begin, field, issues)
                 begin += len(part)
                 held += part.nbytes
                 if held >= HELD_BYTES:
@@ -152,21 +156,67 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
 
 def _check_column(schema: Any, field: str, path: str) -> int:
     """The column's index."""
-    import pyarrow as pa
-
     if field not in schema.names:
         raise no_field(path, field, schema.names)
     index = schema.names.index(field)
-    kind = schema.types[index]
-    stored = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_text: list[Callable[[Any], bool]] = [
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-    ]
-    if not any(test(stored) for test in is_text):
-        raise BrimfulError(f"{path}: column {field!r} holds {kind}, not text; set --read.field")
+    if not _may_be_text(schema.types[index]):
+        raise BrimfulError(
+            f"{path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
+        )
     return index
+
+
+def _may_be_text(kind: Any) -> bool:
+    """Whether values of a type can be texts, bytes of texts, or lists of these."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _may_be_text(kind.storage_type)
+    if _is_list(kind) or pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _may_be_text(kind.value_type)
+    return pa.types.is_null(kind) or _is_string(kind) or _is_binary(kind)
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_binary(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    is_plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return is_plain or types.is_binary_view(kind)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
+    return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def plain_column(column: Any) -> Any:
+    """An Arrow array of the values that extension types, dictionaries and run-ends stand for.
+
+    Raises:
+        ArrowInvalid: an offset or an index reaches outside of the file.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column.validate(full=not _is_string(column.type))
+    while True:
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        elif pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        else:
+            return column
 
 
 def _parts(column: Any) -> Iterator[Any]:
@@ -175,31 +225,127 @@ def _parts(column: Any) -> Iterator[Any]:
         yield column.slice(begin, at_once)
 
 
-def _texts(column: Any, begin: int, issues: Counter[str]) -> Iterator[tuple[int, str]]:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        column.validate(full=True)
-        column = column.dictionary_decode()
-    for number, text in enumerate(_values(column, issues), begin):
+def _texts(column: Any, begin: int, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
+    column = plain_column(column)
+    report = Counting(issues)
+    for number, value in enumerate(_values(column, issues), begin):
+        text = joined(value, report) if isinstance(value, list) else value
         if text is not None:
             yield number, text
+        else:
+            issues[f"records without a text {field!r}"] += 1
 
 
-def _values(column: Any, issues: Counter[str]) -> list[str | None]:
+def _values(column: Any, issues: Counter[str]) -> list[Any]:
     import pyarrow as pa
 
-    binary = {
+    if _is_list(column.type):
+        return [None if row.values is None else _values(plain_column(row.values), issues) for row in column]
+    if pa.types.is_null(column.type):
+        return [None] * len(column)
+    data = column
+    if not _is_binary(column.type):
+        data = column.view(_bytes_of(column.type))
+        data.validate(full=True)  # a wrong offset would reach outside of the file
+        try:
+            return column.to_pylist()
+        except UnicodeDecodeError:
+            pass
+    return [value if value is None else _decoded(value, issues) for value in data.to_pylist()]
+
+
+def _bytes_of(kind: Any) -> Any:
+    """The type of the bytes of a type of strings."""
+    import pyarrow as pa
+
+    kinds = {
         pa.string(): pa.binary(),
         pa.large_string(): pa.large_binary(),
         pa.string_view(): pa.binary_view(),
     }
-    data = column.view(binary[column.type])
-    data.validate(full=True)  # a wrong offset would reach outside of the file
+    return kinds[kind]
+
+
+def rows_of_columns(
+    file: str, kind: str, wanted: Sequence[str] | None, path: str
+) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The names of all columns of a file, and its rows.
+
+    Args:
+        file: the file, unpacked.
+        kind: "parquet" or "arrow".
+        wanted: the columns that rows have; None: all of them. Of none of them, rows have another one.
+        path: what messages call the file.
+
+    Raises:
+        BrimfulError: it is no such file, or damaged; while rows are read: so is a part of it.
+    """
+    import pyarrow as pa
+
     try:
-        return column.to_pylist()
-    except UnicodeDecodeError:
-        return [value if value is None else _decoded(value, issues) for value in data.to_pylist()]
+        known, batches = (_parquet_batches if kind == "parquet" else _arrow_batches)(file, wanted)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged") from error
+    return known, _rows(batches, kind, path)
+
+
+NAMES = {"parquet": "a Parquet", "arrow": "an Arrow"}
+
+
+def _parquet_batches(file: str, wanted: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file)
+    known = table.schema_arrow.names
+    return known, table.iter_batches(batch_size=1 << 14, columns=_chosen(known, wanted))
+
+
+def _arrow_batches(file: str, wanted: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
+    import pyarrow as pa
+
+    source = pa.memory_map(file)
+    is_file = source.read(6) == b"ARROW1"
+    source.seek(0)
+    reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+    batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
+    known = reader.schema.names
+    chosen = [known.index(name) for name in _chosen(known, wanted)]
+    return known, (batch.select(chosen) for batch in batches)
+
+
+def _chosen(known: list[str], wanted: Sequence[str] | None) -> list[str]:
+    if wanted is None:
+        return known
+    return [name for name in dict.fromkeys(wanted) if name in known] or known[:1]
+
+
+def _rows(batches: Iterator[Any], kind: str, path: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    read = 0
+    try:
+        for batch in batches:
+            names = batch.schema.names
+            columns = [_strict_values(column) for column in batch.columns]
+            for row in zip(*columns, strict=True):
+                yield dict(zip(names, row, strict=True))
+            read += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        check_machine(error, path)
+        raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged after row {read:,}") from error
+    except UnicodeDecodeError as error:
+        raise BrimfulError(f"{path} has bytes that are not UTF-8 after row {read:,}, in a text") from error
+
+
+def _strict_values(column: Any) -> list[Any]:
+    """The values of a column; bytes that are UTF-8 are text."""
+    column = plain_column(column)
+    if _is_string(column.type):
+        column.view(_bytes_of(column.type)).validate(full=True)
+    values = column.to_pylist()
+    if _is_binary(column.type):
+        return [None if value is None else value.decode() for value in values]
+    return values
 
 
 def _decoded(data: bytes, issues: Counter[str]) -> str:

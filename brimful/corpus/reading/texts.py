@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from brimful.corpus.cleaning.markup import read_page
-from brimful.corpus.reading.inputs import Span, find_inputs, format_of
+from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.tables import NoFieldError
 
@@ -48,7 +49,7 @@ def _documents(
 ) -> Iterator[str]:
     for path in paths:
         found: Counter[str] = Counter()
-        kind = format_of(path)
+        kind = form_of(path, [config.field]).kind
         for _, text in read_documents(Span(path=path), config, found):
             yield read_page(text) if kind == "html" else text
         more = {*more_fields, SECOND} - {config.field} if kind not in ("text", "html") else ()

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
+from builders.broken_lines import CHINESE as CHINESE_PROSE
+from builders.broken_lines import JAPANESE, KEPT, KOREAN, SPACED
 
 ENGLISH = (
     "A long paragraph was written by somebody who had a narrow screen, and so every line of it ends where "
@@ -106,3 +108,47 @@ def test_a_line_of_blanks_ends_a_paragraph(blank: str) -> None:
     text, times = join_wrapped_lines(f"{wrapped}\n{blank}\n{wrapped}\n{blank}")
     assert text == f"{ENGLISH}\n{blank}\n{ENGLISH}\n{blank}"
     assert times == 2 * wrapped.count("\n")
+
+
+def fill_wide(text: str, width: int) -> list[str]:
+    """Lines of `width` characters, as programs break Chinese: a mark that may not begin a line hangs."""
+    lines = [""]
+    for character in text:
+        if len(lines[-1]) >= width and character not in "，。；：？！、”）」』":
+            lines.append("")
+        lines[-1] += character
+    return lines
+
+
+def prose() -> list[list[str]]:
+    wrapped = [textwrap.wrap(text, width) for text in SPACED for width in (60, 66, 72, 78)]
+    wrapped += [textwrap.wrap(text, width) for text in KOREAN for width in (30, 35, 40)]
+    for text in [*CHINESE_PROSE, *JAPANESE]:
+        wrapped += [fill_wide(text, width) for width in (22, 26, 30, 36, 40)]
+        wrapped += [fill_wide(f"\u3000\u3000{text}", 35), textwrap.wrap(text, 30)]
+    return wrapped
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_lines_of_authors_stay(name: str) -> None:
+    """Headlines, verse, sentences, lists, dialogues, logs: alone, and among wrapped prose."""
+    assert join_wrapped_lines(KEPT[name])[0] == KEPT[name]
+    for around in ("\n".join(textwrap.wrap(SPACED[0], 72)), "\n".join(fill_wide(CHINESE_PROSE[0], 36))):
+        joined, _ = join_wrapped_lines(f"{around}\n\n{KEPT[name]}\n\n{around}")
+        assert f"\n\n{KEPT[name]}\n\n" in joined
+
+
+def test_wrapped_prose_is_joined() -> None:
+    breaks = joined = 0
+    for lines in prose():
+        breaks += len(lines) - 1
+        joined += join_wrapped_lines("\n".join(lines))[1]
+    assert joined >= 0.97 * breaks
+
+
+def test_the_paragraphs_of_a_novel_stay_apart() -> None:
+    """They follow without an empty line, and each begins with an indent."""
+    short = ["“有人吗？”他喊了一声。", "没有人回答。"]
+    paragraphs = [f"\u3000\u3000{text}" for text in [short[0], CHINESE_PROSE[0], short[1], CHINESE_PROSE[1]]]
+    wrapped = "\n".join("\n".join(fill_wide(text, 35)) for text in paragraphs)
+    assert join_wrapped_lines(wrapped)[0] == "\n".join(paragraphs)

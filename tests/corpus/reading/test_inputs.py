@@ -31,15 +31,15 @@ def test_inputs_are_sorted_unique_and_supported(tmp_path: Path) -> None:
     def found(*paths: str) -> list[str]:
         return [str(Path(item.path).relative_to(folder)) for item in find_inputs(paths, out)]
 
-    assert found(str(folder)) == ["a.csv", "z.HTML", "b/1.jsonl.gz", "b/2.txt"]
-    assert found(str(folder / "b/2.txt"), str(folder)) == ["b/2.txt", "a.csv", "z.HTML", "b/1.jsonl.gz"]
+    assert found(str(folder)) == ["a.csv", "notes.md", "z.HTML", "b/1.jsonl.gz", "b/2.txt"]
+    assert found(str(folder / "b/2.txt"), str(folder))[:3] == ["b/2.txt", "a.csv", "notes.md"]
     assert found(f"{folder}/**/*.txt") == ["b/2.txt"]
     assert found(str(folder / "notes.md")) == ["notes.md"]  # named by the user
 
 
 def test_no_input(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.png", b"x")
-    with pytest.raises(BrimfulError, match=r"no text in .*looked for files ending in \.txt \.jsonl"):
+    with pytest.raises(BrimfulError, match=r"no text in .*looked for files ending in \.txt \.md \.json"):
         find_inputs([str(tmp_path / "in")], "out")
     with pytest.raises(BrimfulError, match="does not exist"):
         find_inputs([str(tmp_path / "nothing")], "out")

@@ -4,6 +4,7 @@ import errno
 import gzip
 import itertools
 import json
+import re
 import resource
 import tempfile
 from collections import Counter
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from brimful.corpus.reading.inputs import Input, Span
@@ -53,9 +54,39 @@ def test_text(tmp_path: Path, split: str, expected: list[tuple[int, str]]) -> No
         assert read(write(tmp_path / name, stored), split=split) == (expected, Counter())
 
 
-def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.txt", "a\u2028b\x85c\fd\ne".encode())
-    assert [text for _, text in read(file, split="line")[0]] == ["a\u2028b\x85c\fd", "e"]
+ALL_ENDS = "\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030", "utf-16", "iso8859-2"])
+@given(st.lists(st.tuples(st.sampled_from(["one", "two words", "", "été"]), st.sampled_from(ALL_ENDS))))
+def test_every_end_of_unicode_ends_a_line_of_text(encoding: str, lines: list[tuple[str, str]]) -> None:
+    data = "".join(line + end for line, end in lines).encode(encoding, "ignore")
+    text = data.decode(encoding)
+    expected = [line for line in re.split("\r\n|[\n\r\v\f\x85\u2028\u2029]", text) if line]
+    with tempfile.TemporaryDirectory() as folder:
+        documents, issues = read(write(Path(folder, "a.txt"), data), encoding=encoding, split="line")
+    assert [line for _, line in documents] == expected
+    assert not issues
+
+
+def test_a_paragraph_separator_ends_a_paragraph(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "a\u2028b\u2029c\r\rd\re".encode())
+    assert [text for _, text in read(file, split="paragraph")[0]] == ["a\nb", "c", "d\ne"]
+
+
+@pytest.mark.parametrize("end", ALL_ENDS)
+def test_the_first_row_shows_the_line_ends_of_a_table(tmp_path: Path, end: str) -> None:
+    for name, tab in (("a.tsv", "\t"), ("a.csv", ",")):
+        file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]).encode())
+        assert read(file) == ([(0, "one"), (1, "two")], Counter())
+    assert read(write(tmp_path / "b.tsv", "n\ttext\n1\ta\u2028b\n".encode()))[0] == [(0, "a\u2028b")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_ends_of_unicode_occur_within_json(tmp_path: Path, end: str) -> None:
+    texts = ["a\u2028b", "c\x85d\u2029", "e\nf"]
+    lines = [json.dumps({"text": text}, ensure_ascii=False) + end for text in texts]
+    assert read(write(tmp_path / "a.jsonl", "".join(lines).encode())) == (list(enumerate(texts)), Counter())
 
 
 def test_tables_and_json(tmp_path: Path) -> None:
@@ -314,8 +345,10 @@ def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:
             for name, expected in (("a.tsv", (0, "नमस्ते")), ("a.txt", (0, text[:-1]))):
                 file = write(tmp_path / name, text.encode(codec))
                 assert read(file, encoding=encoding) == ([expected], Counter())
-    only_once = write(tmp_path / "b.txt", "\ufeff\ufeffa\n\ufeffb".encode())
-    assert read(only_once)[0] == [(0, "\ufeffa\n\ufeffb")]
+    joined = write(tmp_path / "b.txt", "\ufeff\ufeffa\ufeff\n\ufeffb\r\ufeffc".encode())
+    assert read(joined)[0] == [(0, "a\ufeff\nb\nc")]
+    marked = "".join('\ufeff{"text": "a"}\n' for _ in range(3))
+    assert read(write(tmp_path / "b.jsonl", marked.encode())) == ([(n, "a") for n in range(3)], Counter())
     for codec, encoding in (("utf-16-be", "utf-16-be"), ("utf-16-le", "utf-16"), ("utf-32-le", "utf_32")):
         assert read(write(tmp_path / "c.txt", "a\n".encode(codec)), encoding=encoding)[0] == [(0, "a")]
 
@@ -337,7 +370,8 @@ def test_json_escapes_are_counted_and_made_safe(tmp_path: Path) -> None:
     lines += ['{"text": "d", "x": NaN}', '{"text": "e", "text": "f"}', r'{"te\u0078t": "g"}']
     documents, issues = read(write(tmp_path / "a.jsonl", "\n".join(lines).encode()))
     assert [text for _, text in documents] == ["a\ufffdb", "😀\0", "c", "d", "f", "g"]
-    assert issues == {"lone surrogates": 1, "NUL characters": 1}
+    repeated = "a key twice in a JSON row, the last one read"
+    assert issues == {"lone surrogates": 1, "NUL characters": 1, repeated: 1}
 
 
 _json = st.recursive(
@@ -359,9 +393,10 @@ def test_json_is_read_as_the_standard_library_does(
         line = line[:at] + data.draw(st.sampled_from([*'{}[]",:\\u0e-.\x1f', ""])) + line[at + 1 :]
     try:
         value = json.loads(line)
-        expected = value.get("text") if isinstance(value, dict) else None
+        expected = value.get("text") if isinstance(value, dict) else value
     except ValueError:
         expected = None
+    assume(not isinstance(expected, list))
     with tempfile.TemporaryDirectory() as folder:
         found, _ = read(write(Path(folder, "a.jsonl"), b'{"text":""}\n' + line.encode()))
     assert found[1:] == ([(1, expected)] if isinstance(expected, str) else [])
@@ -380,7 +415,7 @@ def test_columns_of_every_text_type(tmp_path: Path, suffix: str) -> None:
         write_table(file, table)
         documents, issues = read(file)
         assert documents == [(n, text) for n, text in enumerate(texts) if text is not None]
-        assert issues == {"NUL characters": 1}
+        assert issues == {"NUL characters": 1, "records without a text 'text'": 1}
 
 
 def write_table(file: Path, table: pa.Table) -> None:

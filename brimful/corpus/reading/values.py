@@ -1,0 +1,60 @@
+"""Values that stand for texts: cells as Excel and databases write them, and lists."""
+
+import re
+import unicodedata
+from itertools import pairwise
+from typing import Any
+
+from brimful.corpus.reading.dialects import MISSING
+from brimful.corpus.reading.faults import Report
+
+# Words are shorter than this on average; sentences without spaces are longer.
+_LONGEST_WORDS = 10
+_SPACE = re.compile(r"\s")
+_FORMULA = re.compile(r'="(.*)"', re.DOTALL)
+
+
+def cell(value: str) -> str | None:
+    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N.
+
+    Excel reads a cell written as ="..." as the text in the quotes.
+    """
+    if value.startswith('="') and (match := _FORMULA.fullmatch(value)):
+        return match[1].replace('""', '"')
+    return None if value == MISSING else value
+
+
+def joined(values: list[Any], report: Report) -> str | None:
+    """The text that a list holds; None if it holds anything but texts, or lists of them.
+
+    Words are joined by spaces (not those of Chinese and Japanese), sentences by line ends, and lists of
+    sentences by empty lines.
+    """
+    if not values:
+        return ""
+    if all(isinstance(value, list) for value in values):
+        parts = [joined(value, report) for value in values]
+        return None if None in parts else "\n\n".join(part for part in parts if part)
+    if not all(isinstance(value, str) for value in values):
+        return None
+    are_words = len(values) > 2 and not any(map(_SPACE.search, values))
+    if are_words and sum(map(len, values)) <= _LONGEST_WORDS * len(values):
+        report.note("lists of words, joined to texts")
+        return join_words(values)
+    report.note("lists of sentences, joined by line ends")
+    return "\n".join(values)
+
+
+def join_words(words: list[str]) -> str:
+    """The words with spaces between them, where their scripts have spaces."""
+    parts = [words[0]]
+    for before, word in pairwise(words):
+        if not (before and word and _is_unspaced(before[-1]) and _is_unspaced(word[0])):
+            parts.append(" ")
+        parts.append(word)
+    return "".join(parts)
+
+
+def _is_unspaced(character: str) -> bool:
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    return is_wide and not "\uac00" <= character <= "\ud7a3"
