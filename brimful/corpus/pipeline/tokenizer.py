@@ -79,7 +79,7 @@ class TokenizerChoice:
                 f"no tokenizer at {self.tokenizer}: name one that there is, a folder or a file, or give"
                 f" {TRAIN}SIZE, as in {TRAIN}8000"
             )
-        given = load(self.tokenizer, lowercase=self.lowercase)
+        given = load(self.tokenizer)
         mask_id(given)  # pretraining needs one
         return named_as(with_nfkc(given), given) if self.nfkc else given
 

@@ -29,6 +29,7 @@ from brimful.corpus.segments.kinds import (
     WORD,
     matrix_of_cuts,
 )
+from brimful.text.markers import is_cut_of_markers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,7 +44,8 @@ _OF_WORDS = {"Nmt", "Precompiled", "Replace"}
 _TOKENWISE = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"}
 _BERT = [("BertPreTokenizer",), ("BertPreTokenizer", "Han", "unknown")]
 _BYTE_LEVEL = [("ByteLevel",), ("Han", "ByteLevel")]
-_WORDS_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_WORDS_BY_SPACES = [*_BY_SPACES, *((*names, "markers") for names in _BY_SPACES)]
 _METASPACE = [*_WORDS_BY_SPACES, ("Metaspace", "Han", "punctuation")]
 _HAN_RUNS = re.compile(r"\\p\{Han\}\{1,(\d+)\}")
 _UNKNOWN = re.compile(r"\[\^(?:\\.|[^\\\[\]&])+\]", re.DOTALL)
@@ -124,6 +126,8 @@ def _parts(component: dict[str, Any] | None, children: str) -> list[dict[str, An
 def _name(part: dict[str, Any]) -> str:
     """The type of a part, if it behaves as assumed here; what a Split splits off."""
     pattern = part.get("pattern", {})
+    if is_cut_of_markers(part):
+        return "markers"
     match part["type"]:
         case "Split" if part["behavior"] == "Isolated" and not part["invert"]:
             regex = pattern.get("Regex", "")
