@@ -303,6 +303,6 @@ def _warn_of_capitals(tokenizer: "Tokenizer", path: Path) -> None:
         shown = ", ".join(capitals[:_MOST_SHOWN])
         warn(
             f"{path}: texts are read in lower case, as transformers does without a setting, so"
-            f" {len(capitals):,} of {len(pieces):,} pieces can never occur ({shown}); for a cased model, write"
+            f" {len(capitals):,} of {len(pieces):,} pieces can never occur ({shown}); if cased, write"
             f' {{"do_lower_case": false}} into {path.with_name(CONFIG)}'
         )

@@ -58,17 +58,18 @@ def _with_special(tokenizer: "Tokenizer", special: dict[str, bool]) -> "Tokenize
 
 
 def _is_reachable(tokenizer: "Tokenizer", name: str) -> bool:
-    """Whether a text that spells the marker gets its id."""
-    index = tokenizer.token_to_id(name)
+    """Whether the model makes a marker of letters that spell it."""
+    index = tokenizer.model.token_to_id(name)
     if index is None or len(name) < 2 or re.search(r"\s", name):
         return False
     normalizer, pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
-    normal = normalizer.normalize_str(name) if normalizer else name
-    parts = [part for part, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer else [normal]
-    if not any(name in part for part in parts):
-        return False
-    texts = [name, f"a{name}", f"{name}a", f"{name} {name}"]
-    return any(index in each.ids for each in tokenizer.encode_batch(texts, add_special_tokens=False))
+    for text in (name, f"a{name}", f"{name}a", f"{name} {name}"):
+        normal = normalizer.normalize_str(text) if normalizer else text
+        parts = [part for part, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer else [normal]
+        # An unknown word may be a marker too, the unknown token: that is no spelling.
+        if any(token.id == index for p in parts if name in p for token in tokenizer.model.tokenize(p)):
+            return True
+    return False
 
 
 def _with_cut(pre_tokenizer: Any, names: Iterable[str]) -> Any:

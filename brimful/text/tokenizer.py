@@ -118,6 +118,11 @@ def named_specials(tokenizer: "Tokenizer") -> set[int]:
     return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
 
 
+def markers(tokenizer: "Tokenizer") -> set[str]:
+    """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+
 def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
     """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
     as plain in a text."""
