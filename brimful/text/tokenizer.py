@@ -57,17 +57,22 @@ _bare: set[Path] = set()
 def _special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
     it say, else those of BERT or RoBERTa."""
-    said = _said.get(tokenizer, {})
     found = {}
-    for role, known in _NAMES.items():
-        candidates = (said[role],) if role in said else known
-        for name in candidates:
-            if name and (index := tokenizer.token_to_id(name)) is not None:
-                found[role] = (name, index)
-                break
-        if role not in found and role in ("pad", "cls", "sep"):
+    for role in _NAMES:
+        name = _name_of(tokenizer, role)
+        index = None if name is None else tokenizer.token_to_id(name)
+        if name is not None and index is not None:
+            found[role] = (name, index)
+        elif role in ("pad", "cls", "sep"):
             raise _missing(role)
     return found
+
+
+def _name_of(tokenizer: "Tokenizer", role: str) -> str | None:
+    """The name of a special token that the vocabulary has; None where it has none."""
+    said = _said.get(tokenizer, {})
+    candidates = (said[role],) if role in said else _NAMES[role]
+    return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
 
 
 def _missing(role: str) -> BrimfulError:
@@ -164,25 +169,18 @@ def read(path: str | Path) -> "Tokenizer":
     said = _roles(found.roles, tokenizer)
     _said[tokenizer] = said
     ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
-    names = {found.roles[key] for key in ROLES if key in found.roles} | ends | _known_names(tokenizer)
+    known = {role: name for role in _NAMES if (name := _name_of(tokenizer, role)) is not None}
+    names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
     _said[plain] = said
-    if not ends and {"cls", "sep"} <= said.keys():
-        _warn_of_bare_texts(folder, said)
+    if not ends and {"cls", "sep"} <= known.keys():
+        _warn_of_bare_texts(folder, known)
     return plain
 
 
 def _ids_around(tokenizer: "Tokenizer") -> list[int]:
     processor = tokenizer.post_processor
     return ids_of_processor(None if processor is None else json.loads(processor.__getstate__()))
-
-
-def _known_names(tokenizer: "Tokenizer") -> set[str]:
-    """The names of special tokens in roles that the files do not name."""
-    said = _said.get(tokenizer, {})
-    roles = (role for role in _NAMES if role not in said)
-    found = (next((n for n in _NAMES[r] if tokenizer.token_to_id(n) is not None), None) for r in roles)
-    return {name for name in found if name is not None}
 
 
 def _roles(names: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, str]:
@@ -211,12 +209,12 @@ def _is_own(folder: Path) -> bool:
     return keys == [*_SAVED] and corpus
 
 
-def _warn_of_bare_texts(folder: Path, said: dict[str, str]) -> None:
+def _warn_of_bare_texts(folder: Path, known: dict[str, str]) -> None:
     if folder not in _bare:
         _bare.add(folder)
         warn(
-            f"{folder}: its tokenizer puts no {said['cls']} and {said['sep']} around texts, as its files say"
-            " (transformers does the same); if the model was trained with them, name its class as"
+            f"{folder}: its tokenizer puts no {known['cls']} and {known['sep']} around texts, as its"
+            " files say (transformers does the same); if the model was trained with them, name its class as"
             f" tokenizer_class in {CONFIG}, such as BertTokenizer"
         )
 

@@ -90,7 +90,7 @@ def random_folder(rng: Random, folder: Path) -> list[str]:
     config = {"model_type": family}
     settings = _settings(rng, model, names)
     has_json = model == "unigram" or family == "modernbert" or rng.random() < 0.5
-    if not has_json and model == "wordpiece" or rng.random() < 0.2:
+    if (not has_json and model == "wordpiece") or rng.random() < 0.2:
         ending = rng.choice(("\n", "\n", "\n", "\r\n"))
         pieces = list(dict(vocabulary) if model == "unigram" else vocabulary["pieces"])
         (folder / "vocab.txt").write_text(ending.join(pieces) + rng.choice((ending, "")), "utf-8", newline="")
