@@ -59,7 +59,8 @@ class TokenizerClass:
         file: of its vocabulary, where there is no tokenizer.json.
         roles: the special tokens that it has by default; None for one without.
         build: the pipeline, from the vocabulary, the settings and the special tokens.
-        around: sets the post-processor, given the id of each special token; None leaves it.
+        around: the post-processor, given the id of each special token; without it, that of a tokenizer.json
+            counts, or else what `build` gives.
         token_types: whether it gives a model token types by default.
     """
 
@@ -193,6 +194,29 @@ def _camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tok
     return _unigram(vocabulary, settings, vocabulary.first(unknown))
 
 
+def _albert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+    from tokenizers import normalizers, processors
+
+    tokenizer = _unigram(vocabulary, settings, 1)
+    steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.flag("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if settings.flag("do_lower_case", True):
+        steps.append(normalizers.Lowercase())
+    if tokenizer.normalizer is not None:
+        steps.append(tokenizer.normalizer)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    ends = [(shown, tokenizer.token_to_id(_text(names[role]))) for shown, role in _ALBERT_ENDS.items()]
+    if missing := [shown for shown, index in ends if index is None]:
+        raise ValueError(f"the vocabulary lacks {' and '.join(missing)}")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(shown, index) for shown, index in ends if index is not None],
+    )
+    return tokenizer
+
+
 def _around_unigram(
     tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]
 ) -> Any:
@@ -265,11 +289,22 @@ XLM_ROBERTA = TokenizerClass(
 CAMEMBERT = TokenizerClass(
     ("CamembertTokenizer",), "sentencepiece.bpe.model", _ROBERTA_ROLES, _camembert, _around_unigram
 )
+_ALBERT_ENDS = {"[CLS]": "cls_token", "[SEP]": "sep_token"}
+_ALBERT_ROLES = {
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+    "unk_token": "<unk>",
+    "sep_token": "[SEP]",
+    "pad_token": "<pad>",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+ALBERT = TokenizerClass(("AlbertTokenizer",), "spiece.model", _ALBERT_ROLES, _albert)
 BACKEND = None
 """Stands for `TokenizersBackend`: the tokenizer.json as it is."""
 _CLASSES = {
     name: each
-    for each in (BERT, DISTILBERT, DPR, ROBERTA, GPT2, HERBERT, XLM_ROBERTA, CAMEMBERT)
+    for each in (BERT, DISTILBERT, DPR, ROBERTA, GPT2, HERBERT, XLM_ROBERTA, CAMEMBERT, ALBERT)
     for name in each.names
 }
 _OF_MODELS = {
@@ -281,7 +316,7 @@ _OF_MODELS = {
 }
 """The class that transformers registers for a type of model."""
 _OTHER_NAMES = """
-Albert Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt BlenderbotSmall Blenderbot ByT5
+Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt BlenderbotSmall Blenderbot ByT5
 CLIP CTRL Canine Character Clvp CodeGen CodeLlama Cohere CpmAnt Cpm Deberta DebertaV2 Dia Esm Esmc FNet FSMT
 FastSpeech2Conformer Flaubert Funnel GPTNeoXJapanese GPTNeoX GPTSw3 Gemma Lasr LayoutLMv2 LayoutLMv3 LayoutXLM
 Llama Luke M2M100 MBart50 MBart MLuke MPNet Marian MarkupLM Mgpstr MyT5 Nllb Nougat OpenAIGPT PLBart Parakeet

@@ -71,10 +71,10 @@ def chosen_class(folder: Path, given: Path | None = None) -> TokenizerClass | No
         kind = tokenizer_class(model, config)
     except OtherClassError as error:
         where = folder / (CONFIG if "tokenizer_class" in config else "config.json")
+        written = f"AutoTokenizer.from_pretrained({str(folder)!r}).backend_tokenizer.save('tokenizer.json')"
         raise BrimfulError(
-            f"{where} says {error}, whose pipeline is not known here; write it out and name it:"
-            f" AutoTokenizer.from_pretrained({str(folder)!r}).backend_tokenizer.save('tokenizer.json'), and"
-            f' "tokenizer_class": "PreTrainedTokenizerFast" in {CONFIG}'
+            f"{where} says {error}, whose pipeline is not known here; where it has a backend_tokenizer, write"
+            f' that out and name it: {written}, and "tokenizer_class": "PreTrainedTokenizerFast" in {CONFIG}'
         ) from error
     if given is not None and given.name not in ("vocab.txt", "vocab.json") and given.suffix == ".json":
         return None
@@ -112,7 +112,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         else:
             vocabulary = _of_json(state) if state is not None else read_vocabulary(path)
             tokenizer = kind.build(vocabulary, settings, names)
-            if state is not None and kind.around is None:
+            if state is not None and kind.around is None and state.get("post_processor"):
                 tokenizer.post_processor = _processor(state)
         tokenizer = _without_gaps(_finished(tokenizer, kind, settings, names))
     except BrimfulError:

@@ -141,6 +141,7 @@ def _classes(model: str) -> list[str]:
         "unigram": [
             "XLMRobertaTokenizer",
             "XLMRobertaTokenizerFast",
+            "AlbertTokenizer",
             "CamembertTokenizer",
             "CamembertTokenizerFast",
         ],

@@ -76,11 +76,12 @@ class Cuts:
             self.kinds[code] = self.classify(chr(code))
 
     def context(self, first: str) -> str:
-        """A character that may stand before a segment beginning with `first`, to keep it inside a text."""
+        """What may stand before a segment beginning with `first`, to keep it inside a text."""
         if not self.positional:
             return ""
         kind = self.kinds[ord(first)]
-        return next(probe for probe in _PROBES if self.matrix[self.kinds[ord(probe)], kind])
+        probes = (probe for probe in _PROBES if self.matrix[self.kinds[ord(probe)], kind])
+        return next(probes, "a ")  # other kinds begin a segment only behind a separator
 
 
 def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
