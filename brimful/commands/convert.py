@@ -1,7 +1,8 @@
 """The verb `brimful convert`: a Hugging Face folder of any form becomes safetensors and a tokenizer.json.
 
-The written folder is read back, and its hidden states are compared with those of `transformers` on the folder
-that was given. Where they differ, nothing is written. Pieces of the vocabulary can be dropped on the way.
+The written folder is read back, and its ids and hidden states are compared with those of `transformers` on
+the folder that was given. Where they differ, nothing is written. Pieces of the vocabulary can be dropped on
+the way.
 """
 
 import gc
@@ -33,6 +34,7 @@ from brimful.nn.interop import (
     save_model,
 )
 from brimful.nn.sentence_modules import MODULES, read_pooling, write_modules
+from brimful.nn.tokenizer_check import check_ids
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
@@ -77,7 +79,7 @@ def show_conversion(result: dict[str, Any]) -> None:
     checked = (
         "not compared with transformers"
         if difference is None
-        else f"hidden states within {difference:.1e} of transformers'"
+        else f"ids equal, hidden states within {difference:.1e} of transformers'"
     )
     if "pruned" in result:
         model += f" of {result['pruned']['pieces_before']:,}"
@@ -89,8 +91,8 @@ def show_conversion(result: dict[str, Any]) -> None:
 
 @verb(ConvertConfig, show=show_conversion)
 def convert(config: ConvertConfig) -> dict[str, Any]:
-    """Write a Hugging Face folder of any form as safetensors with a tokenizer.json, and check its hidden
-    states.
+    """Write a Hugging Face folder of any form as safetensors with a tokenizer.json, and check its ids and
+    hidden states.
 
     Poolers and heads that Brimful does not know are left out, with a warning. A folder of
     sentence-transformers stays one, with its pooling; what follows that, such as a normalization, is left out
@@ -102,8 +104,8 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         `max_abs_hidden_difference` (None where `transformers` is not installed).
 
     Raises:
-        BrimfulError: the folder cannot be read, has no tokenizer, `out` holds something else, or the hidden
-            states differ.
+        BrimfulError: the folder cannot be read, has no tokenizer, `out` holds something else, or ids or
+            hidden states differ.
     """
     source, out = find_model(Path(config.folder), "encoder"), Path(config.out)
     require_folder_place(out, replaces=("an earlier conversion", lambda folder: (folder / RECORD).is_file()))
@@ -175,7 +177,7 @@ def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
         kept: the old id of each new one, where pieces were dropped.
     """
     if not importlib.util.find_spec("transformers"):
-        warn("transformers is not installed, so the hidden states were not compared with its own")
+        warn("transformers is not installed, so ids and hidden states were not compared with its own")
         return None
     try:
         theirs = transformers_forward(source, None)
@@ -183,6 +185,7 @@ def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
         difference = max_difference(load_encoder(folder, Encoder), None, given)
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
+    check_ids(source, folder, whole=kept is None)
     if not difference.relative <= TOLERANCE:
         raise BrimfulError(
             f"hidden states differ from those of transformers by {difference.absolute:.1e}; nothing was"

@@ -1,7 +1,8 @@
 """The verb `brimful export`: a folder for Hugging Face libraries or an ONNX file, checked before it exists.
 
 The check runs the same random sequences, padded, through `transformers` or `onnxruntime` and, packed, through
-Brimful, and compares the outputs. An export with different outputs is not written.
+Brimful, and compares the outputs; the ids of a few dozen texts are compared with AutoTokenizer's, too. An
+export with other outputs or ids is not written.
 """
 
 import importlib.util
@@ -37,6 +38,7 @@ from brimful.nn.interop import HEADS, save_model
 from brimful.nn.layers import Pooling
 from brimful.nn.padded import PaddedModel
 from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
+from brimful.nn.tokenizer_check import check_ids
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.storage import atomic_directory, commit, require_folder_place
@@ -328,7 +330,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
 
     Raises:
         BrimfulError: there is no model or no such checkpoint, the format has no place for its head, the
-            folder holds something else, or the outputs differ.
+            folder holds something else, or outputs or ids differ.
     """
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
@@ -354,6 +356,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
             typed = settings["token_types"] and head is not None
             write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
         difference = _check(folder, config.format, encoder, head, pooling)
+        if importlib.util.find_spec("transformers"):
+            check_ids(source, folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         facts = {"format": config.format, **about, "max_abs_logit_difference": difference}
         record = commit(folder / RECORD, files, kind="export", **facts)

@@ -48,9 +48,9 @@ from brimful.nn.sentence_modules import (
     write_modules,
 )
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
+from brimful.text.tokenizer import gives_token_types, require_rows, tokenizer_file
 from brimful.text.tokenizer import read as read_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
-from brimful.text.tokenizer import tokenizer_file
 
 E = TypeVar("E", bound=Encoder)
 
@@ -111,13 +111,8 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
     file = tokenizer_file(directory)
     if file is not None:
-        encoder.tokenizer = read_tokenizer(file)
-        highest = max(encoder.tokenizer.get_vocab().values(), default=-1)
-        if highest >= config.vocabulary_size:
-            raise BrimfulError(
-                f"{file} is not this model's: it has ids up to {highest:,}, and "
-                f"config.json has a vocab_size of {config.vocabulary_size:,}"
-            )
+        encoder.tokenizer = read_tokenizer(directory)
+        require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
     return encoder.eval(), values, tensors, str(path)
 
 
@@ -265,12 +260,9 @@ def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> S
 def reads_token_types(directory: Path | str, encoder: Encoder) -> bool:
     """Whether the model of a folder makes a difference between token types, which pairs of texts have.
 
-    It does not if the `model_input_names` of tokenizer_config.json lack token_type_ids: the model was trained
-    with type 0 alone.
+    It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
     """
-    path = Path(directory) / "tokenizer_config.json"
-    names = read_object(path).get("model_input_names") if path.is_file() else None
-    return encoder.config.reads_segments and (not isinstance(names, list) or "token_type_ids" in names)
+    return encoder.config.reads_segments and gives_token_types(Path(directory))
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:

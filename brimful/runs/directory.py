@@ -15,7 +15,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_weights import weight_files
 from brimful.nn.sentence_modules import module_files
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
-from brimful.text.tokenizer import tokenizer_file
+from brimful.text.tokenizer import tokenizer_files
 from brimful.version import VERSION
 
 CONFIG = "config.yaml"
@@ -25,7 +25,6 @@ START = "start"
 checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
-_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 class RunConfig(Protocol):
@@ -159,13 +158,8 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
-    paths = [folder / file for file in _MODEL_FILES if (folder / file).exists()] + weight_files(folder)
-    paths += module_files(folder)
-    vocabulary = tokenizer_file(folder)
-    if vocabulary is not None:
-        paths += {"vocab.txt": [vocabulary], "vocab.json": [vocabulary, folder / "merges.txt"]}.get(
-            vocabulary.name, []
-        )
+    config = [folder / "config.json"] if (folder / "config.json").exists() else []
+    paths = config + tokenizer_files(folder) + weight_files(folder) + module_files(folder)
     return {f"{name}/{os.path.relpath(path, folder)}": path for path in paths}
 
 

@@ -149,7 +149,7 @@ class _Usage:
         self._seen = np.zeros(0x110000, bool)
         word_piece = state["model"]["type"] == "WordPiece"
         self._unknown = unknown
-        self._unknown_words = UnknownWords(state) if word_piece else None
+        self._unknown_words = UnknownWords(tokenizer, state) if word_piece else None
 
     @property
     def characters(self) -> list[str]:
@@ -220,7 +220,7 @@ def _plain(tokenizer: "Tokenizer") -> "Tokenizer":
     state["padding"] = state["truncation"] = None
     if dropout:
         state["model"]["dropout"] = None
-    return Tokenizer.from_str(json.dumps(state))
+    return named_as(Tokenizer.from_str(json.dumps(state)), tokenizer)
 
 
 def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:

@@ -187,12 +187,13 @@ class UnknownWords:
     Without them it could match shorter pieces and go on, and the word would no longer be unknown.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, tokenizer: "Tokenizer", state: State) -> None:
         model = state["model"]
         self._known: dict[str, int] = model["vocab"]
         self._prefix: str = model["continuing_subword_prefix"]
         self._longest: int = model["max_input_chars_per_word"]
         self._words = _words(state)
+        self._words.encode_special_tokens = tokenizer.encode_special_tokens
         self._seen: set[str] = set()
 
     def pieces(self, texts: list[str]) -> set[int]:

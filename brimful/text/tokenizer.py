@@ -2,14 +2,20 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from brimful.console import warn
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_file, read_object
-from brimful.text.vocabulary_files import load_byte_level, load_wordpiece
+from brimful.storage import atomic_file
+from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, values_beside
+from brimful.text.folder_tokenizer import chosen_class, read_folder
+from brimful.text.lower_first import lower_first, lowers_text
+from brimful.text.markers import plain_markers
+from brimful.text.tokenizer_files import ids_of_processor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,22 +49,30 @@ _KEYS = {role: (f"{role}_token",) for role in _NAMES} | {
 # A tokenizer.json does not say which token has which role, and takes long to read where it is large.
 _said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
+_CLASS = "PreTrainedTokenizerFast"
+_SAVED = ("tokenizer_class", "model_max_length", "model_input_names", "clean_up_tokenization_spaces")
+_bare: set[Path] = set()
 
 
 def _special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
     it say, else those of BERT or RoBERTa."""
-    said = _said.get(tokenizer, {})
     found = {}
-    for role, known in _NAMES.items():
-        candidates = (said[role],) if role in said else known
-        for name in candidates:
-            if (index := tokenizer.token_to_id(name)) is not None:
-                found[role] = (name, index)
-                break
-        if role not in found and role in ("pad", "cls", "sep"):
+    for role in _NAMES:
+        name = _name_of(tokenizer, role)
+        index = None if name is None else tokenizer.token_to_id(name)
+        if name is not None and index is not None:
+            found[role] = (name, index)
+        elif role in ("pad", "cls", "sep"):
             raise _missing(role)
     return found
+
+
+def _name_of(tokenizer: "Tokenizer", role: str) -> str | None:
+    """The name of a special token that the vocabulary has; None where it has none."""
+    said = _said.get(tokenizer, {})
+    candidates = (said[role],) if role in said else _NAMES[role]
+    return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
 
 
 def _missing(role: str) -> BrimfulError:
@@ -105,71 +119,167 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
 def named_specials(tokenizer: "Tokenizer") -> set[int]:
     """Ids of the pieces that have the name of a special token."""
     names = {name for names in _NAMES.values() for name in names} | {*_said.get(tokenizer, {}).values()}
+    names.discard("")
     return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
 
 
+def markers(tokenizer: "Tokenizer") -> set[str]:
+    """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+
 def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
-    """The tokenizer, which was made of another one: its special tokens have the names of the other's."""
+    """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
+    as plain in a text."""
     _said[tokenizer] = _said.get(other, {})
+    tokenizer.encode_special_tokens = other.encode_special_tokens
     return tokenizer
 
 
-def _names_beside(file: Path) -> dict[str, str]:
-    """What the files beside a tokenizer call the special tokens, by role."""
-    values: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        path = file.with_name(name)
-        values |= {k: v for k, v in read_object(path).items() if v} if path.is_file() else {}
-    found = {}
-    for role, keys in _KEYS.items():
-        said = next((values[key] for key in keys if key in values), None)
-        content = said.get("content") if isinstance(said, dict) else said
-        if isinstance(content, str):
-            found[role] = content
-    return found
+def load(path: str | Path) -> "Tokenizer":
+    """Load the tokenizer of a folder, or a tokenizer.json, a vocab.txt, or a vocab.json with its merges.txt.
 
-
-def load(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
-    """Load a tokenizer.json, a BERT vocab.txt, a RoBERTa vocab.json with its merges.txt, or a folder of them.
-
-    Padding and truncation that the file asks for are switched off.
+    The ids are those of transformers' AutoTokenizer, whatever file of the folder has a setting, with one
+    departure: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts are
+    lowered where sentence-transformers lowers them. Padding and truncation are switched off.
 
     Args:
-        path: file or folder; in a folder, a tokenizer.json comes first.
-        lowercase: for a vocab.txt without a tokenizer_config.json beside it that says `do_lower_case`.
+        path: file or folder. The settings beside a file count.
 
     Raises:
         BrimfulError: there is no tokenizer, it cannot be read, or it lacks a token that an encoder needs.
     """
-    tokenizer = read(path, lowercase=lowercase)
+    tokenizer = read(path)
     special_ids(tokenizer)
     return tokenizer
 
 
-def read(path: str | Path, *, lowercase: bool = True) -> "Tokenizer":
+def read(path: str | Path) -> "Tokenizer":
     """The same, whatever tokens it lacks."""
-    file = _file(Path(path))
-    if file.suffix == ".txt":
-        tokenizer = load_wordpiece(file, lowercase)
-    elif file.name == "vocab.json":
-        tokenizer = load_byte_level(file)
-    else:
-        tokenizer = _load_json(file)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    _said[tokenizer] = {
-        role: name for role, name in _names_beside(file).items() if tokenizer.token_to_id(name) is not None
+    folder, given = _place(Path(path))
+    if given is None and _is_own(folder):
+        tokenizer = _load_json(folder / "tokenizer.json")
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True
+        _said[tokenizer] = _roles(values_beside(folder, CONFIG), tokenizer)
+        return tokenizer
+    found = read_folder(folder, given)
+    tokenizer, never = lower_first(found.tokenizer) if lowers_text(folder) else (found.tokenizer, set[str]())
+    said = _roles(found.roles, tokenizer)
+    _said[tokenizer] = said
+    ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
+    known = {role: name for role in _NAMES if (name := _name_of(tokenizer, role)) is not None}
+    names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
+    plain = plain_markers(tokenizer, names | never, splits=found.splits)
+    _said[plain] = said
+    if not ends and {"cls", "sep"} <= known.keys():
+        _warn_of_bare_texts(folder, known)
+    return plain
+
+
+def _ids_around(tokenizer: "Tokenizer") -> list[int]:
+    processor = tokenizer.post_processor
+    return ids_of_processor(None if processor is None else json.loads(processor.__getstate__()))
+
+
+def _roles(names: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, str]:
+    """The special tokens that the vocabulary has, by our roles."""
+    found = {}
+    for role, keys in _KEYS.items():
+        name = next((names[key] for key in keys if names.get(key)), None)
+        if isinstance(name, str) and tokenizer.token_to_id(name) is not None:
+            found[role] = name
+    return found
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether the tokenizer of a folder is as `save` wrote it, so that nothing is left to be read.
+
+    An older version wrote no `split_special_tokens`: the shards of its corpora have all special tokens as
+    plain text, and the tokenizer stays what it was for them.
+    """
+    if any((folder / name).is_file() for name in (MAP, ADDED)) or not (folder / "tokenizer.json").is_file():
+        return False
+    config = values_beside(folder, CONFIG)
+    keys = [key for key in config if key.removesuffix("_token") not in _NAMES]
+    if keys == [*_SAVED, "split_special_tokens"]:
+        return config["split_special_tokens"] is True and config["tokenizer_class"] == _CLASS
+    corpus = any((folder / name).is_file() for name in ("plan.json", "MANIFEST.json"))
+    return keys == [*_SAVED] and corpus
+
+
+def _warn_of_bare_texts(folder: Path, known: dict[str, str]) -> None:
+    if folder not in _bare:
+        _bare.add(folder)
+        warn(
+            f"{folder}: its tokenizer puts no {known['cls']} and {known['sep']} around texts, as its"
+            " files say (transformers does the same); if the model was trained with them, name its class as"
+            f" tokenizer_class in {CONFIG}, such as BertTokenizer"
+        )
+
+
+def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
+    """Refuse a tokenizer whose texts get ids that a model has no embedding for.
+
+    A mask token without an embedding is forgotten: no text gets it.
+
+    Args:
+        rows: of the model's embeddings; more than the tokenizer has ids are no fault.
+        where: the tokenizer's file, for messages.
+
+    Raises:
+        BrimfulError: a piece, an added token, or a special token that an encoder needs is beyond the rows.
+    """
+    own = tokenizer.get_vocab(with_added_tokens=False)
+    own.pop("", None)
+    added = {
+        index: token.content
+        for index, token in tokenizer.get_added_tokens_decoder().items()
+        if not token.special or token.content in own
     }
-    return tokenizer
+    needed = [tokenizer.token_to_id(name) for name in _said.get(tokenizer, {}).values() if name]
+    mask = tokenizer.token_to_id(_said.get(tokenizer, {}).get("mask", ""))
+    around = _ids_around(tokenizer)
+    highest = max((*own.values(), *added, *around, *(i for i in needed if i not in (None, mask))), default=-1)
+    if highest >= rows:
+        name = tokenizer.id_to_token(highest)
+        raise BrimfulError(
+            f"{where} is not this model's: it has ids up to {highest:,} ({name}), and the model has {rows:,}"
+            " embeddings (vocab_size of config.json); put the tokenizer's own files back"
+        )
+    if mask is not None and mask >= rows:
+        _said[tokenizer] = {**_said.get(tokenizer, {}), "mask": ""}
+
+
+def gives_token_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
+
+    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
+    """
+    names = values_beside(folder, CONFIG).get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    if tokenizer_file(folder) is None:
+        return True
+    kind = chosen_class(folder)
+    return kind is not None and kind.token_types
 
 
 def tokenizer_file(directory: Path) -> Path | None:
-    """The file that `load` reads the tokenizer of a folder from, or None: tokenizer.json, vocab.txt, or a
+    """The file that `load` reads the vocabulary of a folder from, or None: tokenizer.json, vocab.txt, or a
     vocab.json with a merges.txt."""
     return next((directory / name for name in _FILES if (directory / name).is_file()), None)
 
 
-def _file(path: Path) -> Path:
+def tokenizer_files(directory: Path) -> list[Path]:
+    """All files of a folder that decide its tokenizer, without config.json."""
+    names = (*_FILES, "merges.txt", CONFIG, MAP, ADDED)
+    return [directory / name for name in names if (directory / name).is_file()]
+
+
+def _place(path: Path) -> tuple[Path, Path | None]:
+    """The folder, and the file that is to be read in place of its tokenizer.json, if one is."""
     file = tokenizer_file(path) if path.is_dir() else path if path.is_file() else None
     model = next(iter(sorted(path.glob("*.model"))), None) if file is None and path.is_dir() else file
     if model is not None and model.suffix == ".model":
@@ -184,7 +294,9 @@ def _file(path: Path) -> Path:
         )
     if file is None:
         raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
-    return file
+    if path.is_dir() or path.name == "tokenizer.json":
+        return file.parent, None
+    return file.parent, file
 
 
 def _load_json(file: Path) -> "Tokenizer":
@@ -216,10 +328,11 @@ def save(
     """
     directory = Path(directory)
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": _CLASS,
         "model_max_length": model_max_length,
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,
         **{f"{role}_token": name for role, (name, _) in _special_tokens(tokenizer).items()},
     }
     with atomic_file(directory / "tokenizer_config.json") as temporary:

@@ -119,8 +119,9 @@ def test_transformers_gives_the_same_ids(kind, tmp_path: Path) -> None:
     save(tokenizer, tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert len(theirs) == tokenizer.get_vocab_size()
+    ours = load(tmp_path)
     for text in [*TEXTS[:3], "  two  blanks\n\nand ﬁne 检测 [MASK] end "]:
-        ids = tokenizer.encode(text).ids
+        ids = ours.encode(text).ids
         assert theirs(text)["input_ids"] == ids
         assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
     assert theirs("quick", "fox")["token_type_ids"] == tokenizer.encode("quick", "fox").type_ids
@@ -239,10 +240,12 @@ def test_vocab_txt(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert load(tmp_path / "vocab.txt").encode("FOX").tokens != loaded.encode("FOX").tokens
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
-    with pytest.raises(BrimfulError, match=r"lacks \[CLS\], \[SEP\], \[MASK\]"):
+    assert load(tmp_path).encode("a b").ids == [4, 2, 1, 3]  # missing ends follow the pieces
+    (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
+    with pytest.raises(BrimfulError, match=r"vocab.txt lacks \[UNK\].*name another as unk_token"):
         load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-    with pytest.raises(BrimfulError, match=r"says BertJapaneseTokenizer.*make a tokenizer\.json"):
+    with pytest.raises(BrimfulError, match=r"says BertJapaneseTokenizer.*PreTrainedTokenizerFast"):
         load(tmp_path)
 
 
@@ -295,12 +298,8 @@ def test_vocab_json_with_merges(tmp_path: Path) -> None:
         ours = load(path)
         assert ours.encode("fox fox").ids == [0, 10, 11, 2]
         assert ours.encode("fox fo fx").ids == theirs("fox fo fx")["input_ids"]
-        assert ours.encode("fox <mask> fo").ids == [0, 10, 4, 8, 9, 2]  # the mask takes the blank before it
+        assert 4 not in ours.encode("fox <mask> fo").ids
         assert ours.encode("fox", "fox").ids == theirs("fox", "fox")["input_ids"]
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "HerbertTokenizerFast"}')
-    with pytest.raises(BrimfulError, match=r"says HerbertTokenizerFast"):
-        load(tmp_path)
-    (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "vocab.json").write_text('{"f": 0}')
     with pytest.raises(BrimfulError, match=r"vocab.json"):
         load(tmp_path)

@@ -91,7 +91,6 @@ def _encoder(
     tokenizer = load(directory / "tokenizer.json")
     if tokenizer_hash(tokenizer) != expected_hash:
         raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
-    tokenizer.encode_special_tokens = True  # a text that spells [MASK] or <s> must not inject that token
     words = read_lexicon(lexicon) if lexicon else None
     if words is not None and config_hash(words) != lexicon_hash:
         raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")

@@ -30,6 +30,7 @@ from brimful.corpus.segments.kinds import (
     matrix_of_cuts,
 )
 from brimful.text.folding import DROPPED, MARKS_AFTER
+from brimful.text.markers import is_cut_of_markers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,7 +46,8 @@ _OF_WORDS = {"Nmt", "Precompiled", "Replace"}
 _TOKENWISE = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"}
 _BERT = [("BertPreTokenizer",), ("BertPreTokenizer", "Han", "unknown")]
 _BYTE_LEVEL = [("ByteLevel",), ("Han", "ByteLevel")]
-_WORDS_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_BY_SPACES = [("Metaspace",), ("WhitespaceSplit", "Metaspace")]
+_WORDS_BY_SPACES = [*_BY_SPACES, *((*names, "markers") for names in _BY_SPACES)]
 _METASPACE = [*_WORDS_BY_SPACES, ("Metaspace", "Han", "punctuation")]
 _HAN_RUNS = re.compile(r"\\p\{Han\}\{1,(\d+)\}")
 _UNKNOWN = re.compile(r"\[\^(?:\\.|[^\\\[\]&])+\]", re.DOTALL)
@@ -76,11 +78,12 @@ class Cuts:
             self.kinds[code] = self.classify(chr(code))
 
     def context(self, first: str) -> str:
-        """A character that may stand before a segment beginning with `first`, to keep it inside a text."""
+        """What may stand before a segment beginning with `first`, to keep it inside a text."""
         if not self.positional:
             return ""
         kind = self.kinds[ord(first)]
-        return next(probe for probe in _PROBES if self.matrix[self.kinds[ord(probe)], kind])
+        probes = (probe for probe in _PROBES if self.matrix[self.kinds[ord(probe)], kind])
+        return next(probes, "a ")  # other kinds begin a segment only behind a separator
 
 
 def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
@@ -126,6 +129,8 @@ def _parts(component: dict[str, Any] | None, children: str) -> list[dict[str, An
 def _name(part: dict[str, Any]) -> str:
     """The type of a part, if it behaves as assumed here; what a Split splits off."""
     pattern = part.get("pattern", {})
+    if is_cut_of_markers(part):
+        return "markers"
     match part["type"]:
         case "Split" if part["behavior"] == "Isolated" and not part["invert"]:
             regex = pattern.get("Regex", "")
