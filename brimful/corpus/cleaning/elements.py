@@ -38,6 +38,9 @@ WORDS = _names("""
 VOID = _names("area base basefont br col embed frame hr img input link meta param source spacer wbr")
 """What has no end tag."""
 
+CELLS = _names("tr td th tbody thead tfoot caption colgroup col")
+"""What only a table lays out."""
+
 KNOWN = CLEAR | LETTERS | WORDS
 
 FOREIGN = re.compile(r"(?:o|v|w|x|m|w10|st\d|u\d|mml|svg|html|fb|mso|wps|skype):[a-z]")

@@ -12,9 +12,9 @@ these differences, since a field is a piece of a page, or text in which a few ta
 import re
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import KNOWN
+from brimful.corpus.cleaning.elements import CELLS, KNOWN
 from brimful.corpus.cleaning.markup import decode_entities, read_page
-from brimful.corpus.cleaning.tags import Tag, find_tags, looks_like_program
+from brimful.corpus.cleaning.tags import Tag, find_tags, looks_like_program, plain_tags
 
 _EXAMPLE = 30
 _MOST_LEVELS = 3
@@ -34,8 +34,7 @@ _TAIL = re.compile(r"(?i)<(?P<end>/?)(?P<name>[a-z]?[a-z0-9:]*)(?P<rest>\s[^<>]*
 _BEGUN = re.compile(r"""\s+[\w:-]+\s*=\s*["'\w/#\\]?""")
 
 _PROGRAMS = frozenset(("script", "style"))
-_CELLS = frozenset(("td", "th"))
-_IN_TABLES = frozenset(("tr", "td", "th", "tbody", "thead", "tfoot", "caption", "colgroup", "col"))
+_COLUMNS = frozenset(("td", "th"))
 _RENAMED = {"xmp": "pre", "listing": "pre", "plaintext": "pre", "title": "div"}
 
 
@@ -81,6 +80,8 @@ def read_field(
         return field
     field.text, field.entities = decode_entities(text)
     within = field.text
+    if "<" not in within and not _ESCAPED.search(within):
+        return field
     for _ in range(_MOST_LEVELS):
         inner = Field(within, entities=field.entities)
         _strip(inner, layout)
@@ -102,6 +103,11 @@ def _strip_shown(field: Field, source: str, layout: dict[str, bool]) -> None:
 
 def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False) -> None:
     text = field.text
+    if plain := plain_tags(text):
+        field.tags += plain
+        field.has_blocks = True
+        field.text = read_page(_NAME_BEFORE.sub("&amp;", text) if "&" in text else text, **layout)
+        return
     tags = find_tags(text, shown=shown)
     markup = _with_ends([tag for tag in tags if tag.markup], text)
     left = [tag for tag in tags if not tag.markup and tag.is_remarkable]
@@ -188,8 +194,8 @@ def _page_of(text: str, tags: list[Tag]) -> str:
         name = tag.name
         if name == "table":
             tables = max(tables + (-1 if tag.is_end else 1), 0)
-        elif name in _IN_TABLES and not tables:
-            pieces.append(" " if name in _CELLS else "<br>" if name == "tr" else "")
+        elif name in CELLS and not tables:
+            pieces.append(" " if name in _COLUMNS else "<br>" if name == "tr" else "")
             continue
         if tag.whole:
             if name in ("svg", "math"):
@@ -198,7 +204,7 @@ def _page_of(text: str, tags: list[Tag]) -> str:
             if tag.is_block:
                 depth += -1 if tag.is_end else 1
             pieces.append(_written(text, tag, has_head))
-        elif name in _IN_TABLES or (name == "table" and not tag.is_end):
+        elif name in CELLS or (name == "table" and not tag.is_end):
             pieces.append(f"</{name}>" if tag.is_end else f"<{name}>")
         elif tag.is_block:
             pieces.append("<br>")

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import BLOCKS, CLEAR, FOREIGN, KNOWN, VOID, WORDS
+from brimful.corpus.cleaning.elements import BLOCKS, CELLS, CLEAR, FOREIGN, KNOWN, VOID, WORDS
 
 _VALUE = r"""(?:"[^"<]*+(?:<[^"<]*+){0,4}"|'[^'<]*+(?:<[^'<]*+){0,4}'|\\"[^"<]*+"|\\'[^'<]*+'|[^\s"'<>]++)"""
 _TAG = re.compile(
@@ -33,6 +33,17 @@ _BARE_ATTRIBUTES = re.compile(
     r"(?i)(?:[\s/]+(?:nowrap|noshade|checked|selected|disabled|readonly|multiple|compact|defer|async|autofocus"
     r"|autoplay|controls|loop|muted|hidden|itemscope|required|reversed|open|ismap|allowfullscreen|playsinline"
     r"|data-[a-z0-9-]+|v-[a-z-]+)(?=[\s/]|$))+\s*"
+)
+_NOUN = r"(?:标签|标记|元素|节点|tags?\b|elements?\b|blocks?\b|attributes?\b)"
+_USUAL = re.compile(
+    r"(?i)<(/?(?:p|div|span|strong|em|font|img|br|hr|h[1-6]|ul|ol|li|table|tbody|thead|tr|td|th|blockquote|center"
+    r"|section|article|a|b|i|u|sub|sup|small|big|dl|dt|dd|figure|figcaption))"
+    r"(?:\s++[a-z][a-z0-9-]*+=(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>={}]++))*+\s*+/?>"
+)
+# In text with U+0000 for each tag: a tag after or between quotation marks, beside words for tags; code.
+_UNUSUAL = re.compile(
+    r"`|\"\s*\0|'\s*\0|“\0”|‘\0’|「\0」|『\0』|标签[ \t]?\0|标记[ \t]?\0|元素[ \t]?\0|节点[ \t]?\0"
+    rf"|\0[ \t]?的?{_NOUN}"
 )
 _RAW_ENDS = {
     name: re.compile(rf"(?i)</{name}\b[^<>]*>") for name in ("script", "style", "xml", "svg", "math")
@@ -52,14 +63,16 @@ _LONGEST_STATEMENT = 2000
 _QUOTED = re.compile("[\"'`]\0")
 _MARKUP_LINE = re.compile(r"\s*\0(?:.*\0)?\s*")
 _PLAIN = frozenset(("p", "br", "img", "!"))
-_NOUN = r"(?:标签|标记|元素|节点|tags?\b|elements?\b|blocks?\b|attributes?\b)"
 _NOUN_AFTER = re.compile(rf"(?i)[\"'”’」`）)]?[ \t]?(?:的)?{_NOUN}")
 _NOUN_BEFORE = re.compile(r"(?i)(?:标签|标记|元素|节点|\btags?|\belements?)[ \t]?[\"'“‘「`（(]?$")
+# Alternatives that all begin with a plain letter are found fast.
 _SUBJECT = re.compile(
-    r"(?<![\w./-])(?:X?HTML5?|x?html5?|CSS3?|css3?|DOM|j[Qq]uery|[Jj]ava[Ss]cript|JSX|Vue|React|Angular|Bootstrap"
-    r"|Thymeleaf|JSP|PHP|Flask|Django|[Xx][Pp]ath|BeautifulSoup|markup|[Dd]ivs?|innerHTML|stylesheet)"
-    r"(?![\w/-]|\.[a-z])|前端|网页代码|源代码|选择器|样式表|爬虫|正则|组件"
+    "HTML|XHTML|html|xhtml|CSS|css|DOM|jQuery|jquery|JavaScript|Javascript|javascript|JSX|Vue|React|Angular|Bootstrap"
+    "|Thymeleaf|JSP|PHP|Flask|Django|XPath|xpath|BeautifulSoup|markup|Div|div|innerHTML|stylesheet"
+    "|前端|网页代码|源代码|选择器|样式表|爬虫|正则|组件"
 )
+_BEFORE_WORD = re.compile(r"[^\w./<-]")
+_AFTER_WORD = re.compile(r"(?:[35s]|\.js)?(?![\w/-]|\.[a-z])")
 _FAR = 300  # characters between an example and what is said of it
 _SENTENCE = re.compile(r"[。！？；，]|[^\W\d_]{2}[.!?](?:\s|$)")
 _ENDS_SENTENCE = '。！？；：.!?;:”"）)…'
@@ -119,6 +132,53 @@ class Tag:
         if self.mixed:
             return self.name in CLEAR
         return self.name in KNOWN or self.name == "!" or bool(FOREIGN.match(self.name))
+
+
+def plain_tags(text: str) -> int:
+    """The number of tags in a text that needs no further thought; 0 if it does.
+
+    All of its `<` begin tags of usual elements, well written and nested, outside of which no line ends, and
+    nothing in it speaks of markup.
+    """
+    pieces = _USUAL.split(text)
+    tags = len(pieces) // 2
+    if tags != text.count("<") or ">" in pieces[0]:
+        return 0
+    outside = "\0".join(pieces[::2])
+    if _UNUSUAL.search(outside) or _subject(outside, 0, len(outside)) is not None:
+        return 0
+    names = "\0".join(pieces[1::2]).lower().split("\0") if tags else []
+    return tags if _are_nested(names) and ("\n" not in outside or _hold_lines(names, pieces[::2])) else 0
+
+
+def _are_nested(names: list[str]) -> bool:
+    """Does each element end within the element in which it starts, and each cell stand in a table?"""
+    open_names: list[str] = []
+    for name in names:
+        if name in VOID:
+            continue
+        if name[0] == "/":
+            if not open_names or open_names.pop() != name[1:]:
+                return False
+        elif name in CELLS and "table" not in open_names:
+            return False
+        else:
+            open_names.append(name)
+    return not open_names
+
+
+def _hold_lines(names: list[str], pieces: list[str]) -> bool:
+    """Do all line ends in these pieces of text stand in blocks, or between them?"""
+    blocks = 0
+    beside_block = True
+    for piece, name in zip(pieces, [*names, "br"], strict=True):
+        is_block = name.lstrip("/") in BLOCKS
+        if not blocks and "\n" in piece and not (piece.isspace() and (is_block or beside_block)):
+            return False
+        beside_block = is_block
+        if is_block and name not in VOID:
+            blocks += -1 if name[0] == "/" else 1
+    return True
 
 
 def find_tags(text: str, *, shown: bool = False) -> list[Tag]:
@@ -342,14 +402,25 @@ def _subjects(text: str, tags: list[Tag]) -> list[int]:
     found = []
     depth = place = 0
     for tag in [*tags, Tag(len(text), len(text), "!")]:
-        if depth <= 0 and (match := _SUBJECT.search(text, place, tag.begin)):
-            found.append(match.start())
+        if depth <= 0 and (subject := _subject(text, place, tag.begin)) is not None:
+            found.append(subject)
         if tag.name in KNOWN and not tag.proved and _has_noun(text, tag):
             found.append(tag.begin)
         if tag.partner and not tag.whole and tag.is_block:
             depth += -1 if tag.is_end else 1
         place = tag.end
     return found
+
+
+def _subject(text: str, begin: int, end: int) -> int | None:
+    """The first place that speaks of markup. Parts of words, of addresses and of file names do not."""
+    for match in _SUBJECT.finditer(text, begin, end):
+        place = match.start()
+        if match[0] > "\x7f" or (
+            (not place or _BEFORE_WORD.match(text, place - 1)) and _AFTER_WORD.match(text, match.end())
+        ):
+            return place
+    return None
 
 
 def _has_noun(text: str, tag: Tag) -> bool:
