@@ -43,5 +43,7 @@ CELLS = _names("tr td th tbody thead tfoot caption colgroup col")
 
 KNOWN = CLEAR | LETTERS | WORDS
 
-FOREIGN = re.compile(r"(?:o|v|w|x|m|w10|st\d|u\d|mml|svg|html|fb|mso|wps|skype):[a-z]")
-"""Elements of name spaces: what Word and Outlook write into pages, and other usual ones."""
+FOREIGN = re.compile(
+    r"(?:o|v|w|x|m|w10|st\d|u\d|mml|svg|html|fb|mso|wps|skype):[a-z]|(?:amp|mip|mp|wx|uni)-[a-z]"
+)
+"""Elements of others: what Word and Outlook write into pages, and usual ones of mobile pages."""

@@ -12,7 +12,7 @@ these differences, since a field is a piece of a page, or text in which a few ta
 import re
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import CELLS, KNOWN
+from brimful.corpus.cleaning.elements import CELLS, FOREIGN, KNOWN
 from brimful.corpus.cleaning.markup import decode_entities, read_page
 from brimful.corpus.cleaning.tags import Tag, find_tags, looks_like_program, plain_tags
 
@@ -23,13 +23,19 @@ _OWN_CODE = re.compile(r"(?i)<(?:code|pre|kbd|samp|tt|xmp|textarea|listing)\b")
 _NAME_BEFORE = re.compile(r"&(?=[A-Za-z]+\d*=)")
 
 _ATTRIBUTE = r"""[\s/]*+[^\s"'<>/=]++\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>]++)"""
-# What is left of a tag at the beginning: attributes, the rest of a value, of a name.
+# What is left of a tag at the beginning: attributes, a part of a value, of a name, of a comment. The second
+# group needs other tags in the text.
 _HEAD = re.compile(
     rf"(?i)\s*(?:[^\s\"'<>]{{0,40}}(?:{_ATTRIBUTE})+[\s/]*>"
+    rf"|[^\s\"'<>=]{{0,40}}=(?:\"[^\"<>]*+\"|'[^'<>]*+')(?:{_ATTRIBUTE})*[\s/]*>"
     rf"|[^\"'<>\n]{{0,300}}[:;/%#=.][^\"'<>\n]{{0,300}}[\"'](?:{_ATTRIBUTE})*[\s/]*>"
-    r"|(?P<end>/?)(?P<name>[a-z][a-z0-9]*)\s*/?>)"
+    r"|/[a-z][a-z0-9]*\s*>)"
 )
-_TAIL = re.compile(r"(?i)<(?P<end>/?)(?P<name>[a-z]?[a-z0-9:]*)(?P<rest>\s[^<>]*)?$")
+_HEAD_OF_HTML = re.compile(
+    rf"(?i)\s*(?:[^\"'<>\n]{{0,80}}[\"'](?:{_ATTRIBUTE})*[\s/]*>|[^<>\n]{{0,200}}-->"
+    r"|(?P<name>/?(?:[a-z:-][a-z0-9:-]*)?)\s*/?>(?![\s>]))"
+)
+_TAIL = re.compile(r"(?i)<(?P<end>/?)(?P<name>(?:[a-z][a-z0-9:-]*)?)(?P<rest>\s[^<>]*)?$")
 
 _BEGUN = re.compile(r"""\s+[\w:-]+\s*=\s*["'\w/#\\]?""")
 
@@ -103,7 +109,7 @@ def _strip_shown(field: Field, source: str, layout: dict[str, bool]) -> None:
 
 def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False) -> None:
     text = field.text
-    if plain := plain_tags(text):
+    if not shown and (plain := plain_tags(text)):
         field.tags += plain
         field.has_blocks = True
         field.text = read_page(_NAME_BEFORE.sub("&amp;", text) if "&" in text else text, **layout)
@@ -130,39 +136,51 @@ def _around(text: str, tag: Tag) -> str:
 
 def _with_ends(tags: list[Tag], text: str) -> list[Tag]:
     """The tags, and those that are cut off at the beginning and the end of the text."""
-    first, last = text.find(">"), text.rfind("<")
-    begin = text.find("<")
-    if first >= 0 and (begin < 0 or first < begin) and (head := _HEAD.match(text)):
-        name = (head["name"] or "").lower()
-        after = text[head.end() : head.end() + 1]
-        if (
-            not name
-            or (name in KNOWN and head["end"])
-            or (name in KNOWN and tags and (len(name) > 1 or not after.isascii()))
-        ):
-            tags = [Tag(0, head.end(), "!"), *tags]
+    last = text.rfind("<")
+    if head := _end_of_head(text, bool(tags)):
+        tags = [Tag(0, head, "!"), *tags]
     elif tags and tags[0].is_end and tags[0].name in _PROGRAMS and looks_like_program(text[: tags[0].begin]):
         tags[0].begin = 0
     if last < max(0, tags[-1].end if tags else 0) or text.find(">", last) >= 0:
         return tags
+    if tags and text.startswith("<!", last):
+        return [*tags, Tag(last, len(text), "!")]
     if (tail := _TAIL.match(text, last)) and _is_cut_off(tail, bool(tags), text[last - 1 : last]):
         tags = [*tags, Tag(last, len(text), "!")]
     return tags
 
 
+def _end_of_head(text: str, others: bool) -> int:
+    """Where a tag ends that was cut off at the beginning of the text; 0: there is none."""
+    first, begin = text.find(">"), text.find("<")
+    if first < 0 or 0 <= begin < first:
+        return 0
+    if match := _HEAD.match(text):
+        return match.end()
+    if not others or not (match := _HEAD_OF_HTML.match(text)):
+        return 0
+    name = (match["name"] or "").lower().strip("/")
+    if len(name) == 1 and text[match.end() : match.end() + 1].isascii():
+        return 0
+    if not (name.startswith(":") or "-" in name or any(known.endswith(name) for known in KNOWN)):
+        return 0
+    return match.end()
+
+
 def _is_cut_off(tail: re.Match[str], others: bool, before: str) -> bool:
     name, rest = tail["name"].lower(), tail["rest"]
+    is_known = name in KNOWN or bool(FOREIGN.match(name)) or (others and "-" in name)
     if rest and "=" in rest:
-        return name in KNOWN and bool(_BEGUN.match(rest))
+        return is_known and bool(_BEGUN.match(rest))
     if rest and not rest.strip().replace("-", "").isalpha():
         return False
     if tail["end"]:
-        return (others or name in KNOWN) and not rest
+        return (others or is_known) and not rest
     if not others:
         return False
     if len(name) == 1:
-        return name in KNOWN and (bool(rest) or not before.isalnum())
-    return not name or any(known.startswith(name) for known in KNOWN)
+        return bool(rest) or before == ">" or not before.isascii()
+    return not name or is_known or any(known.startswith(name) for known in KNOWN)
 
 
 def _page_of(text: str, tags: list[Tag]) -> str:

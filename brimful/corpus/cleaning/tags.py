@@ -18,13 +18,14 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import BLOCKS, CELLS, CLEAR, FOREIGN, KNOWN, VOID, WORDS
+from brimful.corpus.cleaning.elements import BLOCKS, CELLS, CLEAR, FOREIGN, KNOWN, LETTERS, VOID, WORDS
 
 _VALUE = r"""(?:"[^"<]*+(?:<[^"<]*+){0,4}"|'[^'<]*+(?:<[^'<]*+){0,4}'|\\"[^"<]*+"|\\'[^'<]*+'|[^\s"'<>]++)"""
+_NAME = r"[!#-&(-.0-;?-~]++"  # printable ASCII without quotation marks, <, >, / and =
 _TAG = re.compile(
     r"(?i)<(?P<end>\\?/)?(?P<name>[a-z][a-z0-9]*+(?:[:_.-][a-z0-9]++)*+)"
     r"(?:(?P<close>\s*+/?\s*+>)"
-    rf"|(?=[\s/])(?P<attributes>(?:[\s/]*+[^\s\"'<>/=]++(?:\s*+=\s*+{_VALUE})?+){{1,64}})(?P<shut>[\s/]*+>|(?=<))"
+    rf"|(?=[\s/])(?P<attributes>(?:[\s/]*+{_NAME}(?:\s*+=\s*+{_VALUE})?+){{1,64}})(?P<shut>[\s/]*+>|(?=<)|(?<=[\"'])(?=[^\x00-\x7f]))"
     r"|(?P<broken>\s++[a-z-]++\s*+=\s*+[\"'\w#/\\][^<>]{0,2000}>))"
     r"|(?P<comment><!--)|(?P<cdata><!\[CDATA\[|\]\]>)"
     r"|(?P<other><!doctype\b[^<>]{0,500}>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
@@ -46,13 +47,15 @@ _UNUSUAL = re.compile(
     rf"|\0[ \t]?的?{_NOUN}"
 )
 _RAW_ENDS = {
-    name: re.compile(rf"(?i)</{name}\b[^<>]*>") for name in ("script", "style", "xml", "svg", "math")
+    name: re.compile(rf"(?i)</{name}\b[^<>]*(?:>|\Z)") for name in ("script", "style", "xml", "svg", "math")
 }
+_STRINGS = re.compile(r"""'[^'\n]*+(?:'|\Z)|"[^"\n]*+(?:"|\Z)|<(?=\s)|</?[A-Za-z]*\Z""")
 _PROGRAM_TEXT = re.compile(r"[;{}=]")
 
+_NICK = re.compile(r"(?m)^[ \t]*(?:[\[(]?\d{1,2}:\d\d[^\n<]{0,12})?<([^<>\s/]{1,30})> ")
 _CODE = re.compile(r"(?ms)^[ \t]*(`{3,}|~{3,}).*?(?:^[ \t]*\1|\Z)|(?<!`)(`{1,2})(?!`)[^`\n]{1,500}\2(?!`)")
 _JSX = re.compile(r"<[A-Za-z][^<>]{0,500}\s[\w-]{1,40}=\{|<>|</>")
-_STRING = re.compile(r"""["'`]\s*</?[A-Za-z]""")
+_STRING = re.compile(r"""["'`][^"'`<\n]{0,60}</?[A-Za-z]""")
 _STATEMENT = re.compile(
     r"(?:\b(?:echo|printf?|println|return|cout|puts|sed|grep|awk)\b|\b(?:var|let|const|function|def|class)\s+\w"
     r"|\b(?:document|console|window|re|System|response|out)\.|innerHTML|\$\(|\$\w+\s*\.?=|=>|::"
@@ -60,7 +63,7 @@ _STATEMENT = re.compile(
     r"|\w\s*\+?=\s*[fru]?[\"'`])"
 )
 _LONGEST_STATEMENT = 2000
-_QUOTED = re.compile("[\"'`]\0")
+_QUOTED = re.compile("([\"'`])[^\"'`\0]{0,60}\0.*?\\1")
 _MARKUP_LINE = re.compile(r"\s*\0(?:.*\0)?\s*")
 _PLAIN = frozenset(("p", "br", "img", "!"))
 _NOUN_AFTER = re.compile(rf"(?i)[\"'”’」`）)]?[ \t]?(?:的)?{_NOUN}")
@@ -81,6 +84,8 @@ _OPERATOR = re.compile(r"[=+*/^≤≥≠·|&∈≅-][ \t]?$")
 _OPERATOR_AFTER = re.compile(r"[ \t]?(?:[=+*/^≤≥≠·|&∈≅]|-[ \d])")
 _OPERAND = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]|\d)[ \t]?$")
 _OPERAND_AFTER = re.compile(r"[ \t]?(?:[A-Za-z](?![A-Za-z])|\d)")
+_WORD_END = re.compile(r"[A-Za-z]{2}$")
+_WORD_BEGIN = re.compile(r"[A-Za-z]{2}")
 _IDENTIFIER = re.compile(r"(?:[A-Za-z_]\w*|#include[ \t]*)$", re.ASCII)
 _WORD_BEFORE = re.compile(r"[A-Za-z0-9,'’\u4e00-\u9fff][ \t]$")
 _WORD_AFTER = re.compile(r"(?:[ \t][a-z0-9(]|[,.?!;:)]|[ \t][\u4e00-\u9fff])")
@@ -125,6 +130,13 @@ class Tag:
     def is_remarkable(self) -> bool:
         """If it stays, is it worth a warning?"""
         return self.is_known or (is_element(self) and "." not in self.name)
+
+    @property
+    def is_strong(self) -> bool:
+        """Is it hardly ever anything but HTML?"""
+        return not self.mixed and (
+            self.name in CLEAR or (self.proved and self.name in LETTERS) or bool(FOREIGN.match(self.name))
+        )
 
     @property
     def is_known(self) -> bool:
@@ -254,7 +266,7 @@ def _end_of_raw(text: str, tag: Tag, place: int, endless: set[str]) -> int:
         return end.end()
     endless.add(name)
     rest = text[place:]
-    if name in ("script", "style") and "<" not in rest and looks_like_program(rest):
+    if name in ("script", "style") and "<" not in _STRINGS.sub("", rest) and looks_like_program(rest):
         tag.whole = True
         return len(text)
     return place
@@ -287,13 +299,15 @@ def _match(tags: list[Tag]) -> None:
 
 
 def _decide(text: str, tags: list[Tag], shown: bool) -> None:
-    strong = sum(tag.name in CLEAR and not tag.mixed for tag in tags)
+    strong = sum(tag.is_strong for tag in tags)
     strangers = [tag for tag in tags if not tag.is_known]
-    foreign = sum(is_element(tag) for tag in strangers)
+    elements = [tag for tag in strangers if is_element(tag)]
     if _is_xml(text, strangers) or ("={" in text and _JSX.search(text)):
         _leave(tags)
         return
-    in_xml = foreign > 0 and foreign >= 2 * strong
+    # Names with a hyphen are usual in XML and in pages.
+    in_xml = bool(elements) and sum("-" not in tag.name for tag in elements) >= 2 * strong
+    chat = _nicks(text)
     if "`" in text or "~~~" in text:
         _leave_code(text, tags)
     _leave_programs(text, tags)
@@ -304,13 +318,25 @@ def _decide(text: str, tags: list[Tag], shown: bool) -> None:
             continue
         if not tag.is_known:
             tag.markup = not in_xml and strong > 0 and is_element(tag)
-        elif (in_xml and tag.name not in CLEAR) or _is_mentioned(text, tag, about):
+        elif (
+            (in_xml and not tag.is_strong)
+            or (tag.begin in chat and not tag.partner)
+            or _is_mentioned(text, tag, about)
+        ):
             tag.markup = False
         elif not tag.proved and not tag.partner and not (tag.is_end and tag.name in CLEAR):
             tag.markup = _stands_for_itself(text, tag, strong > 0)
             tag.doubtful = tag.markup and tag.name not in CLEAR
     if about:
         _leave_examples(text, tags, subjects)
+
+
+def _nicks(text: str) -> set[int]:
+    """The places of names in a chat: they begin lines, and one at least is no usual element's."""
+    found = list(_NICK.finditer(text)) if "> " in text else []
+    if len(found) < 2 or all(match[1].lower() in CLEAR for match in found):
+        return set()
+    return {match.start(1) - 1 for match in found}
 
 
 def is_element(tag: Tag) -> bool:
@@ -367,8 +393,11 @@ def _leave_programs(text: str, tags: list[Tag]) -> None:
     if not _STRING.search(text):
         return
     for _, line, within in _lines(text, tags):
-        if len(line) <= _LONGEST_STATEMENT and _QUOTED.search(line) and _STATEMENT.search(line):
-            _leave(within)
+        if len(line) > _LONGEST_STATEMENT or not _STATEMENT.search(line):
+            continue
+        for match in _QUOTED.finditer(line):
+            first = line.count("\0", 0, match.start())
+            _leave(within[first : first + match[0].count("\0")])
 
 
 def _leave_examples(text: str, tags: list[Tag], subjects: list[int] | None) -> None:
@@ -453,15 +482,15 @@ def _stands_for_itself(text: str, tag: Tag, others: bool) -> bool:
         return False
     name = tag.name
     if name in WORDS:
-        return others and not _IDENTIFIER.search(head)
+        return tag.is_end or (others and not _IDENTIFIER.search(head))
     if len(name) > 1 and name != "p":
         return not (_IDENTIFIER.search(head) and text[tag.end : tag.end + 1] in ("(", ">", ",", "{"))
+    if tag.is_end or (others and _WORD_END.search(head) and _WORD_BEGIN.match(text, tag.end)):
+        return True
     operands = bool(_OPERAND.search(head)) + bool(_OPERAND_AFTER.match(text, tag.end))
     if operands > (name == "p") or _OPERATOR.search(head) or _OPERATOR_AFTER.match(text, tag.end):
         return False
     after = text[tag.end : tag.end + 1]
     if name == "p":
         return not (_IDENTIFIER.search(head) and not after.isalnum())
-    if _IDENTIFIER.search(head) or (not others and (after.isspace() or not after)):
-        return False
-    return not tag.is_end or others or not head[-1:].isspace()
+    return not _IDENTIFIER.search(head) and (others or bool(after and not after.isspace()))
