@@ -1,7 +1,8 @@
 """Raw text -> clean documents. The rules run in this order. Each can be turned off and counts what it did:
 
 - undecodable: a document is dropped if too much of it could not be decoded.
-- html: markup becomes text; scripts, styles, comments, navigation and hidden parts go.
+- html: pages become text; scripts, styles, comments, navigation and hidden parts go. So do tags in other
+  text, except those that belong to what it says (tags.py).
 - entities: `&amp;` and the like in what is not HTML become the characters they name.
 - characters: control, private-use and replacement characters, lone surrogates and noncharacters become
   spaces.
@@ -34,8 +35,9 @@ from brimful.corpus.cleaning.characters import (
     to_nfkc,
     unify_line_breaks,
 )
+from brimful.corpus.cleaning.fields import read_field
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
-from brimful.corpus.cleaning.markup import decode_entities, looks_like_html, read_page
+from brimful.corpus.cleaning.markup import begins_a_page, decode_entities, read_page
 from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
 from brimful.corpus.cleaning.survey import (
@@ -53,6 +55,8 @@ from brimful.corpus.cleaning.wrapped import join_wrapped_lines
 from brimful.errors import BrimfulError
 
 JOINED = "wrapped lines joined"
+TAGS_LEFT = "tags left where the text seems to speak of them (--clean.html always removes all)"
+TAGS_ALONE = "tags removed that only their names show to be HTML (--clean.html never keeps all)"
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT = 200
@@ -67,7 +71,7 @@ class CleanConfig:
     """
 
     html: Literal["auto", "always", "never"] = "auto"
-    """Whether text is parsed as HTML: in .html files and where it clearly is markup, always, or never."""
+    """What is read as HTML: pages, and tags in other text unless it speaks of them; all text; nothing."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
     main_content: bool = False
@@ -142,14 +146,14 @@ class _Rule:
         needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs, which is
             right unless its own search is slow.
         settles: its result needs no new survey, since it contains nothing new for later rules.
-        for_pages: whether it runs on the text of HTML pages.
+        for_laid_out: whether it runs on text whose lines HTML has laid out.
     """
 
     name: str
     apply: Callable[[str], tuple[str, int]]
     needs: int = 0
     settles: bool = False
-    for_pages: bool = True
+    for_laid_out: bool = True
 
 
 class Cleaner:
@@ -158,6 +162,8 @@ class Cleaner:
     Attributes:
         counts: `dropped: REASON` counts documents; the other counters count changes of the rule they name.
         examples: the first two examples of each counter.
+        issues: what the user should know about tags; the caller may set another counter for each file.
+        issue_examples: the first example of each issue, likewise.
 
     Raises:
         BrimfulError: a rule asks for a package that is not installed, or for an unknown language.
@@ -167,6 +173,8 @@ class Cleaner:
         self.config = config
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[Example]] = {}
+        self.issues: Counter[str] = Counter()
+        self.issue_examples: dict[str, str] = {}
         self._rules = _rules(config)
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
@@ -179,11 +187,14 @@ class Cleaner:
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
-        is_page = self._is_page(raw, is_html)
-        text = (self._page_text if is_page else self._decoded)(raw, source)
+        has_lines = self._is_page(raw, is_html)
+        if has_lines:
+            text = self._page_text(raw, source)
+        else:
+            text, has_lines = self._field_text(raw, source)
         seen = survey(text)
         for rule in self._rules:
-            if (rule.needs and not seen.found & rule.needs) or (is_page and not rule.for_pages):
+            if (rule.needs and not seen.found & rule.needs) or (has_lines and not rule.for_laid_out):
                 continue
             changed, times = rule.apply(text)
             self._count(rule.name, times, text, changed, source)
@@ -204,12 +215,31 @@ class Cleaner:
 
     def _is_page(self, raw: str, is_html: bool) -> bool:
         mode = self.config.html
-        return mode == "always" or (mode == "auto" and (is_html or looks_like_html(raw)))
+        return mode == "always" or (mode == "auto" and (is_html or begins_a_page(raw)))
 
-    def _decoded(self, raw: str, source: tuple[int, int]) -> str:
-        text, times = decode_entities(raw) if self.config.entities else (raw, 0)
-        self._count("entities", times, raw, text, source)
-        return text
+    def _field_text(self, raw: str, source: tuple[int, int]) -> tuple[str, bool]:
+        """The text without its tags and entities, and whether tags laid out its lines."""
+        config = self.config
+        if config.html == "never":
+            text, times = decode_entities(raw) if config.entities else (raw, 0)
+            self._count("entities", times, raw, text, source)
+            return text, False
+        field = read_field(
+            raw,
+            entities=config.entities,
+            boilerplate=not config.boilerplate,
+            main_content=config.main_content,
+        )
+        self._count("html tags", field.tags, raw, field.text, source)
+        self._count("entities", field.entities, raw, field.text, source)
+        for issue, count, example in (
+            (TAGS_LEFT, field.left, field.left_example),
+            (TAGS_ALONE, field.doubtful, field.doubtful_example),
+        ):
+            if count:
+                self.issues[issue] += count
+                self.issue_examples.setdefault(issue, example)
+        return field.text, field.has_blocks
 
     def _page_text(self, raw: str, source: tuple[int, int]) -> str:
         config = self.config
@@ -259,7 +289,7 @@ def _rules(config: CleanConfig) -> list[_Rule]:
         (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
         *((True, lambda p=p: _Rule(f"drop_patterns: {p}", pattern_rule(p))) for p in config.drop_patterns),
         (config.max_foreign_run > 0, lambda: _Rule("foreign runs", foreign_run_rule(config.max_foreign_run))),
-        (config.join_lines, lambda: _Rule(JOINED, join_wrapped_lines, settles=True, for_pages=False)),
+        (config.join_lines, lambda: _Rule(JOINED, join_wrapped_lines, settles=True, for_laid_out=False)),
         (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
     ]
     return [make() for wanted, make in candidates if wanted]

@@ -9,11 +9,10 @@ import html
 import re
 from collections.abc import Iterable
 
-_MARKUP = re.compile(
-    r"</(?:a|b|body|div|em|font|h[1-6]|html|i|li|p|span|strong|table|td|tr|ul)\s*>|<br\s*/?>", re.IGNORECASE
+_PAGE = re.compile(
+    r"(?is)\s*(?:<\?xml [^<>]{1,200}>\s*)?(?:<!--(?:(?!-->).){0,1000}-->\s*){0,9}"
+    r"<(?:!doctype\s+html|html|head|body)\b"
 )
-_FEWEST_TAGS = 3
-_CHARACTERS_PER_TAG = 500
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # A space is meant, however often the text was escaped.
@@ -60,12 +59,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PILCROW = re.compile("¶$", re.MULTILINE)
 
 
-def looks_like_html(text: str) -> bool:
-    """Is the text markup, rather than text that mentions a tag?"""
-    if "<" not in text:
-        return False
-    tags = sum(1 for _ in _MARKUP.finditer(text))
-    return tags >= _FEWEST_TAGS and tags * _CHARACTERS_PER_TAG >= len(text)
+def begins_a_page(text: str) -> bool:
+    """Is the text a whole page, rather than a piece of one or text with tags in it?"""
+    return bool(_PAGE.match(text))
 
 
 def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = False) -> str:

@@ -68,6 +68,7 @@ class _Seen:
 
     read: int = 0
     issues: dict[str, Counter[str]] = field(default_factory=dict)
+    issue_examples: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def clean_part(task: CleanTask) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def clean_part(task: CleanTask) -> dict[str, Any]:
         read=seen.read,
         counts=dict(sorted(cleaner.counts.items())),
         issues={name: dict(sorted(found.items())) for name, found in seen.issues.items() if found},
+        issue_examples={name: found for name, found in seen.issue_examples.items() if found},
         examples={rule: [asdict(example) for example in found] for rule, found in cleaner.examples.items()},
     )
 
@@ -96,7 +98,8 @@ def _describe(span: Any, item: Input) -> dict[str, Any]:
 
 def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen) -> Iterator[list[Row]]:
     for number, span in enumerate(task.part.spans):
-        issues = seen.issues.setdefault(span.path, Counter())
+        issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
+        cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
         is_html = form_of(span.path, [task.read.field]).kind == "html"
         for record, raw in read_documents(span, task.read, issues):
             if seen.read == task.limit:

@@ -52,13 +52,20 @@ def _pieces(texts: Sequence[dict[str, Any]]) -> int:
 
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each kind of problem in each input file."""
+    """One line for each kind of problem in each input file, some with an example."""
     found: dict[tuple[str, str], int] = {}
+    examples: dict[tuple[str, str], str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
                 found[path, issue] = found.get((path, issue), 0) + count
-    return [f"{path}: {issue}: {count:,}" for (path, issue), count in found.items()]
+        for path, shown in text["issue_examples"].items():
+            for issue, example in shown.items():
+                examples.setdefault((path, issue), f", such as {example!r}")
+    return [
+        f"{path}: {issue}: {count:,}{examples.get((path, issue), '')}"
+        for (path, issue), count in found.items()
+    ]
 
 
 def summarise(
