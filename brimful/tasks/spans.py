@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
-
 OUTSIDE = "O"
 
 
@@ -81,35 +79,3 @@ def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
     while (trailing := (starts < ends) & space[ends - 1]).any():
         ends -= trailing
     return np.stack([starts, ends], -1)
-
-
-@compiled
-def best_tags(scores: np.ndarray) -> np.ndarray:
-    """The most probable sequence of tags in which every I-X follows B-X or I-X (Viterbi, 1967).
-
-    Args:
-        scores: float64 (n, 1 + 2 labels), log-probabilities in the order of `tag_names`.
-
-    Returns:
-        int64 (n,).
-    """
-    n, count = scores.shape
-    before = np.zeros((n, count), dtype=np.int64)
-    best = scores[0].copy()
-    for tag in range(2, count, 2):
-        best[tag] = -np.inf
-    following = np.empty(count)
-    for position in range(1, n):
-        top = int(np.argmax(best))
-        for tag in range(count):
-            previous = top
-            if tag and tag % 2 == 0:
-                previous = tag - 1 if best[tag - 1] >= best[tag] else tag
-            before[position, tag] = previous
-            following[tag] = best[previous] + scores[position, tag]
-        best[:] = following
-    tags = np.empty(n, dtype=np.int64)
-    tags[n - 1] = np.argmax(best)
-    for position in range(n - 1, 0, -1):
-        tags[position - 1] = before[position, tags[position]]
-    return tags
