@@ -25,30 +25,6 @@ def tag_names(labels: Sequence[str]) -> list[str]:
     return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
 
 
-def spans_of_tags(tags: Sequence[str], places: Sequence[tuple[int, int]]) -> list[Span]:
-    """The spans that tags of BIO, IOB1, BIOES or BILOU describe, by the rules of conlleval.
-
-    A span begins at B, S or U, where the label changes, and after O; it ends before the next one and after E,
-    L, S or U.
-
-    Args:
-        places: the characters of each tagged word.
-    """
-    spans: list[Span] = []
-    open_span = False
-    for tag, (start, end) in zip(tags, places, strict=True):
-        mark, _, label = tag.partition("-")
-        if tag == OUTSIDE:
-            open_span = False
-            continue
-        if open_span and mark not in "BSU" and spans[-1].label == label:
-            spans[-1] = Span(spans[-1].start, end, label)
-        else:
-            spans.append(Span(start, end, label))
-        open_span = mark not in "ELSU"
-    return spans
-
-
 def tags_of_spans(spans: Sequence[Span], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
     """The tag of each token, int64 (n,): of the span that it overlaps with.
 
