@@ -95,6 +95,7 @@ def _each(length: Callable[[str], int]) -> Callable[[str], list[int]]:
     return lambda text: [known(character) for character in text]
 
 
+_SPACELESS = _each(lambda c: int(not c.isspace()))
 _ESCAPED = {"&": 5, "<": 4, ">": 4, '"': 6, "'": 6}
 _UNITS: dict[str, Callable[[str], list[int]] | None] = {
     "": None,
@@ -109,7 +110,7 @@ _UNITS: dict[str, Callable[[str], list[int]] | None] = {
     "count graphemes": _graphemes,
     "count decomposed characters (NFD)": _each(lambda c: len(unicodedata.normalize("NFD", c))),
     "count escapes of HTML": _each(lambda c: _ESCAPED.get(c, 1)),
-    "leave out white space": _each(lambda c: int(not c.isspace())),
+    "leave out white space": _SPACELESS,
 }
 _BASES = {
     "": (0, False),
@@ -169,8 +170,15 @@ class _Texts:
         """Whether a span has the own text of a place."""
         if span is None or place.text is None:
             return False
+        return same_text(self.texts[place.row][span[0] : span[1]], place.text)
+
+    def fits(self, place: Place, reading: Reading) -> bool:
+        """Whether a span has the own text of a place under a reading, without a space beside it."""
+        span = self.span(place, reading)
+        if span is None or not self.holds(place, span):
+            return False
         found = self.texts[place.row][span[0] : span[1]]
-        return same_text(found, place.text)
+        return found.strip() == found or found == place.text or reading.lengths is _SPACELESS
 
     def cuts(self, place: Place, span: tuple[int, int] | None) -> bool:
         """Whether a span is outside its text, is empty, begins or ends within a word, or with a space."""
@@ -215,6 +223,8 @@ def settle(texts: Sequence[str], places: Sequence[Place]) -> Settled:
     reading = _of_own_texts(known, places, wrong) if wrong else _of_edges(known, places, spans)
     if reading != AS_IS:
         spans = [known.span(place, reading) for place in places]
+        if reading.lengths is _SPACELESS:
+            spans = [_trimmed(texts[place.row], span) for place, span in zip(places, spans, strict=True)]
         wrong = [i for i in wrong if not known.holds(places[i], spans[i])]
     absent, moved = [], []
     for i in wrong:
@@ -225,6 +235,13 @@ def settle(texts: Sequence[str], places: Sequence[Place]) -> Settled:
             moved.append(i)
             spans[i] = near
     return Settled(spans, absent, moved, reading)
+
+
+def _trimmed(text: str, span: tuple[int, int] | None) -> tuple[int, int] | None:
+    """A span without the white space at its ends, which its offsets did not count."""
+    if span is None or not (part := text[span[0] : span[1]]).strip():
+        return span
+    return span[0] + len(part) - len(part.lstrip()), span[1] - len(part) + len(part.rstrip())
 
 
 def _of_own_texts(known: _Texts, places: Sequence[Place], wrong: Sequence[int]) -> Reading:
@@ -238,7 +255,7 @@ def _of_own_texts(known: _Texts, places: Sequence[Place], wrong: Sequence[int]) 
     broken = dict.fromkeys(_OTHERS, 0)
     for i in sample:  # texts outside, readings inside: a text is measured once
         for other in _OTHERS:
-            holds = known.holds(places[i], known.span(places[i], other))
+            holds = known.fits(places[i], other)
             found[other] += holds and i in astray
             broken[other] += not holds and i not in astray
     for other in _OTHERS:
@@ -330,8 +347,8 @@ def tell(
         )
     if settled.moved:
         warn(
-            f"{path}: {counted(len(settled.moved), noun)} of {len(places):,} with another text at their"
-            f" offsets than their own are moved to where it stands ({example(settled.moved[0])})"
+            f"{path}: of {counted(len(places), noun)}, {len(settled.moved):,} have another text at their offsets"
+            f" than their own, and are moved to where it stands ({example(settled.moved[0])})"
         )
 
 

@@ -245,9 +245,9 @@ def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span
     if settled.absent:
         first = places[settled.absent[0]]
         warn(
-            f"{path}: {counted(len(settled.absent), 'span')} of {len(places):,} with another text at their"
-            f" offsets than their own, which is nowhere in their text ({where(first.row)}:"
-            f" {quoted(first.text or '')}), stay there"
+            f"{path}: of {counted(len(places), 'span')}, {len(settled.absent):,} have another text at their"
+            f" offsets than their own, which is nowhere in their text, and stay there ({where(first.row)}:"
+            f" {quoted(first.text or '')})"
         )
     spans: list[list[Span]] = [[] for _ in found]
     for (row, first_character, last, _), label, settled_place in zip(
