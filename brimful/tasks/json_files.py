@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,18 @@ def json_values(path: Path) -> Iterator[Any]:
     """The JSON values of a file, one after the other.
 
     Raises:
-        BrimfulError: what follows is not JSON, or holds half a surrogate pair.
+        BrimfulError: what follows is not JSON.
     """
     text, decoder = whole_text(path), json.JSONDecoder()
-    escapes, end = "\\u" in text, _end_of_space(text, 0)
+    end = _end_of_space(text, 0)
     while end < len(text):
         try:
             value, end = decoder.raw_decode(text, end)
         except json.JSONDecodeError as error:
-            raise BrimfulError(f"{path}, line {error.lineno} is not JSON: {error.msg}") from error
+            place = f"line {error.lineno}"
+            raise BrimfulError(f"{path}, {place} is not JSON from character {error.colno} on") from error
         except RecursionError as error:
             raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
-        if escapes:
-            check_characters({"": value}, str(path))
         yield value
         end = _end_of_space(text, end)
 
@@ -51,20 +51,29 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
     if in_lines(path):
         yield from json_lines(path)
         return
-    number = 0
+    number, escapes = 0, has_escapes(path)
     for value in json_values(path):
         for part in value if isinstance(value, list) else [value]:
             number += 1
+            if escapes:
+                check_characters({"": part}, f"{path}, record {number}")
             yield number, part
 
 
+def has_escapes(path: Path) -> bool:
+    """Whether a file of JSON may spell characters that are none, as halves of surrogate pairs."""
+    return b"\\u" in path.read_bytes()
+
+
 def in_lines(path: Path) -> bool:
-    """Whether each line is an object: the first is, or it begins as one in a file named .jsonl."""
-    first = next((line for line in text_lines(path) if line.strip()), "").strip()
+    """Whether each line is an object: the first of several is, or it begins as one in a file named .jsonl."""
+    first, second = islice(chain((line.strip() for line in text_lines(path) if line.strip()), ("", "")), 2)
     if not first.startswith("{"):
         return False
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         return first != "{"
+    if not second:
+        return False
     try:
         json.loads(first)
     except (ValueError, RecursionError):

@@ -347,8 +347,8 @@ def tell(
         )
     if settled.moved:
         warn(
-            f"{path}: of {counted(len(places), noun)}, {len(settled.moved):,} have another text at their offsets"
-            f" than their own, and are moved to where it stands ({example(settled.moved[0])})"
+            f"{path}: of {counted(len(places), noun)}, {len(settled.moved):,} have another text at their"
+            f" offsets than their own, and are moved to where it stands ({example(settled.moved[0])})"
         )
 
 

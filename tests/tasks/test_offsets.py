@@ -257,7 +257,10 @@ RECORDS: dict[str, Any] = {
     "pair": {"text": TEXT, "entities": [{"position": [s, e], "type": k} for s, e, k in WANTED]},
     "characters with tags": {"text": TEXT, "labels": TAGS},
     "tokens": {"tokens": list(TEXT), "ner_tags": TAGS},
-    "tokens with spans": {"tokens": list(TEXT), "entities": [{"start": s, "end": e, "type": k} for s, e, k in WANTED]},
+    "tokens with spans": {
+        "tokens": list(TEXT),
+        "entities": [{"start": s, "end": e, "type": k} for s, e, k in WANTED],
+    },
 }  # fmt: skip
 
 

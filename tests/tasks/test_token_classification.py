@@ -305,7 +305,7 @@ def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
         ("a.jsonl", '{"text": "ab", "spans": [[0, 3, "X"]]}', r"the span \[0, 3, 'X'\] is not within"),
         ("a.json", '[{"text": "ab", "spans": []}, {"text": "ab"}]', "record 2 has no spans"),
         ("a.json", '{"text": "ab",\n "spans": [}', "line 2 is not JSON"),
-        ("a.json", '{"tokens": ["a"], "ner_tags": [3]}', "line 1: its tags are numbers"),
+        ("a.json", '{"tokens": ["a"], "ner_tags": [3]}', "record 1: its tags are numbers"),
         ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"is not \[start, end, label\]"),
         ("a.jsonl", '{"text": "abc", "spans": [[0, 2, " "]]}', "the label of the span .* is empty"),
         ("a.conll", "EU\n", "line 1 has one column"),
