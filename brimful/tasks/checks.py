@@ -20,7 +20,7 @@ from brimful.console import counted, recorded_warnings, visible
 from brimful.errors import BrimfulError
 from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.question_answering import Answer
+from brimful.tasks.question_files import Answer
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task

@@ -144,9 +144,9 @@ def _spans(row: dict[str, Any]) -> dict[str, Any]:
         KeyError, TypeError, ValueError: a label has no places.
     """
     found = [
-        [start, end + 1, label]
+        [start, end + 1, label, text]
         for label, entities in row.get("label", {}).items()
-        for places in entities.values()
+        for text, places in entities.items()
         for start, end in places
     ]
     return row | {"spans": found}

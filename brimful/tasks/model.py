@@ -261,13 +261,16 @@ def load_task_model(path: Path | str) -> TaskModel:
         where = folder / "config.json"
         raise BrimfulError(f"{where}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
-    task = known[problem].from_labels(names).with_settings(values.get(SETTINGS, {}))
+    try:
+        task = known[problem].from_labels(names).with_settings(values.get(SETTINGS, {}))
+    except BrimfulError as error:
+        raise BrimfulError(f"{folder / 'config.json'}: {error}") from error
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
             " check id2label in config.json"
         )
-    if type(head) is TokenHead:
+    if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
     length = text_length(folder, encoder)
     return TaskModel(

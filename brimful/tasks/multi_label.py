@@ -1,7 +1,7 @@
 """Multi-label classification: any number of labels for each text or pair of texts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,9 +15,11 @@ from brimful.errors import BrimfulError
 from brimful.objectives.losses import Imitation, class_imitation
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.label_lists import known_parts, names_of_rows, one_hot
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, everything, read_table, read_texts
 from brimful.tasks.task import LEAST, Metric, Row, Task
+from brimful.tasks.text_files import readable
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,16 @@ class MultiLabel(Task):
     def read(
         cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
-        if labelled:
-            return read_table(path, labelled=True, lists=True, layout=layout, take=take)
-        return read_texts(path, layout, take)
+        """Read a table whose labels are lists in one column, or columns of 0 and 1 (`label_lists`)."""
+        if not labelled:
+            return read_texts(path, layout, take)
+        path = Path(path)
+        with readable(path):
+            columns = one_hot(path, layout)
+        if columns is not None:
+            return replace(read_table(path, labelled=False, layout=layout, take=take), labels=columns)
+        table = read_table(path, labelled=True, lists=True, layout=layout, take=take)
+        return replace(table, labels=names_of_rows(table))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -69,7 +78,8 @@ class MultiLabel(Task):
         wanted = np.zeros((len(table), len(self.labels)), dtype=np.float32)
         for row, labels in enumerate(table.labels):
             for label in labels:
-                wanted[row, table.label_index(row, label, index)] = 1
+                for name in [label] if label in index else known_parts(label, index) or [label]:
+                    wanted[row, table.label_index(row, name, index)] = 1
         return {"labels": wanted}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ The model scores each choice alone, after the context and the question, as ForMu
 context that is too long is cut, the same for all choices of its row; questions and choices never are.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,10 +30,11 @@ from brimful.objectives.losses import (
 )
 from brimful.tasks.classification import DIGITS
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.json_files import json_values
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, all_rows, everything, json_lines
 from brimful.tasks.task import Metric, Outputs, Row, Task
-from brimful.tasks.text_files import readable, whole_text
+from brimful.tasks.text_files import readable
 
 LABEL = "label"
 """The target of each example that is the number of its row's right choice; `CHOICE` is its own number."""
@@ -136,7 +136,7 @@ def _own_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
 def _c3_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
     """The questions of a JSON list of [lines, questions, id], or of several such lists in one file."""
     number = 0
-    for content in _json_values(path):
+    for content in json_values(path):
         try:
             for lines, questions, *_ in content:
                 if not isinstance(lines, list):
@@ -151,20 +151,6 @@ def _c3_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
                 f"{path} is not in the layout {layout.name}, lists of [lines, questions with choice, id],"
                 f" after question {number}"
             ) from error
-
-
-def _json_values(path: Path) -> Iterator[Any]:
-    """The JSON values of a file, one after the other."""
-    text, decoder, end = whole_text(path), json.JSONDecoder(), 0
-    while text[end:].strip():
-        end += len(text[end:]) - len(text[end:].lstrip())
-        try:
-            value, end = decoder.raw_decode(text, end)
-        except json.JSONDecodeError as error:
-            raise BrimfulError(f"{path}, line {error.lineno} is not JSON: {error.msg}") from error
-        except RecursionError as error:
-            raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
-        yield value
 
 
 def _chid_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
@@ -192,7 +178,7 @@ def _chid_answers(path: Path, file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         raise BrimfulError(f"{path} has no answers: they are expected in {file}")
     with readable(file):
-        values = list(_json_values(file))
+        values = list(json_values(file))
     if len(values) != 1 or not isinstance(values[0], dict):
         raise BrimfulError(f'{file} is not one JSON object of answers, {{"#idiom000000#": 0, ...}}')
     return values[0]

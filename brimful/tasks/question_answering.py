@@ -4,9 +4,8 @@ A long context is read in windows. The best span of all windows is the answer (D
 4.2); no answer is the first token as a span of its own (section 4.3).
 """
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.console import warn
-from brimful.data.batch import PackedBatch
+from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -25,6 +24,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SpanHead
 from brimful.objectives.losses import (
     Imitation,
+    count,
     require_no_temperature,
     span_cross_entropy_sum,
     squared_error_sum,
@@ -32,23 +32,16 @@ from brimful.objectives.losses import (
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.question_files import NOWHERE, QuestionTable, read_questions
 from brimful.tasks.spans import without_spaces
-from brimful.tasks.table import Table, Take, check_characters, everything, json_lines
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Metric, Outputs, Row, Task
-from brimful.tasks.text_files import readable, whole_text
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""
 N_BEST = 20
 SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
 """Of a prediction and a right answer, by the name of the metric that is their mean."""
-
-
-class Answer(NamedTuple):
-    """`context[start:]` begins with the text."""
-
-    start: int
-    text: str
 
 
 class Candidate(NamedTuple):
@@ -80,102 +73,6 @@ class Prediction(NamedTuple):
     def margin(self) -> float:
         """By how much no answer is ahead of the best span; infinite without one."""
         return self.no_answer - self.spans[0].score if self.spans else math.inf
-
-
-@dataclass(frozen=True)
-class QuestionTable(Table):
-    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none."""
-
-    types = {"labels": list[Answer]}  # noqa: RUF012
-
-    def groups(self) -> Sequence[object]:
-        """The contexts."""
-        assert self.second is not None
-        return self.second
-
-
-def read_questions(path: Path | str, *, labelled: bool, take: Take = everything) -> QuestionTable:
-    """Read SQuAD's or CMRC's .json, or .jsonl lines of id, question, context and answers.
-
-    In .jsonl, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets.
-
-    Raises:
-        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer is
-            not in its context.
-    """
-    path = Path(path)
-    whole = path.suffix.lower() == ".json"
-    if not whole and path.suffix.lower() != ".jsonl":
-        raise BrimfulError(f"{path}: questions are .json files in SQuAD's layout, or .jsonl files")
-    with readable(path):
-        rows = list(take(_squad(path) if whole else json_lines(path)))
-    if not rows:
-        raise BrimfulError(f"{path} holds no questions")
-    texts, contexts, answers, ids = [], [], [], []
-    for number, row in rows:
-        where = f"{path}, {'question' if whole else 'line'} {number}"
-        for key in ("question", "context"):
-            if not isinstance(row.get(key), str):
-                raise BrimfulError(f"{where} has no {key}")
-        texts.append(row["question"].strip())
-        contexts.append(row["context"])
-        ids.append(str(row.get("id", number)))
-        if labelled:
-            answers.append(_checked(row.get("answers"), row["context"], where))
-    lines = None if whole else np.array([number for number, _ in rows], dtype=np.int64)
-    return QuestionTable(path, texts, contexts, answers if labelled else None, lines=lines, ids=ids)
-
-
-def _squad(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the parts of each question of a file in SQuAD's layout."""
-    text = whole_text(path)
-    escapes = "\\u" in text
-    try:
-        content = json.loads(text)
-        del text
-        number = 0
-        for article in content["data"]:
-            for paragraph in article["paragraphs"]:
-                for question in paragraph["qas"]:
-                    number += 1
-                    row = {"context": paragraph["context"], **question}
-                    if escapes:
-                        check_characters(row, f"{path}, question {number}")
-                    yield number, row
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise BrimfulError(f"{path} is not in SQuAD's layout, data > paragraphs > qas ({reason})") from error
-
-
-def _checked(value: Any, context: str, where: str) -> list[Answer]:
-    """The answers, each where its text stands in the context."""
-    if isinstance(value, dict):
-        starts, texts = value.get("answer_start"), value.get("text")
-        if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
-            raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
-        value = [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
-    if not isinstance(value, list):
-        raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
-    answers = []
-    for answer in value:
-        fields = answer if isinstance(answer, dict) else {}
-        start, text = fields.get("answer_start"), fields.get("text")
-        if not isinstance(start, int) or not isinstance(text, str) or not text:
-            raise BrimfulError(f"{where}: an answer needs answer_start and text: {json.dumps(answer)}")
-        if start < 0 or context[start : start + len(text)] != text:
-            found = context.find(text)  # CMRC 2018 has a few starts that are off
-            if found < 0:
-                raise BrimfulError(f"{where}: the answer {text!r} is not in the context")
-            start = min((abs(i - start), i) for i in _places(context, text))[1]
-        answers.append(Answer(start, text))
-    return answers
-
-
-def _places(context: str, text: str) -> Iterator[int]:
-    place = context.find(text)
-    while place >= 0:
-        yield place
-        place = context.find(text, place + 1)
 
 
 @dataclass(frozen=True)
@@ -218,7 +115,7 @@ class QuestionAnswering(Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        if not any(table.labels or []):
+        if not any(answer.start != NOWHERE for answers in table.labels or [] for answer in answers):
             raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
         return cls(None if all(table.labels or []) else 0.0)
 
@@ -246,7 +143,8 @@ class QuestionAnswering(Task):
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Encoded:
         """As `Task.encode`. The target `span` of an example is the first and the last token of the first
-        answer, or 0 and 0 (the first token) where the window does not hold it."""
+        answer that is in the context, or 0 and 0 (the first token) where the window does not hold it; none
+        where no answer is in the context."""
         data = encode(table, tokenizer, max_length, overlap=overlap, characters=True)
         if labelled:
             data.examples.targets["span"] = self._spans(table, data.examples)
@@ -260,12 +158,21 @@ class QuestionAnswering(Task):
             answers, places = table.labels[row], examples.characters[example]
             if not answers:
                 continue
-            start, end = answers[0].start, answers[0].start + len(answers[0].text)
+            answer = next((each for each in answers if each.start != NOWHERE), None)
+            if answer is None:
+                spans[example] = IGNORED
+                continue
+            start, end = answer.start, answer.start + len(answer.text)
             inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > start) & (places[:, 0] >= 0))
             if len(inside) and places[inside[0], 0] <= start and places[inside[-1], 1] >= end:
                 spans[example] = inside[0], inside[-1]
         held = np.zeros(len(table), dtype=bool)
-        np.logical_or.at(held, examples.text_of_example, spans[:, 1] > 0)
+        np.logical_or.at(held, examples.text_of_example, spans[:, 1] != 0)
+        if nowhere := len(np.unique(examples.text_of_example[spans[:, 1] == IGNORED])):
+            warn(
+                f"{nowhere:,} of {len(table):,} questions of {table.path} have no answer that is in their"
+                " context: training leaves them out"
+            )
         if lost := sum(bool(answers) and not h for answers, h in zip(table.labels, held, strict=True)):
             warn(
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
@@ -275,6 +182,10 @@ class QuestionAnswering(Task):
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: span_cross_entropy_sum(outputs, batch.targets["span"], batch)}
+
+    def count(self, batch: PackedBatch) -> float:
+        """The number of windows that have a target."""
+        return count(batch.targets["span"][:, 0])
 
     def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The squared error of the logits."""

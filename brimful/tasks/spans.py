@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
-
 OUTSIDE = "O"
 
 
@@ -25,30 +23,6 @@ class Span(NamedTuple):
 def tag_names(labels: Sequence[str]) -> list[str]:
     """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
     return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
-
-
-def spans_of_tags(tags: Sequence[str], places: Sequence[tuple[int, int]]) -> list[Span]:
-    """The spans that tags of BIO, IOB1, BIOES or BILOU describe, by the rules of conlleval.
-
-    A span begins at B, S or U, where the label changes, and after O; it ends before the next one and after E,
-    L, S or U.
-
-    Args:
-        places: the characters of each tagged word.
-    """
-    spans: list[Span] = []
-    open_span = False
-    for tag, (start, end) in zip(tags, places, strict=True):
-        mark, _, label = tag.partition("-")
-        if tag == OUTSIDE:
-            open_span = False
-            continue
-        if open_span and mark not in "BSU" and spans[-1].label == label:
-            spans[-1] = Span(spans[-1].start, end, label)
-        else:
-            spans.append(Span(start, end, label))
-        open_span = mark not in "ELSU"
-    return spans
 
 
 def tags_of_spans(spans: Sequence[Span], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
@@ -81,35 +55,3 @@ def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
     while (trailing := (starts < ends) & space[ends - 1]).any():
         ends -= trailing
     return np.stack([starts, ends], -1)
-
-
-@compiled
-def best_tags(scores: np.ndarray) -> np.ndarray:
-    """The most probable sequence of tags in which every I-X follows B-X or I-X (Viterbi, 1967).
-
-    Args:
-        scores: float64 (n, 1 + 2 labels), log-probabilities in the order of `tag_names`.
-
-    Returns:
-        int64 (n,).
-    """
-    n, count = scores.shape
-    before = np.zeros((n, count), dtype=np.int64)
-    best = scores[0].copy()
-    for tag in range(2, count, 2):
-        best[tag] = -np.inf
-    following = np.empty(count)
-    for position in range(1, n):
-        top = int(np.argmax(best))
-        for tag in range(count):
-            previous = top
-            if tag and tag % 2 == 0:
-                previous = tag - 1 if best[tag - 1] >= best[tag] else tag
-            before[position, tag] = previous
-            following[tag] = best[previous] + scores[position, tag]
-        best[:] = following
-    tags = np.empty(n, dtype=np.int64)
-    tags[n - 1] = np.argmax(best)
-    for position in range(n - 1, 0, -1):
-        tags[position - 1] = before[position, tags[position]]
-    return tags

@@ -161,7 +161,7 @@ def read_table(
 
     Args:
         labelled: whether to read labels. Every row must then have one.
-        lists: whether a label is a list of names: JSON, or names with | between them; it may be empty.
+        lists: whether a label may be a list or empty; it is then left as it stands (`label_lists`).
         layout: names the columns.
         take: which rows.
 
@@ -201,8 +201,8 @@ def read_table(
                 raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
             if labelled:
                 label = cells[columns.label]
-                label = _names(label) if lists else label.strip()
-                if label == "":
+                label = label if lists else label.strip()
+                if label == "" and not lists:
                     raise BrimfulError(f"{where}: the label is empty")
                 if label in layout.unsure:
                     unsure += 1
@@ -238,25 +238,19 @@ def _counted_lines(path: Path, lines: list[int], place: str) -> str:
 
 
 def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
-    """A value as text, or as a list of texts where `lists` says so; None if it is missing.
+    """A value as text; None if it is missing. Where `lists` says so, a list or an object stays what it is.
 
     Raises:
         BrimfulError: it is a list, an object or bytes.
     """
     if value is None or value != value:  # pandas writes what is missing as NaN
-        return None
-    if lists and isinstance(value, list):
-        return [_cell(part, name, where, False) or "" for part in value]
+        return "null" if lists else None
+    if lists and isinstance(value, list | dict):
+        return value
     if isinstance(value, list | dict | bytes):
         hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
         raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
     return str(value)
-
-
-def _names(label: str | list[str]) -> list[str]:
-    """The names in a label that is a list, or has | between them."""
-    names = label if isinstance(label, list) else label.split("|")
-    return [name for name in map(str.strip, names) if name]
 
 
 def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = everything) -> Table:

@@ -6,6 +6,7 @@ farthest from a cut. The best sequence of tags for the whole text gives the span
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -26,9 +27,11 @@ from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import Imitation, class_imitation, count
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.spans import Span, best_tags, tag_names, tags_of_spans, without_spaces
+from brimful.tasks.schemes import CONTINUED
+from brimful.tasks.spans import OUTSIDE, Span, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.tagged import TaggedTable, read_tagged
+from brimful.tasks.tagging import Tagging
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 
@@ -41,7 +44,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenClassification(Task):
-    """Spans with labels; the loss is the cross-entropy of BIO tags, a mean over tokens."""
+    """Spans with labels; the loss is the cross-entropy of BIO tags, a mean over tokens.
+
+    Models from elsewhere keep their own tags, whose scheme `schemes` reads.
+    """
 
     labels: list[str]
     name = "token-classification"
@@ -71,15 +77,18 @@ class TokenClassification(Task):
 
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
-        names = tag_names(list(dict.fromkeys(label[2:] for label in labels if label != "O")))
-        if sorted(labels) != sorted(names):
-            raise BrimfulError(f"the model's labels {labels} are not O, and B-X and I-X for each label X")
-        return cls(names)
+        names = tag_names(Tagging.of(labels).labels)
+        return cls(names if sorted(labels) == sorted(names) else labels)
+
+    @cached_property
+    def tagging(self) -> Tagging:
+        """What the tags mean, and which may follow which."""
+        return Tagging.of(self.labels)
 
     @property
     def kinds(self) -> list[str]:
         """The labels of spans."""
-        return [label[2:] for label in self.labels[1::2]]
+        return self.tagging.labels
 
     @property
     def description(self) -> str:
@@ -104,7 +113,10 @@ class TokenClassification(Task):
         return data
 
     def _tags(self, table: Table, examples: Examples) -> Ragged:
-        """The tag of each token of each example; none of special tokens and of tokens without characters."""
+        """The BIO tag of each token of each example; none of special tokens and of tokens without characters.
+
+        What is trained has the tags of BIO; a model with others is only measured, by its spans.
+        """
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
@@ -161,18 +173,25 @@ class TokenClassification(Task):
         if not len(places):
             return []
         logs = log_softmax(scores.astype(np.float64), -1)
-        tags = best_tags(logs)
+        tags = self.tagging.best(logs)
         sure = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])
         found: list[Found] = []
+        inside = is_open = False  # as in `schemes.spans_of`
         for tag, (start, end), probability in zip(tags.tolist(), places.tolist(), sure.tolist(), strict=True):
             start = (
                 max(start, found[-1].span.end) if found else start
             )  # two tokens can be parts of a character
             if start == end:
                 continue
-            if tag % 2:
-                found.append(Found(Span(start, end, self.kinds[tag // 2]), probability))
-            elif tag:
+            mark, label = self.tagging.tags[tag]
+            if mark != CONTINUED:
+                goes_on = is_open and mark not in "BS" and found[-1].span.label == label
+                inside = mark != OUTSIDE
+                is_open = inside and mark not in "ES"
+                if inside and not goes_on:
+                    found.append(Found(Span(start, end, label), probability))
+                    continue
+            if inside:
                 span, lowest = found[-1]
                 found[-1] = Found(span._replace(end=end), min(lowest, probability))
         return found

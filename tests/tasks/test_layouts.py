@@ -272,7 +272,10 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         [(0, 3, "name")],
         [],
     ]
-    assert said == [f"{train}: 1 of its spans overlap with another and are left out"]
+    assert said == [
+        f"{train}: 1 span left out that overlap with another, which begins before or is longer"
+        " (line 2: '小军' name in '彭小军' name)"
+    ]
     test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
     unlabelled = task.read(test, labelled=False, layout=layout)
     span = {"start": 4, "end": 7, "label": "name", "text": "叶老桂", "probability": 0.9}

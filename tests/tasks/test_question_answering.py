@@ -16,7 +16,8 @@ from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.model import TaskModel
-from brimful.tasks.question_answering import Answer, QuestionAnswering, read_questions
+from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.question_files import Answer, read_questions
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)
@@ -67,13 +68,13 @@ def test_files_of_both_layouts_are_read_alike(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", "{", "not in SQuAD's layout"),
-        ("a.json", "[" * 100_000, "not in SQuAD's layout"),
+        ("a.json", "{", "line 1 is not JSON from character 2 on"),
+        ("a.json", "[" * 100_000, "is not JSON: it is nested too deeply"),
+        ("a.json", "3", "not in SQuAD's layout"),
         ("a.json", squad([[(0, "w\ud83d")]]), "question 1 holds half a surrogate pair"),
         ("a.json", {"data": [{"title": "x"}]}, "no 'paragraphs'"),
         ("a.json", {"data": []}, "holds no questions"),
-        ("a.json", squad([[(0, "absent")]]), "question 1: the answer 'absent' is not in the context"),
-        ("a.json", squad([[("0", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
+        ("a.json", squad([[("x", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
         ("a.jsonl", '{"question": "a"}', "line 1 has no context"),
         ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
         ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers need the lists"),

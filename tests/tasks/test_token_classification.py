@@ -20,7 +20,8 @@ from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import load_task_model, reorder
-from brimful.tasks.spans import Span, best_tags, spans_of_tags, tag_names, tags_of_spans
+from brimful.tasks.schemes import Tag, read_tags, spans_of
+from brimful.tasks.spans import Span, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
 from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
 
@@ -154,20 +155,9 @@ def table_of(texts: list[str]):
     return TaggedTable(Path("a.jsonl"), texts, None, None, [[] for _ in texts])
 
 
-@settings(max_examples=40)
-@given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_best_tags_are_the_best_of_all_allowed_sequences(n: int, labels: int, seed: int):
-    scores = np.random.default_rng(seed).normal(size=(n, 1 + 2 * labels))
-    best, top = None, -np.inf
-    for code in range((1 + 2 * labels) ** n):
-        tags = [code // (1 + 2 * labels) ** i % (1 + 2 * labels) for i in range(n)]
-        allowed = all(
-            tag == 0 or tag % 2 or (i > 0 and tags[i - 1] in (tag, tag - 1)) for i, tag in enumerate(tags)
-        )
-        total = sum(scores[i, tag] for i, tag in enumerate(tags))
-        if allowed and total > top:
-            best, top = tags, total
-    assert best_tags(scores).tolist() == best
+def spans_of_names(names: list[str], places: list[tuple[int, int]]) -> list[Span]:
+    known = read_tags(names) if set(names) != {"O"} else {"O": Tag("O", "")}
+    return spans_of([known[name] for name in names], places)
 
 
 def test_tags_and_spans_by_hand():
@@ -180,7 +170,7 @@ def test_tags_and_spans_by_hand():
         "O O O O O": [],
     }
     for tags, spans in expected.items():
-        assert [span[:2] for span in spans_of_tags(tags.split(), places)] == spans
+        assert [span[:2] for span in spans_of_names(tags.split(), places)] == spans
     tags = tags_of_spans([Span(1, 7, "B"), Span(9, 14, "A")], {"A": 0, "B": 1}, np.array(places))
     assert tags.tolist() == [3, 4, 4, 1, 2]
 
@@ -194,7 +184,7 @@ def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
     path.write_text("\n\n".join("\n".join(f"w{i} {tag}" for i, tag in enumerate(row)) for row in gold) + "\n")
     table = read_tagged(path, labelled=True)
     guesses = [
-        [(span, 1.0) for span in spans_of_tags(tags, words)]
+        [(span, 1.0) for span in spans_of_names(tags, words)]
         for tags, words in zip(guess, table.words, strict=True)  # type: ignore[attr-defined]
     ]
     found = TASK.measure([[Found(*f) for f in row] for row in guesses], Encoded(table, None))  # type: ignore[arg-type]
@@ -313,15 +303,18 @@ def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
         ("a.jsonl", '{"text": "ab"}', "line 1 has no spans"),
         ("a.jsonl", '{"spans": []}', "line 1 has no text"),
         ("a.jsonl", '{"text": "ab", "spans": [[0, 3, "X"]]}', r"the span \[0, 3, 'X'\] is not within"),
+        ("a.json", '[{"text": "ab", "spans": []}, {"text": "ab"}]', "record 2 has no spans"),
+        ("a.json", '{"text": "ab",\n "spans": [}', "line 2 is not JSON"),
+        ("a.json", '{"tokens": ["a"], "ner_tags": [3]}', "record 1: its tags are numbers"),
         ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"is not \[start, end, label\]"),
-        ("a.jsonl", '{"text": "abc", "spans": [[0, 2, "X"], [1, 3, "Y"]]}', "overlap; keep one"),
         ("a.jsonl", '{"text": "abc", "spans": [[0, 2, " "]]}', "the label of the span .* is empty"),
         ("a.conll", "EU\n", "line 1 has one column"),
-        ("a.conll", "New York\tB-LOC\n", "line 1 has a space in 'New York', before its first tab"),
+        ("a.conll", "in O\nNew York\tB-LOC\n", "line 2 has a space in 'New York', before its first tab"),
         ("a.conll", "EU ORG\n", "line 1: 'ORG' is not a tag"),
         ("a.conll", "\n\n", "has no texts"),
-        ("a.csv", "text,label\n", r"\.jsonl files, or CoNLL"),
-        ("a.conllu", "1\tEU\tEU\tPROPN\n", r"\.jsonl files, or CoNLL"),
+        ("a.conll", "in O\nEU ORG\nUN B-ORG\n", "line 2: 'ORG' is not a tag"),
+        ("a.csv", "text,label\n", r"\.parquet files, or CoNLL"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "line 1: 'PROPN' is not a tag"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):
@@ -348,6 +341,6 @@ def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
     found = load_task_model(tmp_path / "theirs")
     assert found.task.labels == tag_names([names[0][2:], names[1][2:]])
     assert sorted(map(str, found.predict([TEXT])[0]["spans"])) == sorted(map(str, expected[0]["spans"]))
-    save_model(tmp_path / "other", encoder, head, ["O", "B-X", "I-X", "B-Y", "Y"])
-    with pytest.raises(BrimfulError, match="are not O, and B-X and I-X for each label X"):
+    save_model(tmp_path / "other", encoder, head, [f"LABEL_{number}" for number in range(5)])
+    with pytest.raises(BrimfulError, match=r"config\.json: the tags LABEL_0, .* none of them is O"):
         load_task_model(tmp_path / "other")

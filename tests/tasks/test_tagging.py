@@ -1,0 +1,80 @@
+"""The best tags are the best of all sequences that a scheme allows; models of every scheme are decoded."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brimful.tasks.spans import tag_names
+from brimful.tasks.tagging import Tagging
+
+SCHEMES = {  # of seqeval, by our marks
+    "IOB2": ("BI", "IOB2"),
+    "IOE2": ("IE", "IOE2"),
+    "BIOES": ("BIES", "IOBES"),
+    "BILOU": ("BILU", "BILOU"),
+}
+
+
+def allowed(tags: tuple[str, ...], scheme: str) -> bool:
+    """Whether seqeval, strictly, finds each token that is not O in a span of the scheme."""
+    strict = pytest.importorskip("seqeval.scheme", reason="seqeval is not installed")
+    found = strict.Entities([list(tags)], getattr(strict, scheme)).entities[0]
+    inside = {place for entity in found for place in range(entity.start, entity.end)}
+    return inside == {place for place, tag in enumerate(tags) if tag != "O"}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@settings(max_examples=10)
+@given(n=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_the_best_tags_are_those_of_all_that_seqeval_allows(scheme: str, n: int, seed: int):
+    marks, theirs = SCHEMES[scheme]
+    names = ["O", *(f"{mark}-{label}" for label in "AB" for mark in marks)]
+    random = np.random.default_rng(seed)
+    random.shuffle(names)
+    scores = random.normal(size=(n, len(names)))
+    sums = {
+        tags: sum(scores[place, names.index(tag)] for place, tag in enumerate(tags))
+        for tags in product(names, repeat=n)
+    }
+    best = next(tags for tags in sorted(sums, key=lambda tags: -sums[tags]) if allowed(tags, theirs))
+    assert tuple(names[tag] for tag in Tagging.of(names).best(scores)) == best
+
+
+@pytest.mark.parametrize(
+    ("names", "tokens"),
+    [
+        ("O PER LOC", "O PER PER LOC O PER"),
+        ("O I-PER I-LOC", "I-PER I-PER I-LOC O"),
+        ("I-PER B-LOC I-LOC O", "I-LOC I-LOC B-LOC I-PER O"),  # IOB1
+        ("B-A I-A E-A S-A B-B O", "B-B B-B O S-A B-A E-A"),  # B is never longer than a token
+        ("B-A E-A O", "B-A O B-A E-A B-A"),  # without S, one token is B
+        ("B M E S", "S B E B M M E"),
+        ("O B-P I-P X", "B-P X X I-P O X"),
+    ],
+)
+def test_allowed_sequences_stay_as_they_are(names: str, tokens: str):
+    tagging = Tagging.of(names.split())
+    wanted = [names.split().index(tag) for tag in tokens.split()]
+    scores = np.where(np.arange(len(names.split())) == np.array(wanted)[:, None], 0.0, -5.0)
+    assert tagging.best(scores).tolist() == wanted
+
+
+def test_tags_that_a_model_lacks_never_win():
+    tagging = Tagging.of(["O", "B-A", "I-A", "B-LOC"])
+    scores = np.log([[0.1, 0.0001, 0.0999, 0.8], [0.2, 0.1, 0.6, 0.1], [0.1, 0.1, 0.1, 0.7]])
+    assert tagging.best(scores).tolist() == [3, 0, 3]  # I-A cannot follow B-LOC
+
+
+def test_a_model_of_bio_is_decoded_as_ever():
+    """The order of tags does not matter, and I-X follows B-X or I-X alone."""
+    names = tag_names(["A", "B"])
+    scores = np.random.default_rng(0).normal(size=(50, 5))
+    best = [names[tag] for tag in Tagging.of(names).best(scores)]
+    order = [4, 2, 0, 3, 1]
+    other = [names[i] for i in order]
+    assert [other[tag] for tag in Tagging.of(other).best(scores[:, order])] == best
+    for before, tag in zip(["O", *best], best, strict=False):
+        assert tag[0] != "I" or before[1:] == tag[1:]
