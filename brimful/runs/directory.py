@@ -12,8 +12,9 @@ from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.hf_config import config_file
 from brimful.nn.hf_weights import weight_files
-from brimful.nn.sentence_modules import module_files
+from brimful.nn.sentence_modules import encoder_folder, module_files
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
 from brimful.text.tokenizer import tokenizer_file
 from brimful.version import VERSION
@@ -25,7 +26,7 @@ START = "start"
 checkpoint, needs no other folder."""
 INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
-_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+_MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 class RunConfig(Protocol):
@@ -159,11 +160,13 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
-    paths = [folder / file for file in _MODEL_FILES if (folder / file).exists()] + weight_files(folder)
+    place = encoder_folder(folder)
+    names = (config_file(folder).name, *_MODEL_FILES)
+    paths = [place / file for file in names if (place / file).exists()] + weight_files(place)
     paths += module_files(folder)
-    vocabulary = tokenizer_file(folder)
+    vocabulary = tokenizer_file(place)
     if vocabulary is not None:
-        paths += {"vocab.txt": [vocabulary], "vocab.json": [vocabulary, folder / "merges.txt"]}.get(
+        paths += {"vocab.txt": [vocabulary], "vocab.json": [vocabulary, place / "merges.txt"]}.get(
             vocabulary.name, []
         )
     return {f"{name}/{os.path.relpath(path, folder)}": path for path in paths}
@@ -204,7 +207,7 @@ def find_model(path: Path, kind: str) -> Path:
         BrimfulError: there is no such folder.
     """
     for candidate in (path, path / kind, path / "encoder", path / "model"):
-        if (candidate / "config.json").is_file():
+        if config_file(candidate).is_file():
             return candidate
     raise BrimfulError(
         f"{path} holds no model: expected config.json and model.safetensors, or a finished run"

@@ -12,6 +12,7 @@ from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
+from brimful.nn.hf_config import config_file
 from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
 from brimful.objectives.supervised import Evaluate, no_evaluation
@@ -47,7 +48,7 @@ _PROBLEM_OF_HEAD: dict[type, str] = {
 
 def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
     """The arguments of `save_model` that write a folder's encoder and head again as they were."""
-    values = read_object(folder / "config.json")
+    values = read_object(config_file(folder))
     return {
         "max_length": text_length(folder, encoder),
         "problem_type": values.get("problem_type"),
@@ -230,7 +231,7 @@ def reorder(head: TaskHead, order: Sequence[int]) -> None:
 def holds_task_model(folder: Path) -> bool:
     """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
     mean as modules of sentence-transformers."""
-    values = read_object(folder / "config.json")
+    values = read_object(config_file(folder))
     named = class_name(values, folder).endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
     return named or ("problem_type" in values and has_classifier(folder))
 
@@ -251,20 +252,20 @@ def load_task_model(path: Path | str) -> TaskModel:
     assert isinstance(head, TaskHead)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    values = read_object(folder / "config.json")
+    values = read_object(config_file(folder))
     problem = values.get("problem_type") if type(head) is SequenceHead else None
     if problem is None:
         single = type(head) is SequenceHead and head.classes == 1
         problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
     known = {task.problem_type: task for task in tasks().values()}
     if not isinstance(problem, str) or problem not in known:
-        where = folder / "config.json"
+        where = config_file(folder)
         raise BrimfulError(f"{where}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
     try:
         task = known[problem].from_labels(names).with_settings(values.get(SETTINGS, {}))
     except BrimfulError as error:
-        raise BrimfulError(f"{folder / 'config.json'}: {error}") from error
+        raise BrimfulError(f"{config_file(folder)}: {error}") from error
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
