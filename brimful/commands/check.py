@@ -12,7 +12,7 @@ from brimful.config import verb
 from brimful.console import counted, output_console
 from brimful.data.examples import without_room
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import read_config
+from brimful.nn.hf_config import config_file, read_config
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.tasks.checks import (
@@ -83,7 +83,8 @@ def check(config: CheckConfig) -> dict[str, Any]:
     layout = find_layout(config.layout, config.columns)
     kind = task_of(config.task, layout)
     folder = find_model(Path(config.encoder), "encoder")
-    longest = read_config(read_json(folder / "config.json"), str(folder / "config.json")).max_length
+    path = config_file(folder)
+    longest = read_config(read_json(path), str(path)).max_length
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
     tokenizer = load(folder)

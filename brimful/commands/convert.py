@@ -32,6 +32,7 @@ from brimful.nn.interop import (
     load_encoder,
     load_model,
     save_model,
+    transformers_reads,
 )
 from brimful.nn.sentence_modules import MODULES, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
@@ -139,9 +140,10 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         if pooling and not (isinstance(head, SequenceHead) and head.linear):
             write_modules(folder, width, pooling, settings["max_length"])
         _keep_settings(source, folder)
+        readable = transformers_reads(source, encoder)
         del encoder, head  # a large model is then in memory twice at most
         gc.collect()
-        facts["max_abs_hidden_difference"] = _check(source, folder, kept)
+        facts["max_abs_hidden_difference"] = _check(source, folder, kept, readable)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         record = commit(folder / RECORD, files, kind="conversion", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
@@ -169,19 +171,29 @@ def _keep_settings(source: Path, folder: Path) -> None:
         write_json(written, read_json(written) | {"do_lower_case": lower})
 
 
-def _check(source: Path, folder: Path, kept: np.ndarray | None) -> float | None:
+def _check(source: Path, folder: Path, kept: np.ndarray | None, readable: bool) -> float | None:
     """The largest absolute difference of a hidden state of the written folder, here, from the given one in
     `transformers`; None where that is not installed.
 
     Args:
         kept: the old id of each new one, where pieces were dropped.
+        readable: whether `transformers` finds the encoder of the given folder; otherwise it reads the written
+            one, and a warning says so.
     """
     if not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so ids and hidden states were not compared with its own")
         return None
+    if not readable:
+        warn(
+            f"transformers does not find the encoder of {source} under the names there: what was written is"
+            " compared with what transformers reads in it"
+        )
     try:
-        theirs = transformers_forward(source, None)
-        given: Forward = theirs if kept is None else lambda ids, mask: theirs(kept[ids], mask)
+        theirs = transformers_forward(source if readable else folder, None)
+        given: Forward = theirs
+        if readable and kept is not None:
+            old = kept
+            given = lambda ids, mask: theirs(old[ids], mask)  # noqa: E731
         difference = max_difference(load_encoder(folder, Encoder), None, given)
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error

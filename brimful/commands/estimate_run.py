@@ -17,7 +17,7 @@ from brimful.estimates.memory import trained
 from brimful.estimates.rates import Work
 from brimful.estimates.sample import Sample
 from brimful.nn.flops import scored_pieces
-from brimful.nn.hf_config import read_config
+from brimful.nn.hf_config import config_file, read_config
 from brimful.nn.layers import EncoderConfig
 from brimful.precision.policy import Precision, resolve, resolve_residual
 from brimful.runs.directory import find_model
@@ -99,7 +99,7 @@ class Run:
         config = self.config
         vocabulary = next((c.vocabulary_size for c in self.corpora.values()), None)
         if config.start_from is not None:
-            path = find_model(Path(config.start_from), "encoder") / "config.json"
+            path = config_file(find_model(Path(config.start_from), "encoder"))
             shape = read_config(read_json(path), str(path))
             return replace(shape, vocabulary_size=max(shape.vocabulary_size, vocabulary or 0))
         if self.corpora:

@@ -17,7 +17,7 @@ from brimful.config import build, config_hash, identity, incidental, read_yaml, 
 from brimful.console import output_console, say
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import read_config
+from brimful.nn.hf_config import config_file, read_config
 from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
 from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, model_files, start_run
@@ -164,7 +164,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     folders = {name: find_model(Path(name), "encoder") for name in config.encoders}
     max_length = config.max_length
     if max_length is None:
-        files = [folder / "config.json" for folder in folders.values()]
+        files = [config_file(folder) for folder in folders.values()]
         max_length = min(128, *(read_config(read_json(file), str(file)).max_length for file in files))
     config = replace(config, task=kind.name, max_length=max_length)
     if (summary := _begun(config, out)) is not None:

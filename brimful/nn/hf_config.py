@@ -1,6 +1,10 @@
 """config.json of a Hugging Face folder <-> our configuration, for the families of models in `FAMILIES`."""
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -8,6 +12,7 @@ from tokenizers import Tokenizer
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
+from brimful.nn.sentence_modules import encoder_folder
 from brimful.text.tokenizer import special_ids
 
 
@@ -77,6 +82,100 @@ _SHARED = {
 }
 
 
+_CONFIGS = ("config.json", "bert_config.json")
+"""What the file is called; the second name is that of Google's folders and of those made after them."""
+_BERT_ALONE = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
+"""Keys of every configuration of BERT, also of those that name no model_type."""
+_OTHERS = {  # keys of models with the same sizes that are not BERT
+    "embedding_size",
+    "num_hidden_groups",
+    "use_relative_position",
+    "max_relative_position",
+    "relative_attention",
+    "rotary_value",
+    "task_type_vocab_size",
+    "intra_bottleneck_size",
+    "local_attention",
+}
+_MOST = 2**31 - 1
+_MOST_LAYERS = 1000
+_MOST_ROTATED = 2**20  # positions whose angles are kept in memory
+
+
+def config_file(folder: Path) -> Path:
+    """The file that describes a folder's model, in the folder or in that of its Transformer; `config.json`
+    if there is none."""
+    place = encoder_folder(folder)
+    return next((place / name for name in _CONFIGS if (place / name).is_file()), place / _CONFIGS[0])
+
+
+def _kind(values: dict[str, Any], where: str) -> str:
+    """The model_type of a config.json, also of one that does not say it and can only be one."""
+    kind = values.get("model_type")
+    if kind is None and "kind" in values:
+        raise BrimfulError(f"{where} describes a {values['kind']!s:.40}, not an encoder")
+    if isinstance(kind, str) and kind in FAMILIES:
+        return kind
+    known = ", ".join(FAMILIES)
+    if kind is not None:
+        raise BrimfulError(f"{where}: model_type {kind!r:.60} is not supported; known: {known}")
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    if isinstance(name, str):
+        for kind, family in FAMILIES.items():
+            if re.match(f"{family.name}(Model|For|LM)", name):
+                return kind
+        raise BrimfulError(f"{where}: a {name!r:.60} is not supported; known model types: {known}")
+    segments = values.get("type_vocab_size")
+    if values.keys() >= _BERT_ALONE and not values.keys() & _OTHERS and segments != 1:
+        return "bert"
+    raise BrimfulError(f'{where} does not say what it describes: add "model_type", one of {known}')
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of a config.json."""
+
+    values: Mapping[str, Any]
+
+    def whole(self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST) -> int:
+        """A whole number.
+
+        Raises:
+            KeyError: it is absent, and there is no default.
+            ValueError: it is something else, or out of range.
+        """
+        value = self._given(key, default)
+        right = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not right or not least <= value <= most:
+            raise ValueError(f"{key} is {_shown(value)}: it must be a whole number from {least} to {most:,}")
+        return int(value)
+
+    def real(self, key: str, default: float, *, least: float = 0.0, most: float = 1.0) -> float:
+        """A number.
+
+        Raises:
+            ValueError: it is something else, or out of range.
+        """
+        value = self._given(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError(f"{key} is {_shown(value)}: it must be a number from {least:g} to {most:g}")
+        return float(value)
+
+    def _given(self, key: str, default: Any) -> Any:
+        value = self.values.get(key)
+        if value is None:
+            if default is None:
+                raise KeyError(key)
+            return default
+        return value
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON writes it, cut."""
+    return f"{json.dumps(value, ensure_ascii=True):.60}"
+
+
 def read_config(values: Any, where: str) -> EncoderConfig:
     """The shape of the encoder that a config.json describes.
 
@@ -87,73 +186,88 @@ def read_config(values: Any, where: str) -> EncoderConfig:
     Raises:
         BrimfulError: another type of model, a missing size, or a variant that is not supported.
     """
-    kind = values.get("model_type") if isinstance(values, dict) else None
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if family is None and kind is None and isinstance(values, dict) and "kind" in values:
-        raise BrimfulError(f"{where} describes a {values['kind']}, not an encoder")
-    if family is None:
-        raise BrimfulError(f"{where}: model_type {kind!r} is not supported; known: {', '.join(FAMILIES)}")
+    if not isinstance(values, dict):
+        raise BrimfulError(f"{where} is not a JSON object")
+    kind = _kind(values, where)
+    family = FAMILIES[kind]
     for key, wanted in _REQUIRED[family.architecture].items():
         if (found := values.get(key, wanted)) not in (wanted, None):
-            raise BrimfulError(f"{where}: {key} {found!r} is not supported, only {wanted!r}")
+            raise BrimfulError(f"{where}: {key} {found!r:.60} is not supported, only {wanted!r}")
+    if values.get("quantization_config") is not None:
+        raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
     try:
-        if not 0 <= float(values.get("classifier_dropout") or 0) <= 1:
-            raise ValueError("classifier_dropout is not from 0 to 1")
-        sizes = {ours: int(values[theirs]) for ours, theirs in _SHARED.items()}
-        pad = values.get("pad_token_id")
-        pad = family.pad_id if pad is None else int(pad)
-        unused_positions = pad + 1 if family.prefix == "roberta." else 0
-        shared: dict[str, Any] = {
-            **sizes,
-            "architecture": family.architecture,
-            "max_length": int(values["max_position_embeddings"]) - unused_positions,
-            "pad_id": pad,
-            "initializer_range": float(values.get("initializer_range", 0.02)),
-        }
-        if family.architecture != "modern":
-            width = int(values.get("embedding_size", 128)) if kind == "electra" else sizes["hidden_size"]
-            return EncoderConfig(
-                variant=family.variant,
-                embedding_size=None if width == sizes["hidden_size"] else width,
-                segments=int(values.get("type_vocab_size", 2)),
-                norm_eps=float(values.get("layer_norm_eps", 1e-12)),
-                dropout=float(values.get("hidden_dropout_prob", 0.1)),
-                attention_dropout=float(values.get("attention_probs_dropout_prob", 0.1)),
-                **shared,
-            )
-        if values.get("embedding_dropout", 0.0) != values.get("mlp_dropout", 0.0):
-            warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
-        theta = _theta(values, "full_attention", "global_rope_theta", 160_000.0)
-        if values.get("local_rope_theta", theta) is None:  # as in transformers before version 5
-            values = values | {"local_rope_theta": theta}
-        return EncoderConfig(
-            norm_eps=float(values.get("norm_eps", 1e-5)),
-            dropout=float(values.get("mlp_dropout", 0.0)),
-            attention_dropout=float(values.get("attention_dropout", 0.0)),
-            local_attention=int(values.get("local_attention", 128)),
-            rope_theta=theta,
-            rope_theta_local=_theta(values, "sliding_attention", "local_rope_theta", 10_000.0),
-            global_every=_global_every(values, sizes["layers"]),
-            **shared,
-        )
+        return _encoder_config(values, kind, family, where)
     except KeyError as error:
         raise BrimfulError(f"{where} lacks {error.args[0]!r}") from error
-    except (AttributeError, TypeError, ValueError, BrimfulError) as error:
+    except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
 
+def _encoder_config(values: dict[str, Any], kind: str, family: Family, where: str) -> EncoderConfig:
+    number = _Numbers(values)
+    modern = family.architecture == "modern"
+    number.real("classifier_dropout", 0.0)
+    limits = {"num_hidden_layers": _MOST_LAYERS}
+    sizes = {
+        ours: number.whole(theirs, least=1, most=limits.get(theirs, _MOST))
+        for ours, theirs in _SHARED.items()
+    }
+    pad = number.whole("pad_token_id", family.pad_id)
+    unused_positions = pad + 1 if family.prefix == "roberta." else 0
+    longest = _MOST_ROTATED if modern else _MOST
+    shared: dict[str, Any] = {
+        **sizes,
+        "architecture": family.architecture,
+        "max_length": number.whole("max_position_embeddings", least=1, most=longest) - unused_positions,
+        "pad_id": pad,
+        "initializer_range": number.real("initializer_range", 0.02, most=100.0),
+    }
+    if not modern:
+        width = number.whole("embedding_size", 128, least=1) if kind == "electra" else sizes["hidden_size"]
+        return EncoderConfig(
+            variant=family.variant,
+            embedding_size=None if width == sizes["hidden_size"] else width,
+            segments=number.whole("type_vocab_size", 2, least=1),
+            norm_eps=number.real("layer_norm_eps", 1e-12),
+            dropout=number.real("hidden_dropout_prob", 0.1),
+            attention_dropout=number.real("attention_probs_dropout_prob", 0.1),
+            **shared,
+        )
+    dropout = number.real("mlp_dropout", 0.0)
+    if number.real("embedding_dropout", 0.0) != dropout:
+        warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
+    theta = _theta(values, "full_attention", "global_rope_theta", 160_000.0)
+    if values.get("local_rope_theta", theta) is None:  # as in transformers before version 5
+        values = values | {"local_rope_theta": theta}
+    return EncoderConfig(
+        norm_eps=number.real("norm_eps", 1e-5),
+        dropout=dropout,
+        attention_dropout=number.real("attention_dropout", 0.0),
+        local_attention=number.whole("local_attention", 128, least=1),
+        rope_theta=theta,
+        rope_theta_local=_theta(values, "sliding_attention", "local_rope_theta", 10_000.0),
+        global_every=_global_every(values, sizes["layers"]),
+        **shared,
+    )
+
+
 def _theta(values: dict[str, Any], kind: str, old_key: str, default: float) -> float:
-    parameters = (values.get("rope_parameters") or {}).get(kind) or {}
+    rope = values.get("rope_parameters") or {}
+    parameters = (rope.get(kind) or {}) if isinstance(rope, dict) else None
+    if not isinstance(parameters, dict):
+        raise ValueError(f"rope_parameters is {_shown(rope)}: it must be an object for each type of layer")
     kind_of_rope = parameters.get("rope_type", parameters.get("type", "default"))
     if kind_of_rope != "default" or values.get("rope_scaling"):
         raise ValueError("scaled rotary positions are not supported")
-    return float(parameters.get("rope_theta") or values.get(old_key) or default)
+    given = {"rope_theta": parameters.get("rope_theta"), old_key: values.get(old_key)}
+    key = "rope_theta" if given["rope_theta"] else old_key
+    return _Numbers(given).real(key, default, least=1e-3, most=1e12)
 
 
 def _global_every(values: dict[str, Any], layers: int) -> int:
     types = values.get("layer_types")
     if types is None:
-        return int(values.get("global_attn_every_n_layers", 3))
+        return _Numbers(values).whole("global_attn_every_n_layers", 3, least=1)
     for every in range(1, layers + 1):
         if types == _layer_types(layers, every):
             return every

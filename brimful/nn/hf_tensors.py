@@ -138,6 +138,16 @@ def decoder_weight(config: EncoderConfig) -> str:
     return f"{_DECODER[family_of(config).prefix]}.weight"
 
 
+def decoder_module(config: EncoderConfig) -> str:
+    """The name in `transformers` of the module that has the decoder's bias."""
+    return _names(MaskedLMHead, config)[""]
+
+
+def word_matrix(config: EncoderConfig) -> str:
+    """The name in `transformers` of the embedding matrix of words, without prefix."""
+    return f"{_ENCODER[config.architecture]['embedding'][0]}.weight"
+
+
 def has_masked_lm_head(tensors: Container[str], config: EncoderConfig) -> bool:
     """Whether there is a part of a masked-LM head among the names of tensors in `transformers`."""
     names = _names(MaskedLMHead, config)

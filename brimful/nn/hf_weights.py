@@ -28,6 +28,8 @@ NAMES = ("model.safetensors", "pytorch_model.bin")
 PIECE = 1 << 22
 """The most bytes that are read at once."""
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_NESTED = ("state_dict", "model_state_dict", "model", "module")
+"""What training loops call the weights of a model in a checkpoint."""
 _REFUSED = re.compile(r"GLOBAL (\S+)")
 _REASON = re.compile(r"\A.*WeightsUnpickler error:", re.DOTALL)
 _POINTER = b"version https://git-lfs"
@@ -188,6 +190,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         said = _REASON.sub("", str(error)).strip()
         reason = next(iter(said.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
+    for key in _NESTED:
+        if isinstance(values, dict) and isinstance(values.get(key), dict):
+            values = values[key]
     tensors = {
         str(name): value.detach()
         for name, value in (values.items() if isinstance(values, dict) else ())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
@@ -24,15 +25,18 @@ from brimful.nn.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.nn.hf_config import FAMILIES, family_of, read_config, write_config
+from brimful.nn.hf_config import FAMILIES, config_file, family_of, read_config, write_config
+from brimful.nn.hf_names import canonical, layers_of, why_incomplete
 from brimful.nn.hf_tensors import (
     Head,
     classifier_weight,
+    decoder_module,
     decoder_weight,
     from_hf,
     has_masked_lm_head,
     hf_names,
     to_hf,
+    word_matrix,
 )
 from brimful.nn.hf_weights import Source, is_equal, read_weights, weight_files
 from brimful.nn.layers import Pooling
@@ -40,6 +44,7 @@ from brimful.nn.sentence_modules import (
     CLASSIFIER,
     POOLINGS,
     THEIRS,
+    encoder_folder,
     has_classifier,
     max_sequence_length,
     module_files,
@@ -96,24 +101,65 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
-    values = read_object(directory / "config.json")
-    config = read_config(values, str(directory / "config.json"))
-    tensors, path = read_weights(directory)
-    prefix = family_of(config).prefix
-    bare = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    where = config_file(directory)
+    values = read_object(where)
+    config = read_config(values, str(where))
+    place = encoder_folder(directory)
     try:
         with undrawn():
             encoder = kind(config)
     except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
-        where = directory / "config.json"
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
-    from_hf(encoder, config, bare, str(path))
+    tensors, path, _ = named_tensors(directory, encoder, values)
+    prefix = family_of(config).prefix
+    from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
     encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
-    file = tokenizer_file(directory)
+    file = tokenizer_file(place)
     if file is not None:
-        encoder.tokenizer = read_tokenizer(directory)
+        encoder.tokenizer = read_tokenizer(place)
         require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
-    return encoder.eval(), values, tensors, str(path)
+    return encoder.eval(), values, tensors, path
+
+
+def named_tensors(
+    directory: Path, encoder: Encoder, values: Mapping[str, Any]
+) -> tuple[dict[str, Source], str, bool]:
+    """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
+
+    Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
+    the one that `transformers` computes with is taken.
+
+    Args:
+        encoder: of the folder's shape.
+        values: the content of config.json.
+
+    Returns:
+        the tensors; the file that they are in; and whether `transformers` finds the encoder's there itself.
+
+    Raises:
+        BrimfulError: the folder has no weights, or tensors of the encoder are missing.
+    """
+    config = encoder.config
+    read, path = read_weights(encoder_folder(directory))
+    prefix, bare = family_of(config).prefix, hf_names(encoder, config)
+    tensors, foreign = canonical(read, bare, prefix, str(path))
+    words, decoder = prefix + word_matrix(config), decoder_weight(config)
+    if words not in tensors and decoder in tensors:
+        if values.get("tie_word_embeddings", True) is False:
+            raise BrimfulError(
+                f"{path} has no {words}, and config.json says that the decoder's matrix is another"
+                " (tie_word_embeddings)"
+            )
+        tensors[words], foreign = tensors[decoder], True
+    computed, bias = (f"{name}.bias" for name in (decoder.removesuffix(".weight"), decoder_module(config)))
+    if computed in tensors:
+        tensors[bias] = tensors[computed]
+    missing = {prefix + name for name in bare} - tensors.keys()
+    if missing:
+        raise why_incomplete(tensors, missing, config.layers, str(path))
+    if (there := layers_of(tensors, prefix)) > config.layers:
+        warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
+    return tensors, str(path), not foreign
 
 
 def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
@@ -127,7 +173,7 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     """
     directory = Path(directory)
     encoder, values, tensors, where = _load(directory, Encoder)
-    kind = _head_kind(encoder, class_name(values, directory), tensors)
+    kind = _head_kind(encoder, class_name(values, directory), tensors, where)
     head: Head | None
     if kind is None:
         head = _linear_head(directory, encoder, values)
@@ -137,12 +183,22 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
-    labels: list[str] | None = None
-    if _is_labelled(head) and (names := values.get("id2label")):
-        if not isinstance(names, dict):
-            raise BrimfulError(f"{directory / 'config.json'}: id2label is not an object of names by number")
-        labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(head.classes)]
+    labels = _labels(values.get("id2label"), head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
+
+
+def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
+    """The names of a head's classes, from id2label of config.json; None if there are none."""
+    if not names:
+        return None
+    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
+        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
+    if names.keys() != {str(index) for index in range(classes)}:
+        raise BrimfulError(
+            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
+            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+        )
+    return [str(names[str(index)]) for index in range(classes)]
 
 
 def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None]:
@@ -160,7 +216,8 @@ def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None
         with undrawn():
             head = kind(encoder)
         if hf_names(head, encoder.config) <= tensors.keys():
-            _check_tied(encoder, tensors, where)
+            if not _is_tied(encoder, tensors, where):
+                break
             from_hf(head, encoder.config, tensors, where)
             return encoder, head.eval()
     return encoder, None
@@ -174,11 +231,13 @@ def class_name(values: dict[str, Any], directory: Path) -> str:
     """
     names = values.get("architectures") or [""]
     if not isinstance(names, list) or not isinstance(names[0], str):
-        raise BrimfulError(f"{directory / 'config.json'}: architectures is not a list of names of classes")
+        raise BrimfulError(
+            f"{directory}: the architectures of config.json are not a list of names of classes"
+        )
     return names[0]
 
 
-def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source]) -> type[Head] | None:
+def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: str) -> type[Head] | None:
     """The head of a class in config.json. Of heads for pretraining only what the tensors have: some folders
     keep the name of a class without its head, others have no name, and Electra's own ForPreTraining is
     another.
@@ -186,11 +245,12 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source]) -> type[
     kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
-    if not has_masked_lm_head(tensors, encoder.config):
+    if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
         return None
     with undrawn():
         pair = hf_names(PairHead(encoder), encoder.config)
-    return PretrainingHead if kind is PretrainingHead and pair <= tensors.keys() else MaskedLMHead
+    both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
+    return PretrainingHead if both else MaskedLMHead
 
 
 def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
@@ -203,11 +263,20 @@ def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list
     prefix = family_of(encoder.config).prefix
     known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
     known |= {prefix + name for name in known}
-    names = read_weights(Path(directory))[0].keys() - known
+    values = read_object(config_file(Path(directory)))
+    names = named_tensors(Path(directory), encoder, values)[0].keys() - known
     decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
     tensors = sorted({name.rpartition(".")[0] for name in names} - {decoder})
     linear = isinstance(head, SequenceHead) and head.linear
     return tensors + other_modules(Path(directory), classifier=linear)
+
+
+def transformers_reads(directory: Path, encoder: Encoder) -> bool:
+    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read."""
+    path = config_file(directory)
+    values = read_object(path)
+    named = path == directory / "config.json" and values.get("model_type") in FAMILIES
+    return named and named_tensors(directory, encoder, values)[2]
 
 
 def _new_head(
@@ -215,7 +284,6 @@ def _new_head(
 ) -> Head:
     """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
-        _check_tied(encoder, tensors, where)
         return kind(encoder)
     if kind is PairHead:
         return PairHead(encoder)
@@ -234,10 +302,16 @@ def _new_head(
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
-def _check_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> None:
+def _is_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> bool:
+    """Whether a decoder's matrix, if there is one, is that of the embeddings; if not, a warning says so."""
     decoder = tensors.get(decoder_weight(encoder.config))
-    if decoder is not None and not is_equal(encoder.word_embeddings.detach(), decoder):
-        raise BrimfulError(f"{where}: a decoder that is not tied to the embeddings is not supported")
+    if decoder is None or is_equal(encoder.word_embeddings.detach(), decoder):
+        return True
+    warn(
+        f"{where}: the masked-LM head is left out: its decoder is not tied to the embeddings, which is not"
+        " supported"
+    )
+    return False
 
 
 def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
@@ -262,13 +336,13 @@ def reads_token_types(directory: Path | str, encoder: Encoder) -> bool:
 
     It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
     """
-    return encoder.config.reads_segments and gives_token_types(Path(directory))
+    return encoder.config.reads_segments and gives_token_types(encoder_folder(Path(directory)))
 
 
 def text_length(directory: Path | str, encoder: Encoder) -> int:
     """The length, in tokens, at which to cut texts for the model of a folder: the length of its training, if
     known."""
-    path = Path(directory) / "tokenizer_config.json"
+    path = encoder_folder(Path(directory)) / "tokenizer_config.json"
     value = read_object(path).get("model_max_length") if path.is_file() else None
     said = (value, max_sequence_length(Path(directory)))
     return min([encoder.config.max_length, *(n for n in said if isinstance(n, int) and n >= 3)])

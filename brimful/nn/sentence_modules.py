@@ -43,6 +43,14 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         raise BrimfulError(f"{path} is not a list of modules with type and path") from error
 
 
+def encoder_folder(folder: Path) -> Path:
+    """Where the encoder's files are: the folder, or in old ones the subfolder of the Transformer."""
+    if (folder / "config.json").is_file():
+        return folder
+    path = next((path for kind, path in _modules(folder) if kind == "Transformer"), "")
+    return folder / path
+
+
 def read_pooling(folder: Path) -> Pooling | None:
     """The pooling that a folder asks for; None if it asks for none, or for one that is not here."""
     path = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
@@ -74,7 +82,7 @@ def other_modules(folder: Path, *, classifier: bool) -> list[str]:
 
 def max_sequence_length(folder: Path) -> int | None:
     """The length, in tokens, at which the folder says that texts are cut; None if it does not."""
-    path = folder / _LENGTH
+    path = encoder_folder(folder) / _LENGTH
     value = read_object(path).get("max_seq_length") if path.is_file() else None
     return value if isinstance(value, int) else None
 

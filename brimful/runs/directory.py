@@ -12,8 +12,9 @@ from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
+from brimful.nn.hf_config import config_file
 from brimful.nn.hf_weights import weight_files
-from brimful.nn.sentence_modules import module_files
+from brimful.nn.sentence_modules import encoder_folder, module_files
 from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
 from brimful.text.tokenizer import tokenizer_files
 from brimful.version import VERSION
@@ -158,8 +159,9 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 def model_files(name: str, folder: Path) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
-    config = [folder / "config.json"] if (folder / "config.json").exists() else []
-    paths = config + tokenizer_files(folder) + weight_files(folder) + module_files(folder)
+    place, config = encoder_folder(folder), config_file(folder)
+    paths = [config] if config.exists() else []
+    paths += tokenizer_files(place) + weight_files(place) + module_files(folder)
     return {f"{name}/{os.path.relpath(path, folder)}": path for path in paths}
 
 
@@ -198,7 +200,7 @@ def find_model(path: Path, kind: str) -> Path:
         BrimfulError: there is no such folder.
     """
     for candidate in (path, path / kind, path / "encoder", path / "model"):
-        if (candidate / "config.json").is_file():
+        if config_file(candidate).is_file():
             return candidate
     raise BrimfulError(
         f"{path} holds no model: expected config.json and model.safetensors, or a finished run"

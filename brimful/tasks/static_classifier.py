@@ -9,6 +9,7 @@ import torch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.nn.hf_config import config_file
 from brimful.precision.policy import Precision
 from brimful.storage import read_object
 from brimful.tasks.classification import Classification
@@ -78,4 +79,4 @@ class StaticClassifier:
 
 def holds_static_model(folder: Path) -> bool:
     """Whether `StaticModel.save` wrote the folder."""
-    return read_object(folder / "config.json").get("kind") == KIND
+    return read_object(config_file(folder)).get("kind") == KIND

@@ -231,7 +231,7 @@ def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
     for size in (10**13, 10**18):
         (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
         assert main(["convert", str(folder), "--out", str(tmp_path / "out")]) == 1
-        assert f"{folder}/config.json: an encoder of this size does not fit" in capsys.readouterr().err
+        assert f"{folder}/config.json: vocab_size is {size}: it must be" in capsys.readouterr().err
 
 
 def test_what_cannot_be_converted_is_refused(folder, tmp_path):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from brimful import Encoder
+from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.nn.heads import (
     ChoiceHead,
@@ -222,13 +223,19 @@ def test_robertas_of_the_hub_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_that_is_not_tied_is_refused(tmp_path, family):
+def test_a_decoder_that_is_not_tied_is_left_out_with_a_warning(tmp_path, family):
     config = their_config(family)
     config.tie_word_embeddings = False
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
-    with pytest.raises(BrimfulError, match="not tied"):
-        load_model(tmp_path)
-    Encoder.load(tmp_path)
+    for load in (load_model, load_pretrained):
+        with recorded_warnings() as said:
+            encoder, head, *_ = load(tmp_path)
+        assert head is None
+        assert len(said) == 1
+        assert "is not tied" in said[0]
+    with recorded_warnings() as said:
+        assert torch.equal(Encoder.load(tmp_path).word_embeddings, encoder.word_embeddings)
+    assert not said
 
 
 def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
