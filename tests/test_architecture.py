@@ -20,6 +20,7 @@ LAYERS = [
     [
         "errors",
         "storage",
+        "seals",
         "config",
         "arguments",
         "console",

@@ -47,6 +47,7 @@ from brimful.nn.sentence_modules import (
     read_pooling,
     write_modules,
 )
+from brimful.seals import CHECKSUMS, check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
 from brimful.text.tokenizer import read as read_tokenizer
 from brimful.text.tokenizer import save as save_tokenizer
@@ -74,6 +75,7 @@ _FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    CHECKSUMS,
 )
 """What a model's folder holds beside its weights and modules."""
 
@@ -96,6 +98,7 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
+    check_seal(directory)
     values = read_object(directory / "config.json")
     config = read_config(values, str(directory / "config.json"))
     tensors, path = read_weights(directory)

@@ -188,9 +188,9 @@ def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_stages(run: Path, summary: dict[str, Any]) -> None:
-    """Write summary.json, then remove what only a resume needs. A kill in between costs only space."""
-    finish_run(run, summary)
+def finish_stages(run: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> None:
+    """Finish a run, then remove its results and inputs.json too; `remove` as in `finish_run`."""
+    finish_run(run, summary, remove)
     for folder in run.rglob(_RESULT):
         shutil.rmtree(folder, ignore_errors=True)
     (run / INPUTS).unlink(missing_ok=True)
