@@ -312,7 +312,7 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
 def _metrics_at_start(path: Path) -> dict[str, float]:
     """The metrics of the evaluation before the first update, from metrics.jsonl."""
-    line = next(line for line in read_metrics(path) if line["step"] == 0)
+    line = next((line for line in read_metrics(path) if line.get("step") == 0), {})
     return {name.removeprefix("validation."): value for name, value in line.items() if name != "step"}
 
 

@@ -58,7 +58,7 @@ def verify(config: VerifyConfig) -> dict[str, Any]:
             advance(1, path.name)
     damaged = {path for path in found if str(path) in " ".join(problems)}
     without = [(path, record) for path, record in data if path not in recorded and record not in damaged]
-    problems += [f"{path} has no commit record: {record} is missing" for path, record in without]
+    problems += [f"{path} has no commit record: {record} is missing or damaged" for path, record in without]
     for problem in problems:
         say(problem)
     if problems:
@@ -96,21 +96,26 @@ def _data(directory: Path) -> Iterator[tuple[Path, Path]]:
         for folder, name, record in _DATA:
             if re.fullmatch(folder, path.parent.name) and re.fullmatch(name, path.name) and path.is_file():
                 yield path, path.with_name(f"{record(path)}.json")
-    for plan in sorted(directory.rglob(PLAN)):
-        tokenizer = plan.with_name("tokenizer.json")
-        if tokenizer.is_file() and (plan.parent / "shards").is_dir():
-            yield tokenizer, plan.with_name(MANIFEST)
+    for shards in sorted(directory.rglob("shards")):
+        plan, manifest, tokenizer = (shards.with_name(name) for name in (PLAN, MANIFEST, "tokenizer.json"))
+        if plan.is_file() and tokenizer.is_file():
+            yield tokenizer, manifest
+        if manifest.is_file() and not plan.exists() and shards.with_name("dedup").is_dir():
+            yield shards.with_name("dedup"), plan
 
 
 def _is_record(path: Path) -> bool:
     """Whether only a commit record has this name at this place."""
     folder = path.parent
-    return (
+    return bool(
         path.name in (MANIFEST, CHECKSUMS, EXPORT, CONVERSION)
         or (path.name == PLAN and (folder / "shards").is_dir())
-        or (path.name == "checkpoint.json" and re.fullmatch(r"step-\d+", folder.name) is not None)
+        or (path.name == "checkpoint.json" and re.fullmatch(r"step-\d+", folder.name))
         or (path.name == "result.json" and folder.name == "result")
-        or (folder.name in FOLDERS and (folder.parent / PLAN).is_file())
+        or (
+            folder.name in FOLDERS
+            and re.fullmatch(r"(part|generation|train|validation)-\d+\.json", path.name)
+        )
     )
 
 

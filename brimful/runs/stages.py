@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -22,11 +22,18 @@ from brimful.errors import BrimfulError
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, elected, stop_request
-from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
+from brimful.storage import atomic_directory, commit, read_commit, require_shape, sweep, write_tensors
 
 _RESULT = "result"
 _RECORD = "result.json"
 _WEIGHTS = "weights.safetensors"
+
+
+class _ResultRecord(TypedDict):
+    identity: str
+    figures: dict[str, float]
+    seconds: float
+    examples: NotRequired[int]
 
 
 class Training(Protocol):
@@ -170,6 +177,7 @@ class Stages:
             warn(f"training once more: {error}")
             return None
         check_format(folder, record)
+        require_shape(record, _ResultRecord, folder / _RECORD, f"remove {folder} and resume again")
         if record["identity"] != self.identity:
             raise BrimfulError(
                 f"{folder} was made with another configuration or data, or by a version with other options;"
