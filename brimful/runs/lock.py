@@ -83,9 +83,14 @@ def _locked(path: Path, folder: Path) -> int:
                 raise
             warn(f"{folder}: this file system has no locks, so no other process may work there")
             return os.open(path, os.O_RDWR)
-        with suppress(FileNotFoundError):  # the owner before has removed it since it was opened
+        try:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
                 return descriptor
-        os.close(descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError:  # a full disk
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its owner before has removed it since it was opened

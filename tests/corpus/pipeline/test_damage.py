@@ -15,6 +15,7 @@ from brimful.commands.inspect import inspect
 from brimful.commands.prepare import prepare
 from brimful.commands.verify import verify
 from brimful.corpus.pipeline import inventory
+from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError
 from brimful.storage import read_json, write_json
@@ -110,6 +111,18 @@ def test_damage_is_named_and_made_again(
     assert f"{path} is damaged (CRC differs): it is made again" in capfd.readouterr().err
     assert files(out) == files(whole)
     verify(directory=str(out))
+
+
+def test_damaged_clean_text_is_refused_by_whoever_reads_it(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "data")
+    texts = list(read_texts([str(tmp_path / "data")], str(tmp_path / "out")))
+    assert len(texts) > 50
+    path = tmp_path / "data" / "text" / "part-00001.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BrimfulError, match=r"part-00001\.parquet is damaged \(CRC differs\)"):
+        list(read_texts([str(tmp_path / "data")], str(tmp_path / "out")))
 
 
 def test_files_of_the_user_in_the_folders_stay(texts: Path, whole: Path, tmp_path: Path) -> None:
