@@ -3,12 +3,16 @@
 An artefact exists only when its JSON record does. The data files are written first, each under a
 temporary name, synced and renamed; the record, which holds their sizes and CRCs, comes last.
 A kill at any moment leaves at most files without a record, which the next run overwrites.
+
+Others may write to the folder too, and plant links there. So temporary names are unpredictable, a temporary
+file or folder is created only where nothing is, and a temporary folder is closed to others.
 """
 
 import errno
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import stat
@@ -18,17 +22,26 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
 
 from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
 
 TEMPORARY = ".tmp-"
+LOCK = ".lock"
+"""The file by which a process keeps a folder to itself (runs/lock.py). An empty folder may hold it."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
-_TEMPORARY_PREFIXES = re.compile(rf"^({re.escape(TEMPORARY)}[^-]+-\d+-({_OLD})?)*")
+# HOST, or HOST+RANDOM, and the number of the process.
+_PREFIX = rf"{re.escape(TEMPORARY)}([^-+]+)(?:\+[0-9a-f]+)?-(\d+)-({_OLD})?"
+_TEMPORARY_NAME = re.compile(rf"{_PREFIX}(.+)", re.DOTALL)
+_TEMPORARY_PREFIXES = re.compile(rf"^({_PREFIX})*")
 # Processes of other machines cannot be checked; their temporary files are removed at this age.
 _STALE_SECONDS = 24 * 3600
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a file's times tell whether it changes."""
 _UNFINISHED = "an unfinished run"
 # What the name of a file says about the folder that holds it; the first that is there decides.
 _CONTENTS = {
@@ -51,8 +64,26 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """The temporary name beside `path` that this process writes to; `sweep` reads the process from it."""
-    return path.with_name(f"{TEMPORARY}{_HOST}-{os.getpid()}-{path.name}")
+    """A new temporary name beside `path`; `sweep` reads this process from it, and nobody can guess it."""
+    return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
+
+
+def _create(path: Path) -> None:
+    """Create an empty file, with the mode that the umask gives. Nothing may be there, not even a link."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def _create_private(path: Path) -> int:
+    """Create an empty folder that its owner alone may use; returns the mode that the umask gives."""
+    path.mkdir()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode & ~0o077)
+    return mode
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _final_name(name: str) -> str:
@@ -111,16 +142,23 @@ def require_folder_place(
     mode = _mode(directory)
     if mode is not None and not stat.S_ISDIR(mode):
         raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
+    if mode is None and directory.is_symlink() and os.path.realpath(directory) == str(directory.absolute()):
+        raise BrimfulError(f"cannot write {directory}: it is a link to itself; {remedy}")
     _require_parents(directory)
-    if not directory.exists():
+    if mode is None:
         return
     sweep(directory)
-    if not any(directory.iterdir()) or (replaces and replaces[1](directory)):
+    if is_empty(directory) or (replaces and replaces[1](directory)):
         return
     holds = next((what for name, what in _CONTENTS.items() if (directory / name).exists()), "")
     said = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
     said += f" and is not {replaces[0]}" if replaces else ""
     raise BrimfulError(f"{said}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+
+
+def is_empty(directory: Path) -> bool:
+    """Whether a folder holds nothing but a lock."""
+    return all(path.name == LOCK for path in directory.iterdir())
 
 
 def _require_parents(path: Path) -> None:
@@ -154,6 +192,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _create(temporary)
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
@@ -168,38 +207,43 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(path: Path | str) -> Iterator[Path]:
+def atomic_directory(path: Path | str, kept: Sequence[str] = ()) -> Iterator[Path]:
     """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
 
-    What a killed process left of an earlier attempt is removed first.
+    What a killed process left of an earlier attempt is removed first. A `path` that is a link stays one: the
+    folder that it leads to is replaced.
+
+    Args:
+        kept: what stays of the folder that is replaced, as names in it; see `seals.own_files`.
 
     Raises:
-        BrimfulError: the directory cannot be written. `path` is then as it was before.
+        BrimfulError: the directory cannot be written, or has a new file where one stays. `path` is then as it
+            was before.
     """
     path = Path(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for moved in path.parent.glob(f"{TEMPORARY}*-{_OLD}{path.name}"):
-            if not path.exists():  # killed between the two renames below
-                os.replace(moved, path)
         sweep(path.parent, path.name)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        mode = _create_private(temporary)
         yield temporary
         for file in temporary.rglob("*"):
             _sync(file)
+        for name in kept:
+            _keep(path, temporary, name)
+        temporary.chmod(mode)
         _sync(temporary)
         if path.exists():
             old = temporary_path(path.with_name(_OLD + path.name))
-            shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)
             try:
                 os.replace(temporary, path)
             except OSError:
                 os.replace(old, path)
                 raise
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(temporary, path)
         _sync(path.parent)
@@ -209,6 +253,26 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
         raise cannot_write(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _keep(old: Path, new: Path, name: str) -> None:
+    """Put a file, link or empty folder of the old folder into the new one; it stays in the old one too."""
+    source, target = old / name, new / name
+    if os.path.lexists(target):
+        raise BrimfulError(
+            f"{source} is your own file, and the new folder has one of that name: move it away"
+        )
+    for above in reversed(target.relative_to(new).parents[:-1]):
+        if not (new / above).exists():
+            (new / above).mkdir()
+            shutil.copystat(old / above, new / above)
+    if _is_folder(source):
+        shutil.copytree(source, target)
+        return
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 @contextmanager
@@ -294,6 +358,32 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     return value
 
 
+class _State(NamedTuple):
+    """What changes when a file is written to; times in nanoseconds."""
+
+    device: int
+    number: int
+    bytes: int
+    modified: int
+    changed: int
+
+
+_seen_crc32: dict[_State, int] = {}
+
+
+def _crc32_once(path: Path) -> int:
+    """CRC-32 of a file, which is read once in this process unless it changes."""
+    found = path.stat()
+    state = _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    if (known := _seen_crc32.get(state)) is not None:
+        return known
+    value = crc32(path)
+    # A clock may tick seldom: what was written just now may be written again at the same time.
+    if time.time_ns() - max(state.modified, state.changed) > _SETTLED:
+        _seen_crc32[state] = value
+    return value
+
+
 def _own_crc32(value: dict[str, Any]) -> int:
     """CRC-32 of the content of a commit record, without this number."""
     said = {key: fact for key, fact in value.items() if key != "crc32"}
@@ -317,16 +407,49 @@ def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dic
     return value
 
 
-def read_commit(
-    record: Path | str, *, verify: bool = False, remedy: str = "run the command again"
-) -> dict[str, Any]:
-    """Read a commit record and check the sizes of its files (with `verify`, also their CRCs).
+class _File(TypedDict):
+    bytes: int
+    crc32: int
+
+
+class Record(TypedDict):
+    """What every commit record holds: its files by their names in its folder, and a CRC of all the rest."""
+
+    files: dict[str, _File]
+    crc32: int
+
+
+def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None:
+    """Refuse a value read from `path` that has other types than Brimful writes there.
 
     Args:
+        shape: a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
+
+    Raises:
+        BrimfulError: it has.
+    """
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        lacking = re.search(r"missing required field `(.*)`", what)
+        named = place.strip("`.") + (f".{lacking[1]}" if lacking and place else "")
+        named = named or (lacking[1] if lacking else "its content")
+        how = "is missing" if lacking else "is not of the type that Brimful writes"
+        raise BrimfulError(f"{path} is damaged or not Brimful's: {named} {how}; {remedy}") from error
+
+
+def read_record(
+    record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
+) -> dict[str, Any]:
+    """Read a commit record, whatever became of its files.
+
+    Args:
+        shape: what it holds beside `files`; see `require_shape`.
         remedy: what the user should do after removing the record, for the error message.
 
     Raises:
-        BrimfulError: the record or a file is absent, or a file differs from its record.
+        BrimfulError: it is absent, damaged, or not a commit record of this shape.
     """
     record = Path(record)
     try:
@@ -338,27 +461,65 @@ def read_commit(
         raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
     if value.get("crc32") != _own_crc32(value):
         raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
+    for each in {Record, shape}:
+        require_shape(value, each, record, f"remove it and {remedy}")
+    return value
+
+
+def read_commit(
+    record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
+) -> dict[str, Any]:
+    """Read a commit record and check the sizes of its files (with `verify`, also their CRCs).
+
+    Args:
+        shape, remedy: as in `read_record`.
+
+    Raises:
+        BrimfulError: the record or a file is absent, or a file differs from its record.
+    """
+    record = Path(record)
+    value = read_record(record, shape, remedy=remedy)
     for name, facts in value["files"].items():
         file = record.parent / name
         if not file.is_file():
             raise BrimfulError(f"{file} is missing; put it back, or remove {record} and {remedy}")
-        if file.stat().st_size != facts.get("bytes"):
+        if file.stat().st_size != facts["bytes"]:
             raise BrimfulError(
                 f"{file} was cut short or replaced: it has {file.stat().st_size:,} bytes, not"
-                f" {facts.get('bytes'):,}; put the right file back, or remove {record} and {remedy}"
+                f" {facts['bytes']:,}; put the right file back, or remove {record} and {remedy}"
             )
-        if verify and crc32(file) != facts["crc32"]:
+        if verify and _read(file) != facts["crc32"]:
             raise BrimfulError(
                 f"{file} is damaged (CRC differs); put the right file back, or remove {record} and {remedy}"
             )
     return value
 
 
-def find_commit(record: Path | str, *, verify: bool = False, **facts: Any) -> dict[str, Any] | None:
-    """The commit record if `read_commit` accepts it and it holds these facts; otherwise None."""
+def _read(file: Path) -> int:
     try:
-        known = read_commit(record, verify=verify)
-    except BrimfulError:
+        return _crc32_once(file)
+    except OSError as error:
+        raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
+
+
+def find_commit(
+    record: Path | str,
+    shape: Any = Record,
+    *,
+    verify: bool = False,
+    damaged: Callable[[str], None] | None = None,
+    **facts: Any,
+) -> dict[str, Any] | None:
+    """The commit record if `read_commit` accepts it and it holds these facts; otherwise None.
+
+    Args:
+        damaged: is told what is wrong with a record that is there, or with its files.
+    """
+    try:
+        known = read_commit(record, shape, verify=verify)
+    except BrimfulError as error:
+        if damaged is not None and Path(record).exists():
+            damaged(str(error).partition(";")[0])
         return None
     return known if all(known.get(name) == value for name, value in facts.items()) else None
 
@@ -375,9 +536,9 @@ def _is_alive(process: int) -> bool:
 
 def _may_be_in_use(path: Path, host: str, process: str) -> bool:
     if host == _HOST:
-        return process.isdigit() and _is_alive(int(process))
+        return _is_alive(int(process))
     with suppress(OSError):
-        return time.time() - path.stat().st_mtime < _STALE_SECONDS
+        return time.time() - path.lstat().st_mtime < _STALE_SECONDS
     return False
 
 
@@ -391,15 +552,17 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
         only: the name of the file or folder whose temporary ones are meant; by default all.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
-        host, _, rest = path.name.removeprefix(TEMPORARY).partition("-")
-        process, _, name = rest.partition("-")
-        if only not in (None, _final_name(path.name)) or _may_be_in_use(path, host, process):
+        parts = _TEMPORARY_NAME.fullmatch(path.name)
+        if parts is None or only not in (None, _final_name(path.name)):
             continue
-        original = path.with_name(name.removeprefix(_OLD))
-        if name.startswith(_OLD) and not original.name.startswith(TEMPORARY) and not original.exists():
-            os.replace(path, original)
+        host, process, moved, name = parts.groups()
+        if _may_be_in_use(path, host, process):
             continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # of another user
+            original = path.with_name(name)
+            if moved and _is_folder(path) and not name.startswith(TEMPORARY) and not original.exists():
+                os.replace(path, original)
+            elif _is_folder(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

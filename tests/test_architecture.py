@@ -21,6 +21,7 @@ LAYERS = [
         "errors",
         "paths",
         "storage",
+        "seals",
         "config",
         "arguments",
         "console",

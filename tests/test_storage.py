@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brimful.errors import BrimfulError
 from brimful.storage import (
@@ -22,6 +25,7 @@ from brimful.storage import (
     crc32,
     read_commit,
     read_json,
+    read_record,
     require_file_place,
     require_folder_place,
     sweep,
@@ -463,3 +467,139 @@ while True:
                 require_file_place(path)
         finally:
             process.kill()
+
+
+def test_temporary_names_cannot_be_guessed_and_planted_links_are_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    place = tmp_path / "shared"
+    place.mkdir()
+    assert temporary_path(place / "o") != temporary_path(place / "o")
+    for name in ("o.jsonl", "out"):
+        for process in range(os.getpid(), os.getpid() + 5):
+            (place / f"{TEMPORARY}{os.uname().nodename.replace('-', '_')}-{process}-{name}").symlink_to(
+                victim
+            )
+    with atomic_file(place / "o.jsonl") as temporary:
+        temporary.write_text("mine")
+    with atomic_directory(place / "out") as folder:
+        (folder / "file").write_text("mine")
+    assert victim.read_text() == "precious"
+    assert not (place / "o.jsonl").is_symlink()
+    assert (place / "o.jsonl").read_text() == (place / "out" / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("planted", ["file", "link", "folder"])
+def test_what_stands_under_the_temporary_name_is_never_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    """As if the name had been guessed."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("precious")
+    place = tmp_path / "guessed"
+    {
+        "file": lambda: place.write_text("theirs"),
+        "link": lambda: place.symlink_to(victim / "file"),
+        "folder": lambda: place.symlink_to(victim),
+    }[planted]()
+    monkeypatch.setattr("brimful.storage.temporary_path", lambda path: place)
+    with pytest.raises(BrimfulError, match=r"cannot write .*out"), atomic_file(tmp_path / "out") as temporary:
+        temporary.write_text("mine")
+    place.unlink(missing_ok=True)
+    place.symlink_to(victim)
+    with pytest.raises(BrimfulError, match=r"cannot write .*out"), atomic_directory(tmp_path / "out"):
+        pass
+    assert (victim / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077, 0o000])
+def test_files_and_folders_have_the_mode_of_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "file", 1)
+        with atomic_directory(tmp_path / "out") as folder:
+            assert folder.stat().st_mode & 0o077 == 0
+            (folder / "file").touch()
+    finally:
+        os.umask(before)
+    for path, mode in ((tmp_path / "file", 0o666), (tmp_path / "out", 0o777), (tmp_path / "out/file", 0o666)):
+        assert path.stat().st_mode & 0o777 == mode & ~umask
+
+
+def test_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "disk" / "real" / "old").touch()
+    (tmp_path / "link").symlink_to("disk/real")
+    (tmp_path / "to link").symlink_to(tmp_path / "link")
+    (tmp_path / "new").symlink_to("disk/absent")
+    for name in ("link", "to link", "new"):
+        with atomic_directory(tmp_path / name) as folder:
+            (folder / name).touch()
+        assert (tmp_path / name).is_symlink()
+        assert names(tmp_path / name) == [name]
+    assert names(tmp_path / "disk") == ["absent", "real"]
+    assert names(tmp_path) == ["disk", "link", "new", "to link"]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(BrimfulError, match="it is a link to itself"):
+        require_folder_place(tmp_path / "loop")
+    with pytest.raises(BrimfulError, match="cannot write"), atomic_directory(tmp_path / "loop"):
+        pass
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_sweep_leaves_what_no_process_of_brimful_named(tmp_path: Path) -> None:
+    old = time.time() - 7 * 24 * 3600
+    mine = [f"{TEMPORARY}notes", f"{TEMPORARY}my-backup-of-it", f"{TEMPORARY}host-x-y"]
+    for name in mine:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (old, old))
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted(mine)
+
+
+def test_sweep_does_not_follow_links(tmp_path: Path, dead: int) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").touch()
+    place = tmp_path / "place"
+    place.mkdir()
+    for moved in ("", "old-"):
+        name = temporary_path(place / f"{moved}out").name.replace(f"-{os.getpid()}-", f"-{dead}-")
+        (place / name).symlink_to(victim)
+    sweep(place)
+    assert names(place) == []
+    assert names(victim) == ["file"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_a_forged_record_is_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Any JSON in place of any value, under a CRC that is right."""
+    place = tmp_path_factory.mktemp("forged")
+    (place / "a").write_bytes(b"abc")
+    record = place / "record.json"
+    value = commit(record, [place / "a"], steps=7)
+    where = data.draw(
+        st.sampled_from([("files",), ("files", "a"), ("files", "a", "bytes"), ("files", "a", "crc32")])
+    )
+    inside = value
+    for key in where[:-1]:
+        inside = inside[key]
+    inside[where[-1]] = data.draw(JSON)
+    said = {key: fact for key, fact in value.items() if key != "crc32"}
+    value["crc32"] = zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    write_json(record, value)
+    for read in (read_record, lambda path: read_commit(path, verify=True)):
+        said = ""
+        try:
+            assert read(record) == value
+        except BrimfulError as error:
+            said = str(error)
+        assert not said or ("record.json" in said and "\n" not in said)

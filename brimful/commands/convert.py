@@ -38,12 +38,13 @@ from brimful.nn.sentence_modules import MODULES, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
+from brimful.seals import CONVERSION as RECORD
+from brimful.seals import own_files
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
 from brimful.tasks.model import saved_settings
 from brimful.text.pruning import prune
 from brimful.text.tokenizer import load as load_tokenizer
 
-RECORD = "conversion.json"
 _PROMPTS = "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _WHEN = ("before", "after")
@@ -58,7 +59,7 @@ class ConvertConfig:
     model.safetensors or pytorch_model.bin, whole or sharded; tokenizer.json, vocab.txt, or vocab.json with
     merges.txt."""
     out: str
-    """Folder to create; an earlier conversion there is replaced."""
+    """Folder to create. An earlier conversion there is replaced; your own files beside it stay."""
     keep_pieces_of: tuple[str, ...] = ()
     """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
     their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""
@@ -110,6 +111,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
     """
     source, out = find_model(Path(config.folder), "encoder"), Path(config.out)
     require_folder_place(out, replaces=("an earlier conversion", lambda folder: (folder / RECORD).is_file()))
+    own = own_files(out / RECORD)
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     encoder, head, labels = load_model(source)
@@ -135,7 +137,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         return {"dry_run": True, **facts}
     settings, pooling = saved_settings(source, encoder), read_pooling(source)
     width = encoder.config.hidden_size
-    with atomic_directory(out) as folder:
+    with atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
         if pooling and not (isinstance(head, SequenceHead) and head.linear):
             write_modules(folder, width, pooling, settings["max_length"])

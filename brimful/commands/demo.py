@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -40,6 +41,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
 from brimful.objectives.imitation import spread_layers
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, run_once, start_run
+from brimful.runs.lock import FolderLock
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.tasks.metrics import paired_bootstrap
@@ -51,6 +53,11 @@ GENERAL = "general"
 SECONDS = "seconds.json"
 """Seconds of each stage so far, until the summary has them."""
 REPORT = "report.html"
+_OURS = re.compile(
+    r"data|reviews|timing|export|pretrain|finetune(-random)?|distil|student-undistilled|e5(-pruned)?"
+    r"|general-.*|(summary|seconds)\.json|config\.yaml|report\.html"
+)
+"""The names of what a demo writes into its folder."""
 VOCABULARY = 8000
 CHECKPOINT_EVERY = 100
 TIMED = 10
@@ -439,11 +446,15 @@ def _resumed(config: DemoConfig, out: Path) -> DemoConfig:
 
 
 def _remove(out: Path) -> None:
-    """Remove an earlier demo. It is renamed first, so that a kill leaves no half of it in its place."""
-    if out.exists():
+    """Remove an earlier demo, and nothing else in its folder. Its configuration, by which it is known, goes
+    last, so that after a kill what is left can be removed."""
+    if _is_demo(out):
         say(f"replacing the earlier demo in {out}")
-        aside = temporary_path(out)
-        os.replace(out, aside)
+        aside = temporary_path(out / "demo")
+        aside.mkdir(0o700)
+        for path in sorted(out.iterdir(), key=lambda path: path.name == CONFIG):
+            if _OURS.fullmatch(path.name):
+                os.replace(path, aside / path.name)
         shutil.rmtree(aside)
 
 
@@ -488,18 +499,20 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     )
     if config.dry_run:
         return {"dry_run": True, "data": facts}
-    if not resuming:
-        _remove(out)
-        start_run(out, config)
-    write_reviews(reviews, out / "reviews")
-    try:
-        summary = Demo(config, out, reviews).run()
-    except StoppedError as stopped:
-        number = stopped.exit_code - 128
-        name = signal.Signals(number).name
-        where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
-        raise StoppedError(
-            f"the demo was stopped by {name}; continue with brimful demo --resume{where}", number
-        ) from stopped
-    finish_run(out, summary)
+    with FolderLock() as lock:
+        lock.take(out)
+        if not resuming:
+            _remove(out)
+            start_run(out, config)
+        write_reviews(reviews, out / "reviews")
+        try:
+            summary = Demo(config, out, reviews).run()
+        except StoppedError as stopped:
+            number = stopped.exit_code - 128
+            name = signal.Signals(number).name
+            where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
+            raise StoppedError(
+                f"the demo was stopped by {name}; continue with brimful demo --resume{where}", number
+            ) from stopped
+        finish_run(out, summary)
     return _report(out)

@@ -37,6 +37,7 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
+from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError
 from brimful.runs.stages import Stages, finish_stages
@@ -61,14 +62,14 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         StoppedError: a signal asked the run to stop.
     """
     dry_run = config.dry_run
-    with world() as ranks:
+    with world() as ranks, FolderLock() as lock:
         config = restarted(config, ranks)
         if (summary := finished_run(config, "distil", ranks)) is not None:
             return summary
         taught = config.teachers or config.teacher_scores or (config.recipe and config.encoder)
         if config.resume is None and not taught:
             raise UsageError("distil needs --teacher or --teacher-scores, and --out, or --resume RUN")
-        config, directory, resuming = open_run(config, "distil", ("out",), ranks)
+        config, directory, resuming = open_run(config, "distil", ("out",), ranks, lock)
         if config.encoder and not config.recipe:
             raise UsageError("--encoder is for --recipe task; the model to imitate is --teacher")
         if config.recipe:

@@ -4,7 +4,6 @@ The student imitates the teacher's layers, as in TinyBERT's general distillation
 of texts. Vectors of any other model can teach too, from a file.
 """
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -248,9 +247,8 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
         save_model(directory / "encoder", student, max_length=max_length)
-        shutil.rmtree(directory / "blocks", ignore_errors=True)
         summary |= verdict_of_trainings(trainer.folders)
-        finish_stages(directory, summary)
+        finish_stages(directory, summary, ("blocks",))
     ranks.barrier()
     return summary
 
@@ -277,7 +275,7 @@ def _shards(
         tokens=config.micro_batch_tokens,
         seed=config.seeds[0],
         directory=directory / "blocks",
-        verify=main and not resuming,
+        verify=main,
         ahead=main,
     )
     if main and not resuming:

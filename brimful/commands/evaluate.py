@@ -1,7 +1,6 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
 import os
-import shutil
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +19,16 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file, read_config
 from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
-from brimful.runs.directory import CONFIG, SUMMARY, check_inputs, find_model, model_files, start_run
+from brimful.runs.directory import (
+    CONFIG,
+    SUMMARY,
+    check_inputs,
+    find_model,
+    model_files,
+    read_summary,
+    start_run,
+)
+from brimful.runs.lock import FolderLock
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json, require_folder_place
 from brimful.tasks import baselines
@@ -171,10 +179,28 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         return summary
     runtime = Runtime.of(ALONE, config.precision, TASK_TRAINER)
     facts = _check(config, folders)
+    if config.dry_run:
+        check_inputs(out, _inputs(config, folders))
+        return {"dry_run": True, "encoders": list(folders), "text": list(config.text)}
+    with FolderLock() as lock:
+        lock.take(out)
+        if (summary := _begun(config, out)) is not None:  # another process may have worked there
+            return summary
+        return _evaluate(config, out, folders, facts, runtime)
+
+
+def _evaluate(
+    config: EvaluateConfig, out: Path, folders: dict[str, Path], facts: list[dict[str, Any]], runtime: Runtime
+) -> dict[str, Any]:
+    """Evaluate to the end; returns the summary.
+
+    Args:
+        facts: of each encoder, for the summary.
+    """
     inputs = check_inputs(out, _inputs(config, folders))
     found: dict[str, Any] = {}
-    if config.dry_run:
-        return {"dry_run": True, "encoders": list(folders), "text": list(config.text)}
+    max_length = config.max_length
+    assert max_length is not None
     start_run(out, config, inputs)
     if config.text:
         found |= evaluate_text(
@@ -189,8 +215,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         stages = Stages(out, config_hash([identity(config), inputs]), ALONE)
         found |= _evaluate_task(config, folders, stages, runtime)
     summary = {"kind": "evaluate", "encoders": facts, **found, "precision": runtime.precision}
-    finish_stages(out, summary)
-    shutil.rmtree(out / PREPARED, ignore_errors=True)
+    finish_stages(out, summary, (PREPARED,))
     return summary
 
 
@@ -209,7 +234,7 @@ def _begun(config: EvaluateConfig, out: Path) -> dict[str, Any] | None:
     if not (out / SUMMARY).is_file():
         return None
     say(f"{out} is finished")
-    return read_json(out / SUMMARY)
+    return read_summary(out)
 
 
 def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -21,12 +21,20 @@ from brimful.data.streams import validation_batches
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_pretrained
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.storage import read_json
+from brimful.storage import read_record
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024
 """Token slots of a row, or the maximum length if that is more."""
+
+
+class _Summary(TypedDict):
+    tokens_per_character: float
+
+
+class _Manifest(TypedDict):
+    summary: _Summary
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ def _open(text: str, place: Path, name: str, encoder: Path, made_by: str) -> tup
     path = Path(text)
     part: Corpus | None
     if (path / MANIFEST).is_file():
-        corpus = Corpus.open(path)
+        corpus = Corpus.open(path, verify=True)
         if corpus.tokenizer_hash != made_by:
             raise BrimfulError(
                 f"{text} was prepared with another tokenizer than that of {name}: give the raw text instead"
@@ -165,4 +173,4 @@ def _open(text: str, place: Path, name: str, encoder: Path, made_by: str) -> tup
         prepare(paths=[text], out=str(path), tokenizer=str(encoder), validation_share=0.0)
         part = Corpus.open(path).part("train")
         assert part is not None
-    return part, float(read_json(path / MANIFEST)["summary"]["tokens_per_character"])
+    return part, float(read_record(path / MANIFEST, _Manifest)["summary"]["tokens_per_character"])

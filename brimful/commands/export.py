@@ -41,6 +41,8 @@ from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
+from brimful.seals import EXPORT as RECORD
+from brimful.seals import own_files
 from brimful.storage import atomic_directory, commit, require_folder_place
 from brimful.tasks.model import saved_settings
 from brimful.text.tokenizer import special_ids
@@ -49,7 +51,6 @@ TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
 LARGEST_FILE = (1 << 31) - (1 << 26)
 """Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
-RECORD = "export.json"
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -77,7 +78,7 @@ class ExportConfig:
     run: Annotated[str, tyro.conf.Positional]
     """Run directory of pretrain, finetune or distil, or a folder with a model."""
     out: str
-    """Folder to create; an earlier export there is replaced."""
+    """Folder to create. An earlier export there is replaced; your own files beside it stay."""
     step: Step | None = None
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
@@ -335,6 +336,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     require_folder_place(out, replaces=("an earlier export", lambda folder: (folder / RECORD).is_file()))
+    own = own_files(out / RECORD)
     if out.resolve() == source.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     if encoder.tokenizer is None:
@@ -344,7 +346,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "model": str(source), "format": config.format, **about}
     settings = saved_settings(source, encoder)
-    with atomic_directory(out) as folder:
+    with atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
         if pooling and head is None:
             write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])

@@ -33,8 +33,10 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
+from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.runs.stages import Stages, finish_stages
+from brimful.seals import seal
 from brimful.storage import read_json
 from brimful.tasks.baselines import available
 from brimful.tasks.checks import Finding, described
@@ -63,11 +65,13 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
         StoppedError: a signal asked the run to stop.
     """
     dry_run = config.dry_run
-    with world() as ranks:
+    with world() as ranks, FolderLock() as lock:
         config = restarted(config, ranks)
         if (summary := finished_run(config, "finetune", ranks)) is not None:
             return summary
-        config, directory, resuming = open_run(config, "finetune", ("encoder", "train", "test", "out"), ranks)
+        config, directory, resuming = open_run(
+            config, "finetune", ("encoder", "train", "test", "out"), ranks, lock
+        )
         runtime = Runtime.of(ranks, config.precision, config.trainer)
         if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
             raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
@@ -142,6 +146,7 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
                 started = starting_model(config, config.seed[0], data.task)
                 pairs = data.train.table.second is not None
                 TaskModel(data.task, *started, max_length, overlap, pairs=pairs).save(directory / START)
+                seal(directory / START)
         ranks.barrier()
         decides = [identity(config), inputs]
         if config.trainer.keeps_best:  # then evaluations decide too, and not only measure
@@ -245,8 +250,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
     summary |= Ladder(run, best, answers, model, seconds).run()
     ranks.barrier()  # every rank has read the kept weights
     if ranks.is_main:
-        finish_stages(directory, summary)
-        shutil.rmtree(directory / START, ignore_errors=True)
+        finish_stages(directory, summary, (START,))
     ranks.barrier()
     return summary if ranks.is_main else read_json(directory / SUMMARY)
 

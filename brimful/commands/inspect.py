@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 import tyro
@@ -17,12 +17,12 @@ from rich.text import Text
 from brimful.config import build, read_yaml, require_positive, verb
 from brimful.console import output_console, progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
-from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
-from brimful.storage import read_json
+from brimful.storage import read_commit, read_record, require_shape
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,6 +31,20 @@ if TYPE_CHECKING:
     from brimful.data.rows import Cursor, RowStream
 
 EXCERPT = 200
+_AGAIN = "run prepare again"
+
+
+class _Summary(TypedDict):
+    cleaned: dict[str, int]
+    dropped: dict[str, int]
+
+
+class _Manifest(TypedDict):
+    summary: _Summary
+
+
+class _Examples(TypedDict):
+    examples: dict[str, list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +232,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     else:
         config = build(PretrainConfig, {"data": str(directory), "seed": seed})
-    corpora = open_sources(parse_sources(config.data or ()), verify=False)
+    corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
@@ -250,10 +264,11 @@ def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
     documents = []
     for number in sorted(chosen.tolist()):
         shard = int(np.searchsorted(firsts, number, side="right")) - 1
+        corpus.shards[shard].check()
         documents.append(
             _document(corpus.shards[shard], number - int(firsts[shard]), tokenizer, config.tokens)
         )
-    summary = read_json(directory / MANIFEST)["summary"]
+    summary = read_record(directory / MANIFEST, _Manifest, remedy=_AGAIN)["summary"]
     return {
         "documents": documents,
         "examples": _examples(directory, corpus, config.examples),
@@ -281,43 +296,49 @@ def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> d
 def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict[str, str]]]:
     """The first examples of each rule, in the order of the text parts."""
     found: dict[str, list[dict[str, str]]] = {}
+    for path in sorted((directory / "dedup").glob("generation-*.json")):
+        read_commit(path, verify=True, remedy=_AGAIN)
     for path in sorted((directory / "text").glob("part-*.json")):
-        text = read_json(path)
+        text = read_record(path, TextRecord, remedy=_AGAIN)
         for rule, examples in text["examples"].items():
             for example in examples:
-                entry = text["inputs"][example["input"]]
-                source = f"{entry['path']}, record {example['record']}"
+                source = _source(text, example["input"], example["record"])
                 found.setdefault(rule, []).append(
                     {"source": source, "before": example["before"], "after": example["after"]}
                 )
-        for reason, examples in _dropped_duplicates(directory, text, most).items():
-            found.setdefault(f"dropped: {reason}", []).extend(examples)
+        for code, reason in enumerate(DECISIONS[1:], start=1):
+            known = found.setdefault(f"dropped: {reason}", [])
+            known += _dropped_duplicates(directory, text, code, most - len(known))
     for shard in corpus.shards:
+        require_shape(shard.record, _Examples, f"the record of {shard.name}", _AGAIN)
         for rule, lines in shard.record["examples"].items():
             found.setdefault(rule, []).extend(
                 {"source": shard.name, "before": line, "after": ""} for line in lines
             )
-    return {rule: examples[:most] for rule, examples in sorted(found.items())}
+    return {rule: examples[:most] for rule, examples in sorted(found.items()) if examples}
 
 
-def _dropped_duplicates(directory: Path, text: dict[str, Any], most: int) -> dict[str, list[dict[str, str]]]:
-    """The first documents of a text part that were dropped as duplicates."""
+def _source(text: dict[str, Any], number: int, record: int) -> str:
+    inputs = text["inputs"]
+    if not 0 <= number < len(inputs):
+        raise BrimfulError(f"the record of {text['name']} is damaged: it has no input {number}; {_AGAIN}")
+    return f"{inputs[number]['path']}, record {record}"
+
+
+def _dropped_duplicates(directory: Path, text: dict[str, Any], code: int, most: int) -> list[dict[str, str]]:
+    """The first documents of a text part that were dropped, as duplicates of the kind DECISIONS[code]."""
     try:
-        part, decisions = TextPart(directory, text["name"]), read_decisions(directory, text["name"])
+        decisions = read_decisions(directory, text["name"])
+        numbers = np.flatnonzero(decisions == code)[: max(0, most)]
+        if not len(numbers):
+            return []
+        path = text_path(directory, text["name"])
+        read_commit(path.with_suffix(".json"), verify=True, remedy=_AGAIN)
     except FileNotFoundError:  # a user may delete the files between the stages
-        return {}
-    found: dict[str, list[dict[str, str]]] = {}
-    for code, reason in enumerate(DECISIONS[1:], start=1):
-        numbers = np.flatnonzero(decisions == code)[:most]
-        if len(numbers):
-            chosen = np.zeros(int(numbers[-1]) + 1, bool)
-            chosen[numbers] = True
-            found[reason] = [
-                {
-                    "source": f"{text['inputs'][file]['path']}, record {record}",
-                    "before": words[:EXCERPT],
-                    "after": "",
-                }
-                for _, words, file, record in part.rows(0, chosen)
-            ]
-    return found
+        return []
+    chosen = np.zeros(int(numbers[-1]) + 1, bool)
+    chosen[numbers] = True
+    return [
+        {"source": _source(text, file, record), "before": words[:EXCERPT], "after": ""}
+        for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen)
+    ]

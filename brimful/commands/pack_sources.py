@@ -59,7 +59,7 @@ def shard_counts(directory: Path, max_length: int) -> np.ndarray:
     Raises:
         BrimfulError: the folder holds no finished corpus.
     """
-    corpus = Corpus.open(directory)
+    corpus = Corpus.open(directory, verify=True)
     pieces = cut_documents(
         corpus,
         np.arange(corpus.documents),

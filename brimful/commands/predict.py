@@ -1,5 +1,6 @@
 """The verb `brimful predict`: a prediction for each text, in the order of the input."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -213,7 +214,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     output, layout = Path(config.output), find_layout(config.layout, config.columns)
     if output.suffix not in (*FORMATS, ARRAYS) and not config.submission:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
-    if output.resolve() == Path(config.input).resolve():
+    if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
     device = default_device()
     precision = resolve(config.precision, device)

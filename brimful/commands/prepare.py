@@ -19,7 +19,7 @@ from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
-from brimful.corpus.pipeline.inventory import open_inventory
+from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
 from brimful.corpus.pipeline.manifest import show_summary
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
@@ -28,6 +28,7 @@ from brimful.corpus.reading.read import ReadConfig, check_encoding
 from brimful.corpus.tokenize.training import Han, Model
 from brimful.corpus.words.segmenter import Language, read_lexicon, segmenter_name
 from brimful.errors import BrimfulError
+from brimful.runs.lock import FolderLock
 
 # Where and how the work is done; the output does not depend on these.
 VOLATILE = (
@@ -129,7 +130,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
     Raises:
         BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another
-            tokenizer; inputs have changed; the folder cannot be written.
+            tokenizer; inputs have changed; the folder cannot be written, or another process works there.
     """
     check_encoding(config.read.encoding)
     Cleaner(config.clean)
@@ -139,10 +140,14 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
-    inventory = open_inventory(Path(config.out), inputs)
-    with Engine(config.engine_config) as engine:
-        summary = Preparation(settings, inventory, engine).run()
-    write_yaml(inventory.directory / "config.yaml", config)
+    out = Path(config.out)
+    require_corpus_place(out)
+    with FolderLock() as lock:
+        lock.take(out)
+        inventory = open_inventory(out, inputs)
+        with Engine(config.engine_config) as engine:
+            summary = Preparation(settings, inventory, engine).run()
+        write_yaml(out / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("workers")

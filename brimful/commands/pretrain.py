@@ -34,7 +34,9 @@ from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve_residual
 from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
+from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
+from brimful.seals import seal
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches
@@ -55,21 +57,21 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
     """
     dry_run = config.dry_run
-    with world() as ranks:
+    with world() as ranks, FolderLock() as lock:
         config = restarted(config, ranks)
         if (summary := finished_run(config, "pretrain", ranks)) is not None:
             return summary
-        config, directory, resuming = _resolve(config, ranks)
+        config, directory, resuming = _resolve(config, ranks, lock)
         require_wandb(config.trainer.wandb)
-        verify = config.verify_data and ranks.is_main and not resuming
+        verify = config.verify_data and ranks.is_main
         corpora = open_sources(parse_sources(config.data or ()), verify=verify)
         return _train(config, corpora, directory, ranks, resuming, dry_run)
 
 
-def _resolve(config: PretrainConfig, ranks: World) -> tuple[PretrainConfig, Path, bool]:
+def _resolve(config: PretrainConfig, ranks: World, lock: FolderLock) -> tuple[PretrainConfig, Path, bool]:
     """The configuration, complete but for the rows of a micro-batch; the run directory; and whether an
     interrupted run continues."""
-    config, directory, resuming = open_run(config, "pretrain", ("data", "out"), ranks)
+    config, directory, resuming = open_run(config, "pretrain", ("data", "out"), ranks, lock)
     if config.rows_per_micro_batch is None and ranks.device.type == "cuda":
         config = replace(config, rows_per_micro_batch="auto")
     if config.rows_per_micro_batch == "auto" and config.trainer.shard == "model":
@@ -103,7 +105,7 @@ def _train(
     corpus = next(iter(corpora.values()))
     tokenizer = load_tokenizer(corpus.tokenizer_path)
     reader = SequenceReader(tokenizer, config.masking)
-    started = ranks.from_main(resuming and (directory / START).is_dir())
+    started = ranks.from_main(resuming and ranks.is_main and _has_start(directory / START))
     initial = initial_model(config, tokenizer, directory / START if started else None)
     encoder, head = initial.encoder, initial.head
     sources = make_sources(config, corpora, directory / "blocks", ahead=ranks.is_main)
@@ -125,6 +127,7 @@ def _train(
             start_run(directory, config)
         if not (directory / START).exists():
             save_model(directory / START, encoder, head)
+            seal(directory / START)
     ranks.barrier()
 
     stream = make_stream(
@@ -184,11 +187,17 @@ def _train(
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
-        for needed_to_resume in ("blocks", "validation", START):
-            shutil.rmtree(directory / needed_to_resume, ignore_errors=True)
-        finish_run(directory, summary)
+        finish_run(directory, summary, ("blocks", "validation", START))
     ranks.barrier()
     return summary
+
+
+def _has_start(folder: Path) -> bool:
+    """Whether the model that a run starts from is kept. What is left of one is removed."""
+    if all((folder / name).is_file() for name in ("config.json", "model.safetensors", "tokenizer.json")):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
 
 
 def make_objective(
@@ -303,7 +312,7 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
 def _metrics_at_start(path: Path) -> dict[str, float]:
     """The metrics of the evaluation before the first update, from metrics.jsonl."""
-    line = next(line for line in read_metrics(path) if line["step"] == 0)
+    line = next((line for line in read_metrics(path) if line.get("step") == 0), {})
     return {name.removeprefix("validation."): value for name, value in line.items() if name != "step"}
 
 

@@ -131,7 +131,7 @@ class PretrainConfig:
     up to trainer.steps. In a --config file, each has steps, max_length and update_size; a learning_rate or
     a warmup starts the schedule anew."""
     verify_data: bool = incidental(True)
-    """Check every byte of the data before a new run; --no-verify-data skips the check."""
+    """Check every byte of the data before the first update; --no-verify-data skips the check."""
     sequences: SequencesConfig = SequencesConfig()
     packing: PackingConfig = PackingConfig()
     masking: MaskingConfig = MaskingConfig()

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_files, commit, read_commit, read_json
+from brimful.storage import atomic_files, commit, read_commit, read_record, require_shape
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
@@ -26,6 +26,35 @@ PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 _PREPARE_AGAIN = "run prepare again to make it again"
 _OTHER_FILES = 256
 """How many files a process may open in addition to its shards."""
+
+
+class ShardRecord(TypedDict):
+    """What every commit record of a shard holds."""
+
+    split: Literal["train", "validation"]
+    documents: int
+    tokens: int
+    words: int
+    sentences: int
+    token_dtype: Literal["uint16", "uint32"]
+    vocabulary_size: int
+    tokenizer_hash: str
+    config_hash: str
+    length_histogram: dict[str, str]
+    inputs: list[str]
+    begins: list[int]
+    lacking: NotRequired[dict[str, int]]
+
+
+class _Entry(TypedDict):
+    name: str
+    crc32: int
+
+
+class ManifestRecord(TypedDict):
+    """What every MANIFEST.json holds."""
+
+    shards: list[_Entry]
 
 
 @dataclass(frozen=True)
@@ -151,7 +180,7 @@ _TOTALS = ("documents", "tokens", "words", "sentences")
 
 def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:
     """Make a corpus of committed shards and tokenizer.json; returns the commit record, MANIFEST.json."""
-    records = [(name, read_json(directory / "shards" / f"{name}.json")) for name in shards]
+    records = [(name, read_record(directory / "shards" / f"{name}.json")) for name in shards]
     return commit(
         directory / MANIFEST,
         [directory / "tokenizer.json"],
@@ -227,9 +256,7 @@ class Shard:
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
         self.name = name
         self._path = directory / name
-        path = directory / f"{name}.json"
-        self.record: dict[str, Any] = read_commit(path, verify=verify, remedy=_PREPARE_AGAIN)
-        _check_version(path, self.record)
+        self.record: dict[str, Any] = self.check(read=verify)
         self.split: str = self.record["split"]
         self.documents: int = self.record["documents"]
         self.tokens = map_file(
@@ -244,6 +271,18 @@ class Shard:
         sizes = [n, documents + 1, -(-n // 8), -(-n // 8), documents]
         if [len(part) for part in parts] != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
             raise self.damaged("its files do not belong together")
+
+    def check(self, *, read: bool = True) -> dict[str, Any]:
+        """The commit record, after every byte was compared with it; without `read`, only the sizes.
+
+        Raises:
+            BrimfulError: the shard is damaged, or of another format.
+        """
+        path = self._path.with_name(f"{self.name}.json")
+        record = read_commit(path, verify=read, remedy=_PREPARE_AGAIN)
+        _check_version(path, record)
+        require_shape(record, ShardRecord, path, f"remove it and {_PREPARE_AGAIN}")
+        return record
 
     def damaged(self, how: str) -> BrimfulError:
         """The error to raise when its files are inconsistent."""
@@ -278,7 +317,7 @@ class Shard:
             BrimfulError: the sources are damaged.
         """
         number, record = self._sources[document].tolist()
-        if number >= len(self.record["inputs"]):
+        if number >= min(len(self.record["inputs"]), len(self.record["begins"])):
             raise self.damaged("the source of a document is not one of its inputs")
         return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
@@ -317,8 +356,9 @@ class Corpus:
             raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
         if not (directory / MANIFEST).is_file():
             raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
-        manifest = read_commit(directory / MANIFEST, verify=verify, remedy=_PREPARE_AGAIN)
+        manifest = read_commit(directory / MANIFEST, verify=True, remedy=_PREPARE_AGAIN)
         _check_version(directory / MANIFEST, manifest)
+        require_shape(manifest, ManifestRecord, directory / MANIFEST, f"remove it and {_PREPARE_AGAIN}")
         _allow_open_files(directory, len(manifest["shards"]))
         shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
         if not shards:

@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -45,6 +46,11 @@ _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
 _ARRAYS: dict[str, type[np.generic]] = {**SEQUENCE_ARRAYS, "row_offsets": np.int64, "order": np.int64}
 """The files of a plan: bare arrays. (Planners are threads, and in a thread of Python 3.11 parsing the header
 of a .npy file fails now and then.)"""
+
+
+class _PlanRecord(TypedDict):
+    efficiency: float
+    padded_efficiency: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +179,7 @@ class Blocks:
         inputs = config_hash([self.identity, self.packing.max_length, epoch, block])
         while True:
             try:
-                record = find_commit(record_path, verify=True, inputs=inputs)
+                record = find_commit(record_path, _PlanRecord, verify=True, inputs=inputs)
                 if record is None:
                     record = self._plan(stem, record_path, inputs, epoch, block)
                 arrays = {name: map_file(Path(f"{stem}.{name}"), dtype) for name, dtype in _ARRAYS.items()}

@@ -52,6 +52,7 @@ from brimful.nn.sentence_modules import (
     read_pooling,
     write_modules,
 )
+from brimful.seals import CHECKSUMS, check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
 from brimful.text.tokenizer import gives_token_types, require_rows, tokenizer_file
 from brimful.text.tokenizer import read as read_tokenizer
@@ -79,6 +80,7 @@ _FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    CHECKSUMS,
 )
 """What a model's folder holds beside its weights and modules."""
 
@@ -101,6 +103,7 @@ def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, 
     """The encoder, the content of config.json, all tensors, and the file that they are in."""
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder with a model")
+    check_seal(directory)
     where = config_file(directory)
     values = read_object(where)
     config = read_config(values, str(where))

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from brimful.config import read_yaml
 from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
-from brimful.storage import read_json
+from brimful.storage import read_json, require_shape
 from brimful.train.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -116,11 +116,16 @@ def _read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
+class _Manifest(TypedDict):
+    inputs: NotRequired[list[dict[str, Any]]]
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
     """The counts of a corpus, its length histogram, and how many files it was made of."""
     manifest = _read_summary(path)
     if not manifest:
         return {}
+    require_shape(manifest, _Manifest, path, "run prepare again")
     counts = manifest.get("summary")
     return {
         "kind": "prepare",

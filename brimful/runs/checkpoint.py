@@ -7,7 +7,7 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -18,7 +18,15 @@ from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
 from brimful.runs.directory import warn_of_versions
 from brimful.runs.host_copies import HostCopies
-from brimful.storage import atomic_directory, commit, read_commit, sweep, temporary_path, write_tensors
+from brimful.storage import (
+    atomic_directory,
+    commit,
+    read_commit,
+    require_shape,
+    sweep,
+    temporary_path,
+    write_tensors,
+)
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
@@ -126,8 +134,38 @@ class Writer:
         self.finish()
 
 
+class _Checkpoint(TypedDict):
+    state: dict[str, Any]
+
+
+class _State(TypedDict):
+    identity: str
+    versions: dict[str, str]
+
+
+_REMEDY = "continue with the checkpoint before it"
+
+
 def _record(path: Path, *, verify: bool) -> dict[str, Any]:
-    return read_commit(path / _RECORD, verify=verify, remedy="continue with the checkpoint before it")
+    return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
+
+
+def require_like(value: Any, begun: Any) -> None:
+    """Refuse a state of a checkpoint that has other keys or types than that of a run that begins.
+
+    Args:
+        begun: JSON values; where it has None, anything is right.
+
+    Raises:
+        TypeError: it has.
+    """
+    number = (int, float)
+    same = type(value) is type(begun) or (type(begun) is float and type(value) in number)
+    if begun is not None and not (same and (not isinstance(begun, dict) or value.keys() == begun.keys())):
+        raise TypeError(f"{value!r} instead of a value like {begun!r}")
+    if isinstance(begun, dict):
+        for key, known in begun.items():
+            require_like(value[key], known)
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
@@ -227,6 +265,7 @@ def load_for_resume(
         )
     if found is None:
         return None
+    require_shape(found[2], _State, directory / f"step-{step}" / _RECORD, f"remove that folder and {_REMEDY}")
     if found[2]["identity"] != identity:
         raise BrimfulError(
             f"{directory} was made with another configuration or data, or by a version with other options;"

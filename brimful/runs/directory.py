@@ -15,7 +15,16 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file
 from brimful.nn.hf_weights import weight_files
 from brimful.nn.sentence_modules import encoder_folder, module_files
-from brimful.storage import crc32, read_json, require_folder_place, sweep, write_json
+from brimful.runs.lock import FolderLock
+from brimful.seals import seal
+from brimful.storage import (
+    crc32,
+    read_object,
+    require_folder_place,
+    require_shape,
+    sweep,
+    write_json,
+)
 from brimful.text.tokenizer import tokenizer_files
 from brimful.version import VERSION
 
@@ -24,6 +33,8 @@ SUMMARY = "summary.json"
 START = "start"
 """Where a run of pretrain keeps its starting model until it is finished. So resuming the run, or exporting a
 checkpoint, needs no other folder."""
+MODELS = ("encoder", "model")
+"""Where a finished run has its model: of pretraining, or of a task."""
 INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
 
@@ -51,7 +62,7 @@ def finished_run(config: RunConfig, verb: str, ranks: World) -> dict[str, Any] |
     if config.resume is None or not (Path(config.resume) / SUMMARY).is_file():
         return None
     _require_resume_alone(config)
-    summary = read_json(Path(config.resume) / SUMMARY)
+    summary = read_summary(Path(config.resume))
     if summary.get("kind") != verb:
         raise BrimfulError(
             f"{config.resume} is a finished run of `brimful {summary.get('kind')}`, not {verb}"
@@ -66,17 +77,21 @@ def _require_resume_alone(config: RunConfig) -> None:
         raise UsageError("--resume continues with the run's own configuration and takes no other options")
 
 
-def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[C, Path, bool]:
+def open_run(
+    config: C, verb: str, needs: Sequence[str], ranks: World, lock: FolderLock
+) -> tuple[C, Path, bool]:
     """The configuration to run, its directory, and whether it is an interrupted run that is resumed.
 
     Args:
         config: of a new run, or one that holds nothing but `resume`.
         verb: the verb that resumes it.
         needs: the options that a new run must have; "out" is one of them.
+        lock: keeps the directory to the main rank, unless it is a dry run.
 
     Raises:
         UsageError: one of them is missing, or `resume` has options beside it.
-        BrimfulError: the directory of a new run is in use, or there is no run to resume.
+        BrimfulError: the directory of a new run is in use, or another process works there, or there is no run
+            to resume.
     """
     if config.resume is None:
         if not all(getattr(config, name) for name in needs):
@@ -85,12 +100,19 @@ def open_run(config: C, verb: str, needs: Sequence[str], ranks: World) -> tuple[
             raise UsageError(f"{verb} needs {several}{options[-1]}, or --resume RUN")
         assert config.out is not None
         out = Path(config.out)
+        unfinished = f"continue with `brimful {verb} --resume {out}`, or "
         if ranks.is_main:
-            require_folder_place(out, unfinished=f"continue with `brimful {verb} --resume {out}`, or ")
+            require_folder_place(out, unfinished=unfinished)
+        if ranks.is_main and not config.dry_run:
+            lock.take(out)
+            require_folder_place(out, unfinished=unfinished)  # another process may have begun and ended there
         return config, out, False
     _require_resume_alone(config)
     directory = Path(config.resume)
-    if directory.is_dir() and ranks.is_main:
+    if ranks.is_main and not config.dry_run and (directory / CONFIG).is_file():
+        lock.take(directory)
+        if (directory / SUMMARY).is_file():
+            raise BrimfulError(f"{directory} was finished by another process just now")
         sweep(directory)
     if not (directory / CONFIG).is_file():
         raise BrimfulError(
@@ -120,7 +142,7 @@ def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any
     """
     if (directory / SUMMARY).exists():
         say(f"{directory.name}: already finished")
-        return read_json(directory / SUMMARY)
+        return read_summary(directory)
     if (directory / CONFIG).exists():
         return verb(resume=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
@@ -146,7 +168,8 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     """
     found = {name: crc32(path) for name, path in files.items()}
     if (directory / INPUTS).exists():
-        known = read_json(directory / INPUTS)
+        known = read_object(directory / INPUTS)
+        require_shape(known, dict[str, int], directory / INPUTS, "remove it, and the files go unchecked")
         for name in sorted(found.keys() | known.keys()):
             if found.get(name) != known.get(name):
                 where = f" ({files[name]})" if name in files else ""
@@ -165,10 +188,28 @@ def model_files(name: str, folder: Path) -> dict[str, Path]:
     return {f"{name}/{os.path.relpath(path, folder)}": path for path in paths}
 
 
-def finish_run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Write summary.json, which marks the run as finished."""
+def finish_run(directory: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> dict[str, Any]:
+    """Write the checksums of the run's models, then summary.json, which marks the run as finished.
+
+    Args:
+        remove: folders that only a resume needs. They go last, so that a kill costs no more than space.
+    """
+    for name in MODELS:
+        if (directory / name).is_dir():
+            seal(directory / name)
     write_json(directory / SUMMARY, summary)
+    for name in remove:
+        shutil.rmtree(directory / name, ignore_errors=True)
     return summary
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """The content of summary.json.
+
+    Raises:
+        BrimfulError: it is absent, damaged, or no summary.
+    """
+    return read_object(directory / SUMMARY)
 
 
 def versions() -> dict[str, str]:

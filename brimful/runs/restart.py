@@ -17,6 +17,7 @@ from brimful.config import build
 from brimful.console import say
 from brimful.distributed import World
 from brimful.runs.directory import CONFIG, RunConfig
+from brimful.storage import is_empty
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -38,7 +39,7 @@ def restarted(config: C, ranks: World) -> C:
         if not again:
             shutil.rmtree(out, ignore_errors=True)
         say(f"torchrun has restarted the run: {'it goes on' if again else 'it starts over'}")
-    elif store is not None and (not out.exists() or (out.is_dir() and not any(out.iterdir()))):
+    elif store is not None and (not out.exists() or (out.is_dir() and is_empty(out))):
         with suppress(RuntimeError):
             store.set(_key(out), "claimed")
     (again,) = ranks.sum([again])

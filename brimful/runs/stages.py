@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -23,11 +23,18 @@ from brimful.paths import utf8_path
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, elected, stop_request
-from brimful.storage import atomic_directory, commit, read_commit, sweep, write_tensors
+from brimful.storage import atomic_directory, commit, read_commit, require_shape, sweep, write_tensors
 
 _RESULT = "result"
 _RECORD = "result.json"
 _WEIGHTS = "weights.safetensors"
+
+
+class _ResultRecord(TypedDict):
+    identity: str
+    figures: dict[str, float]
+    seconds: float
+    examples: NotRequired[int]
 
 
 class Training(Protocol):
@@ -172,6 +179,7 @@ class Stages:
             warn(f"training once more: {error}")
             return None
         check_format(folder, record)
+        require_shape(record, _ResultRecord, folder / _RECORD, f"remove {folder} and resume again")
         if record["identity"] != self.identity:
             raise BrimfulError(
                 f"{folder} was made with another configuration or data, or by a version with other options;"
@@ -190,9 +198,9 @@ def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_stages(run: Path, summary: dict[str, Any]) -> None:
-    """Write summary.json, then remove what only a resume needs. A kill in between costs only space."""
-    finish_run(run, summary)
+def finish_stages(run: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> None:
+    """Finish a run, then remove its results and inputs.json too; `remove` as in `finish_run`."""
+    finish_run(run, summary, remove)
     for folder in run.rglob(_RESULT):
         shutil.rmtree(folder, ignore_errors=True)
     (run / INPUTS).unlink(missing_ok=True)

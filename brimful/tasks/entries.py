@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from brimful.tasks.table import Table
 RECORD = "entry.json"
 _TEXTS = ("texts", "second", "ids")
 _RAGGED = ("values", "starts", "lengths")
+
+
+class _EntryRecord(TypedDict):
+    arrays: list[str]
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ def read_entry(folder: Path, *, verify: bool = False) -> Entry | None:
     Args:
         verify: compare the CRC of each file; otherwise only the sizes.
     """
-    record = find_commit(folder / RECORD, verify=verify)
+    record = find_commit(folder / RECORD, _EntryRecord, verify=verify)
     if record is None:
         return None
     try:

@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from brimful.errors import BrimfulError
+from brimful.seals import check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.text import tokenizer as tokenizers
 
@@ -99,6 +100,7 @@ class StaticModel:
             BrimfulError: the folder holds no static model.
         """
         place = Path(folder)
+        check_seal(place)
         config = read_object(place / "config.json")
         if config.get("kind") != KIND:
             raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r:.60}")

@@ -221,7 +221,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if not isinstance(value, dict):
                 raise ValueError("not an object")
             values.append(value)
-        except ValueError as error:
-            if number < len(lines):
+        except (ValueError, RecursionError) as error:
+            if number < len(lines) or isinstance(error, RecursionError):
                 raise BrimfulError(f"{path}, line {number} is damaged; remove that line") from error
     return values

@@ -530,12 +530,17 @@ class Trainer:
                 f"{counted(before, 'rank')} before, {self.world.size} now: updates hold the same sequences,"
                 " and the learning rate stays"
             )
-        self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
-        self.totals = Totals(**state["totals"])
-        self.guard.load_state_dict(state["guard"])
-        self.micro_batches.load_state_dict(state["micro_batches"])
-        self.state.load(tensors)
-        self.gradients.load_state_dict(state["loss_scaling"])
+        try:
+            checkpoint.require_like(state["cursor"], self.stream.start())
+            self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
+            self.totals = Totals(**state["totals"])
+            self.guard.load_state_dict(state["guard"])
+            self.micro_batches.load_state_dict(state["micro_batches"])
+            self.state.load(tensors)
+            self.gradients.load_state_dict(state["loss_scaling"])
+        except (KeyError, TypeError, ValueError) as error:
+            place = self.checkpoints.directory / f"step-{self.step}"
+            raise BrimfulError(f"{place} was not written by this run: remove it and resume again") from error
         return True
 
     def _leave_out(self, spike: Spike) -> None:

@@ -86,7 +86,7 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: Settings) 
             for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication",) * 2):
                 sums[bound] += seconds * line.get(key, 0.0)
             if "slowest_rank" in line:
-                slowest[int(line["slowest_rank"])] += seconds * line["lag"]
+                slowest[int(line["slowest_rank"])] += seconds * line.get("lag", 0.0)
             last = line
     if last is None or total <= 0:
         return None
@@ -104,7 +104,8 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: Settings) 
 
 
 def _timed(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    """The lines of one training that count, with the seconds of each."""
+    """The lines of one training that count, with the seconds of each. What is no number is left out."""
+    lines = [{key: value for key, value in line.items() if type(value) in (int, float)} for line in lines]
     lines = [line for line in lines if "seconds" in line and "data_wait" in line]
     before = lines.pop(0)["seconds"] if len(lines) > 1 else 0.0
     for line in lines:

@@ -342,3 +342,34 @@ def test_what_pretrain_made_is_exported(corpus_dir: Path, tmp_path: Path, archit
     result = export(run=str(tmp_path / "run" / "encoder"), out=str(tmp_path / "out"))
     assert result["max_abs_logit_difference"] < 1e-4
     assert Encoder.load(tmp_path / "out").config.architecture == architecture
+
+
+@pytest.mark.parametrize("verb", ["export", "convert"])
+def test_an_export_over_an_export_in_a_linked_folder(
+    model: Path, tmp_path: Path, verb: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The link stays, so do the user's files, and a flipped bit is found by whoever reads the model."""
+
+    def write() -> None:
+        if verb == "export":
+            export(run=str(model), out=str(tmp_path / "link"))
+        else:
+            convert(folder=str(model / "model"), out=str(tmp_path / "link"))
+
+    real = tmp_path / "disk" / "real"
+    real.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    write()
+    whole = {path.name for path in real.iterdir()}
+    (real / "README.md").write_text("mine")
+    write()
+    assert "keeps README.md" in capfd.readouterr().err
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in real.iterdir()} == whole | {"README.md"}
+    assert [path.name for path in real.parent.iterdir()] == ["real"]
+    load_task_model(tmp_path / "link")
+    weights = bytearray((real / "model.safetensors").read_bytes())
+    weights[-100] ^= 0x40
+    (real / "model.safetensors").write_bytes(weights)
+    with pytest.raises(BrimfulError, match=r"model\.safetensors is damaged \(CRC differs\)"):
+        load_task_model(tmp_path / "link")

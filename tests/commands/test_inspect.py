@@ -81,18 +81,20 @@ def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"),
+    ("name", "damage"),
     [
-        ("shards/*.src", b"\xff", "is not one of its inputs"),
-        ("shards/*.word.bits", b"\x00", "does not begin with a word"),
-        ("tokenizer.json", b"\x00", "tokenizer.json is not a tokenizer.json"),
+        ("shards/*.src", b"\xff"),
+        ("shards/*.word.bits", b"\x00"),
+        ("text/*.parquet", b"\x00"),
+        ("dedup/*.fates", b"\x01"),
+        ("tokenizer.json", b"\x00"),
     ],
 )
-def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes, message: str) -> None:
+def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes) -> None:
     shutil.copytree(folder, tmp_path / "out")
     for path in (tmp_path / "out").glob(name):
         path.write_bytes(damage * path.stat().st_size)
-    with pytest.raises(BrimfulError, match=message):
+    with pytest.raises(BrimfulError, match=r"is damaged \(CRC differs\)"):
         inspect(directory=str(tmp_path / "out"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from brimful.commands.verify import verify
 from brimful.errors import BrimfulError
+from brimful.storage import commit
 
 
 def _same_json(one: bytes, other: bytes) -> bool:
@@ -54,6 +55,44 @@ def test_a_flipped_bit_is_found_and_named(
         with pytest.raises(BrimfulError, match="do not match"):
             verify(directory=str(out))
         (out / "shards" / missing).write_bytes(content)
+
+
+@pytest.mark.parametrize("content", ["{}", "0", "[]", "null", '{"files": {}}', None])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("MANIFEST.json", "plan.json", "text/part-00000.json", "dedup/generation-00000.json"),
+        *("shards/train-00000.json", "run/step-5/checkpoint.json", "run/result/result.json"),
+    ],
+)
+def test_a_record_that_is_destroyed_or_gone_is_found(
+    corpus_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, content: str | None
+) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(corpus_dir, out)
+    for folder, data, record in (("step-5", "tensors", "checkpoint"), ("result", "weights", "result")):
+        place = out / "run" / folder
+        place.mkdir(parents=True)
+        (place / f"{data}.safetensors").write_bytes(b"weights")
+        commit(place / f"{record}.json", [place / f"{data}.safetensors"])
+    assert verify(directory=str(out))["files"] > 10
+    path = out / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BrimfulError, match="do not match their files, and"):
+        verify(directory=str(out))
+    assert path.stem.partition("-")[0] in capfd.readouterr().err
+
+
+def test_an_own_json_file_is_no_destroyed_record(corpus_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(corpus_dir, out)
+    for name in ("plan.json", "result.json", "checkpoint.json", "notes.json", "shards.tok"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "notes.json").write_text("{}")
+    assert verify(directory=str(tmp_path)) == verify(directory=str(out))
 
 
 def test_what_cannot_be_verified(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from brimful.runs import checkpoint
+from brimful.seals import check_seal
 from brimful.storage import TEMPORARY, sweep
 from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, sha256, start, steps_and_losses
 
@@ -173,6 +174,101 @@ def test_if_all_are_damaged_it_says_so_and_starts_over(interrupted, pretrained, 
     assert answer.error.count("warning: skipping a checkpoint: ") == 2
     assert "no usable checkpoint: starting over" in answer.error
     check_same(out, pretrained)
+
+
+FINISHING = """
+import os, shutil, signal, sys
+from pathlib import Path
+from brimful.runs.directory import finish_run
+
+run, root = Path(sys.argv[1]), Path(sys.argv[2])
+WATCHED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
+for crash in range(1000):
+    copy = root / str(crash)
+    shutil.copytree(run, copy)
+    child = os.fork()
+    if not child:
+        events = 0
+        def hook(event, arguments):
+            global events
+            if event in WATCHED:
+                if events == crash:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                events += 1
+        sys.addaudithook(hook)
+        finish_run(copy, {"kind": "pretrain"}, ("blocks", "validation", "start"))
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print(crash)
+        break
+"""
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_killed_at_any_step_of_finishing_it_is_finished_or_can_go_on(
+    interrupted, pretrained, tmp_path, call: Call
+):
+    run = tmp_path / "run"
+    shutil.copytree(interrupted, run)
+    shutil.copytree(pretrained / "encoder", run / "encoder")
+    sweep(run / "checkpoints")
+    kept = [path.name for path in run.iterdir()]
+    assert {"start", "blocks"} <= {*kept}
+    driver = [sys.executable, "-c", FINISHING, str(run), str(tmp_path / "copies")]
+    count = int(subprocess.run(driver, check=True, capture_output=True, text=True).stdout)
+    assert count > 20
+    finished = 0
+    for copy in (tmp_path / "copies" / str(number) for number in range(count)):
+        if (copy / "summary.json").exists():
+            finished += 1
+            check_seal(copy / "encoder")
+            assert (copy / "encoder" / "checksums.json").is_file()
+            assert call("pretrain", "--resume", copy).value == {"kind": "pretrain"}
+        else:
+            before = content(run)
+            assert {name: found for name, found in content(copy).items() if name in before} | {
+                name: found for name, found in before.items() if name.startswith("encoder/checksums")
+            } == before
+    assert 3 < finished < count
+    last = tmp_path / "copies" / str(count - finished - 1)
+    assert call("pretrain", "--resume", last).code == 0
+    check_same(last, pretrained)
+
+
+def test_a_run_that_lost_half_of_its_start_goes_on(interrupted, pretrained, tmp_path, call: Call):
+    """As an earlier version left it, which removed start/ before it wrote summary.json."""
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    (out / "start" / "config.json").unlink()
+    assert call("pretrain", "--resume", out).code == 0
+    check_same(out, pretrained)
+
+
+def test_two_processes_do_not_resume_one_run(interrupted, pretrained, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    both = [start(command("pretrain", "--resume", out)) for _ in range(2)]
+    said = [process.communicate(timeout=300)[1].decode() for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1]
+    (refused,) = [line for line in "".join(said).splitlines() if line.startswith("brimful: ")]
+    assert "is in use by process" in refused or "was finished by another process" in refused
+    check_same(out, pretrained)
+    assert not (out / ".lock").exists()
+
+
+def test_damaged_shards_are_refused_on_resume(interrupted, chained, tmp_path, call: Call):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    shard = next((chained / "shards").glob("train-*.tok"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[::-1])
+    try:
+        assert f"{shard.name} is damaged (CRC differs)" in call("pretrain", "--resume", out).message
+    finally:
+        shard.write_bytes(whole)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_a_finished_run_has_all_its_parts(pretrained):
     assert isinstance(summary["verdict"]["loss_is_normal"], bool)
     assert len(read_metrics(pretrained / "metrics.jsonl")) == 21
     assert {path.name for path in (pretrained / "encoder").iterdir()} == {
-        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "checksums.json")
     }
     assert [path.name for path in pretrained.rglob(".tmp-*")] == []
 

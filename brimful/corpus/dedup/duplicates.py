@@ -65,7 +65,7 @@ def by_key(
             yield _sorted(np.concatenate(records))
         return
     folder = temporary_path(scratch / "partitions")
-    folder.mkdir()
+    folder.mkdir(0o700)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         paths = [folder / str(number) for number in range(1 << bits)]

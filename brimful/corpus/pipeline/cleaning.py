@@ -12,11 +12,10 @@ from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.inventory import Part, span_crc32
-from brimful.corpus.pipeline.text import Row, TextWriter, text_path
+from brimful.corpus.pipeline.text import Row, TextRecord, TextWriter, find_made, text_path
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Input
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.storage import find_commit
 
 WATCH = ".watch-"
 
@@ -56,10 +55,10 @@ class CleanTask:
         return self.directory / "text" / f"{WATCH}{self.name}"
 
 
-def cleaned(task: CleanTask) -> dict[str, Any] | None:
-    """The commit record of the part; None if it has not been cleaned."""
+def cleaned(task: CleanTask, *, verify: bool = False) -> dict[str, Any] | None:
+    """The commit record of the part; None if it has not been cleaned or, with `verify`, is damaged."""
     record = text_path(task.directory, task.name).with_suffix(".json")
-    return find_commit(record, config_hash=task.hash)
+    return find_made(record, TextRecord, verify, config_hash=task.hash)
 
 
 @dataclass

@@ -17,9 +17,9 @@ import numpy as np
 from brimful.config import config_hash
 from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
 from brimful.corpus.pipeline.inventory import Generation
-from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
-from brimful.storage import atomic_files, cannot_write, commit, find_commit
+from brimful.storage import Record, atomic_files, cannot_write, commit
 
 DECISIONS = ("kept", "duplicate", "near duplicate")
 # Raise this with every change of a decision: decisions of an earlier version are then made again.
@@ -31,14 +31,21 @@ def _record_path(directory: Path, generation: Generation) -> Path:
 
 
 def decided(
-    directory: Path, generation: Generation, texts: Sequence[dict[str, Any]], config: DedupConfig
+    directory: Path,
+    generation: Generation,
+    texts: Sequence[dict[str, Any]],
+    config: DedupConfig,
+    *,
+    verify: bool = False,
 ) -> dict[str, Any] | None:
-    """The commit record of a generation's decisions; None if they have not been made for these texts.
+    """The commit record of a generation's decisions; None if they have not been made for these texts or, with
+    `verify`, are damaged.
 
     Args:
         texts: the commit records of all text parts up to the last one of this generation.
     """
-    return find_commit(_record_path(directory, generation), config_hash=_hash(texts, config))
+    record = _record_path(directory, generation)
+    return find_made(record, Record, verify, config_hash=_hash(texts, config))
 
 
 def _hash(texts: Sequence[dict[str, Any]], config: DedupConfig) -> str:

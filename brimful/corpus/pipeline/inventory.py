@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from brimful.corpus.reading.inputs import Input, Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 from brimful.errors import BrimfulError
-from brimful.storage import TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
+from brimful.storage import LOCK, TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
 
 Split = Literal["train", "validation"]
 
@@ -30,6 +30,17 @@ SMALLEST_SHARD = 100_000
 PACKED = 4  # about how many bytes of text a byte of a compressed file holds
 PLAN = "plan.json"
 FOLDERS = ("text", "dedup", "shards")
+
+
+class _Tokenizer(TypedDict):
+    settings: dict[str, Any]
+    hash: str
+
+
+class _PlanRecord(TypedDict):
+    generations: list[list[Input]]
+    checksums: dict[str, list[tuple[int, int | None, int | None]]]
+    tokenizer: _Tokenizer | None
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,7 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
     Raises:
         BrimfulError: the folder holds something else, or an input of its shards has changed or is missing.
     """
-    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
+    require_corpus_place(directory)
     file = directory / PLAN
     try:
         for name in FOLDERS:
@@ -143,20 +154,26 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
         raise cannot_write(directory, error) from error
     inventory = Inventory(directory, [], {}, [], None)
     if file.exists():
-        known = read_commit(file, verify=True)
-        try:
-            inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
-            inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
-        except (KeyError, TypeError) as error:
-            raise BrimfulError(f"{file} was written by another version; prepare into a new folder") from error
+        known = read_commit(file, _PlanRecord, remedy="prepare into a new folder")
+        inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
+        inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
     inventory.added = _new_inputs(inventory, inputs)
     return inventory
+
+
+def require_corpus_place(directory: Path) -> None:
+    """Refuse a folder that holds anything but the work of `prepare`.
+
+    Raises:
+        BrimfulError: it does, or it cannot be a folder.
+    """
+    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
 
 
 def _is_ours(directory: Path) -> bool:
     """Whether a preparation began here: it holds plan.json, or only the folders that are made first."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
-    return PLAN in names or names <= {*FOLDERS, "ranks"}
+    return PLAN in names or names <= {*FOLDERS, "ranks", LOCK}
 
 
 def _new_inputs(inventory: Inventory, inputs: Sequence[Input]) -> list[Input]:

@@ -4,11 +4,12 @@ clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> toke
 
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 from brimful.config import config_hash
 from brimful.console import warn
@@ -34,10 +35,15 @@ from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.shards import MANIFEST, write_manifest
 from brimful.corpus.words.segmenter import Language
 from brimful.errors import BrimfulError
-from brimful.storage import TEMPORARY, find_commit, sweep
+from brimful.storage import find_commit, sweep
 
 Record = dict[str, Any]
 CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
+_OURS = re.compile(r"(part|generation|train|validation)-\d{5,}")
+
+
+class _Manifest(TypedDict):
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +107,7 @@ class Preparation:
         if self.settings.retrain_tokenizer:
             self.inventory.tokenizer = None
         require_unchanged(self.inventory, self.settings.tokenizer_settings)
-        manifest = find_commit(self.out / MANIFEST)
+        manifest = find_commit(self.out / MANIFEST, _Manifest)
         if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings.given[CLEANING]:
@@ -141,7 +147,7 @@ class Preparation:
         self.generations = [generation for generation in limited if generation.parts]
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
-        todo = [task for task in tasks if cleaned(task) is None]
+        todo = [task for task in tasks if cleaned(task, verify=True) is None]
         self.engine.run(clean_part, todo, "clean", _describe, explained=lambda task: explained(task.watchdog))
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
@@ -157,13 +163,14 @@ class Preparation:
 
     # Duplicates and tokenizer: what needs the whole corpus
 
-    def _decisions(self, number: int) -> Record | None:
-        """The commit record of the decisions on a generation; None if they are missing."""
+    def _decisions(self, number: int, *, verify: bool = False) -> Record | None:
+        """The commit record of the decisions on a generation; None if they are missing or damaged."""
         texts = self.texts[: sum(len(generation.parts) for generation in self.generations[: number + 1])]
-        return decided(self.out, self.generations[number], texts, self.settings.dedup)
+        return decided(self.out, self.generations[number], texts, self.settings.dedup, verify=verify)
 
     def _decide(self) -> None:
-        missing = [number for number in range(len(self.generations)) if self._decisions(number) is None]
+        numbers = range(len(self.generations))
+        missing = [number for number in numbers if self._decisions(number, verify=True) is None]
         if missing:
             decide(self.out, self.generations, self.texts, self.settings.dedup, missing)
 
@@ -232,18 +239,18 @@ class Preparation:
         )
 
     def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
-        todo = [task for task in tasks if tokenized(task) is None]
+        todo = [task for task in tasks if tokenized(task, verify=True) is None]
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.name)
 
     def _retire(self, shards: Sequence[str]) -> None:
-        """Remove files that no part or shard owns any more, commit records first."""
+        """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""
         parts = {text["name"] for text in self.texts}
         generations = {generation.name for generation in self.generations}
         planned = {"shards": set(shards), "text": parts, "dedup": parts | generations}
         for folder, names in planned.items():
             for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
                 name = file.name.removeprefix(WATCH).partition(".")[0]
-                if name not in names and not file.name.startswith(TEMPORARY):
+                if name not in names and _OURS.fullmatch(name) and not file.is_dir():
                     file.unlink()
 
     def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:

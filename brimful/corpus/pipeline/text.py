@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
+from brimful.console import warn
 from brimful.corpus.dedup.duplicates import BANDS, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
 from brimful.paths import utf8_path
-from brimful.storage import atomic_files, commit
+from brimful.storage import atomic_files, commit, find_commit
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
@@ -38,6 +39,47 @@ class Row:
     input: int
     record: int
     is_first: bool
+
+
+class _Span(TypedDict):
+    path: str
+    begin: int
+    end: int | None
+    crc32: int | None
+
+
+class _Example(TypedDict):
+    input: int
+    record: int
+    before: str
+    after: str
+
+
+class TextRecord(TypedDict):
+    """What the commit record of a part holds."""
+
+    name: str
+    documents: int
+    characters: int
+    read: int
+    inputs: list[_Span]
+    counts: dict[str, int]
+    issues: dict[str, dict[str, int]]
+    issue_examples: dict[str, dict[str, str]]
+    examples: dict[str, list[_Example]]
+
+
+def find_made(record: Path, shape: Any, verify: bool, **facts: Any) -> dict[str, Any] | None:
+    """What an earlier preparation has made: its commit record, if it holds these facts; otherwise None.
+
+    Args:
+        verify: read every byte of its files. A warning names what is damaged, since it is made again.
+    """
+
+    def damaged(what: str) -> None:
+        warn(f"{what}: it is made again")
+
+    return find_commit(record, shape, verify=verify, damaged=damaged if verify else None, **facts)
 
 
 def text_path(directory: Path, name: str) -> Path:

@@ -12,13 +12,12 @@ import numpy as np
 from brimful.config import config_hash
 from brimful.corpus.pipeline.duplicates import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
-from brimful.corpus.pipeline.text import TextPart
-from brimful.corpus.shards import TokenBatch, write_shard
+from brimful.corpus.pipeline.text import TextPart, find_made
+from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
 from brimful.corpus.tokenize.encode import TextEncoder
 from brimful.corpus.words.segmenter import Language, Segmenter, read_lexicon
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, uniform
-from brimful.storage import find_commit
 from brimful.text.tokenizer import load, tokenizer_hash
 
 # Raise this with every change of tokens or bits: shards of an earlier version are then made again.
@@ -72,10 +71,19 @@ class TokenizeTask:
         )
 
 
-def tokenized(task: TokenizeTask) -> dict[str, Any] | None:
-    """The commit record of the shard; None if it has not been made."""
+def tokenized(task: TokenizeTask, *, verify: bool = False) -> dict[str, Any] | None:
+    """The commit record of the shard; None if it has not been made or, with `verify`, is damaged."""
     record = task.directory / "shards" / f"{task.name}.json"
-    return find_commit(record, config_hash=task.hash, tokenizer_hash=task.tokenizer_hash)
+    wanted = {"config_hash": task.hash, "tokenizer_hash": task.tokenizer_hash}
+    return find_made(record, TokenizedRecord, verify, **wanted)
+
+
+class TokenizedRecord(ShardRecord):
+    """What else the commit record of a prepared shard holds."""
+
+    counts: dict[str, int]
+    scripts: dict[str, dict[str, int]]
+    examples: dict[str, list[str]]
 
 
 def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:

@@ -1,15 +1,20 @@
 """Files and folders -> texts, for what only needs to see a corpus once. Nothing is cleaned or dropped."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from brimful.corpus.cleaning.markup import read_page
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.tables import NoFieldError
+from brimful.storage import read_commit
 
+_PART = re.compile(r"(^|/)text/part-\d+\.parquet$")
+"""The clean text of a prepared corpus."""
 SECOND = "text_b"
 """The field of second texts, in tables of pairs."""
 
@@ -35,7 +40,8 @@ def read_texts(
             issue. A file is read once for each of its fields.
 
     Raises:
-        BrimfulError: as `find_inputs`, at once; as `read_documents`, while reading.
+        BrimfulError: as `find_inputs`, at once; as `read_documents`, while reading; a prepared corpus is
+            damaged.
     """
     inputs = find_inputs(paths, out)
     return _documents([item.path for item in inputs], config or ReadConfig(split="line"), issues, more_fields)
@@ -49,6 +55,9 @@ def _documents(
 ) -> Iterator[str]:
     for path in paths:
         found: Counter[str] = Counter()
+        record = Path(path).with_suffix(".json")
+        if _PART.search(path) and record.is_file():
+            read_commit(record, verify=True, remedy="run prepare again")
         kind = form_of(path, [config.field]).kind
         for _, text in read_documents(Span(path=path), config, found):
             yield read_page(text) if kind == "html" else text

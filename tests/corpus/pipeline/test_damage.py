@@ -1,0 +1,195 @@
+"""`prepare` again over damage: what is damaged is named and made again, and the corpus is the one it was."""
+
+import json
+import random
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.commands.inspect import inspect
+from brimful.commands.prepare import prepare
+from brimful.commands.verify import verify
+from brimful.corpus.pipeline import inventory
+from brimful.corpus.reading.texts import read_texts
+from brimful.corpus.shards import Corpus
+from brimful.errors import BrimfulError
+from brimful.storage import read_json, write_json
+
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "rivers",
+    "run",
+    "deep",
+    "今天",
+    "天气",
+    "很好",
+]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "SMALLEST_PART", 2000)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, draw = tmp_path_factory.mktemp("damage") / "texts", random.Random(1)
+    folder.mkdir()
+    for number in range(3):
+        lines = [" ".join(draw.choices(WORDS, k=9)) + ".\nA line of all. " for _ in range(30)] + [
+            "A copy."
+        ] * 2
+        (folder / f"{number}.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def run(texts: Path, out: Path) -> dict[str, Any]:
+    return prepare(
+        paths=[str(texts)],
+        out=str(out),
+        tokenizer="train:300",
+        workers=1,
+        shard_tokens=800,
+        validation_share=0.1,
+        read={"split": "paragraph"},
+        dedup={"lines": 1},
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(texts: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inventory, "SMALLEST_PART", 2000)
+        run(texts, texts.parent / "out")
+    return texts.parent / "out"
+
+
+def files(out: Path) -> dict[str, bytes]:
+    """All files but the configuration, which names the folder."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != "config.yaml"
+    }
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("text/*.docs", "text/*.parquet", "text/*.lines", "dedup/*.fates", "dedup/*.dropped"),
+        *("shards/*.tok", "shards/*.word.bits", "shards/*.idx", "shards/*.src"),
+    ],
+)
+@pytest.mark.cases(4)
+def test_damage_is_named_and_made_again(
+    texts: Path, whole: Path, tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    out, draw = tmp_path / "out", random.Random(seed)
+    shutil.copytree(whole, out)
+    path = draw.choice([path for path in sorted(out.glob(pattern)) if path.stat().st_size])
+    content = bytearray(path.read_bytes())
+    for _ in range(3):
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    if bytes(content) == path.read_bytes():
+        content[0] ^= 1
+    path.write_bytes(content)
+    run(texts, out)
+    assert f"{path} is damaged (CRC differs): it is made again" in capfd.readouterr().err
+    assert files(out) == files(whole)
+    verify(directory=str(out))
+
+
+def test_damaged_clean_text_is_refused_by_whoever_reads_it(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "data")
+    texts = list(read_texts([str(tmp_path / "data")], str(tmp_path / "out")))
+    assert len(texts) > 50
+    path = tmp_path / "data" / "text" / "part-00001.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BrimfulError, match=r"part-00001\.parquet is damaged \(CRC differs\)"):
+        list(read_texts([str(tmp_path / "data")], str(tmp_path / "out")))
+
+
+def test_files_of_the_user_in_the_folders_stay(texts: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    mine = [out / "text" / "notes.txt", out / "shards" / "README.md", out / "dedup" / "part-mine"]
+    for path in mine:
+        path.write_text("mine")
+    (out / "text" / "part-00000").mkdir()
+    (out / "shards" / "train-00099.tok").touch()  # of a shard that no plan has any more
+    run(texts, out)
+    assert all(path.read_text() == "mine" for path in mine)
+    assert not (out / "shards" / "train-00099.tok").exists()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value: Any, at: tuple = ()) -> list[tuple]:
+    """Where values stand inside a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at] * bool(at) + [place for key, each in inside for place in places(each, (*at, key))]
+
+
+@given(st.data())
+def test_forged_records_are_one_line(
+    texts: Path, whole: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Any JSON in place of any value, under checksums that are right."""
+    out = tmp_path_factory.mktemp("forged") / "out"
+    shutil.copytree(whole, out)
+    names = ["MANIFEST.json", "shards/train-00000.json", "text/part-00000.json", "plan.json"]
+    record = out / data.draw(st.sampled_from(names))
+    value = read_json(record)
+    place = data.draw(
+        st.sampled_from([place for place in places(value) if place[0] not in ("crc32", "files")])
+    )
+    inside = value
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = data.draw(JSON)
+    value["crc32"] = zlib.crc32(
+        json.dumps({key: fact for key, fact in value.items() if key != "crc32"}, sort_keys=True).encode()
+    )
+    write_json(record, value)
+    if record.parent.name == "shards":
+        manifest = read_json(out / "MANIFEST.json")
+        for entry in manifest["shards"]:
+            if entry["name"] == record.stem:
+                entry["crc32"] = value["crc32"]
+        manifest["crc32"] = zlib.crc32(
+            json.dumps({k: v for k, v in manifest.items() if k != "crc32"}, sort_keys=True).encode()
+        )
+        write_json(out / "MANIFEST.json", manifest)
+    for act in (
+        lambda: Corpus.open(out, verify=True),
+        lambda: inspect(directory=str(out)),
+        lambda: verify(directory=str(out)),
+        lambda: inventory.open_inventory(out, []),
+    ):
+        said = ""
+        try:
+            act()
+        except BrimfulError as error:
+            said = str(error)
+        assert "\n" not in said
