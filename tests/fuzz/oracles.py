@@ -120,6 +120,9 @@ def _frame(error: str) -> str:
 
 def _same_line(line: str) -> str:
     """A message without what differs between cases."""
+    line = re.sub(
+        r"[\w./-]*\.(json|jsonl|yaml|txt|csv|tsv|parquet|npz|npy|safetensors|conll)\b", "FILE", line
+    )
     return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.,]*\d+|/\S+|[^\x20-\x7e]+", "_", line)[:110]
 
 
@@ -137,11 +140,13 @@ def _of_refusal(target: Target, run: Run, folder: Path, file: Path) -> Iterator[
         yield Fault("not one line", _same_line(" / ".join(lines[-2:])))
         return
     line = said[0]
-    named = [file.name] if target.group == "--config" else [path.name for path in folder.iterdir()]
+    named = [file.name]
+    if target.group != "--config":
+        named += [path.name for path in folder.iterdir()]
     if not any(name in line for name in named) and not re.search(r"(^|\s)--[a-z]", line):
         yield Fault("file not named", _same_line(line))
-    if FOREIGN.search(line):
-        yield Fault("foreign words", _same_line(line))
+    if found := FOREIGN.search(line):
+        yield Fault("foreign words", f"{_same_line(line[: found.start()])[9:60]} ... {found[0]}")
     if "out of memory" in line:
         yield Fault("memory", f"{target.name}: {line}")
     words = target.line.split()
