@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CUDA_VENV := .venv-cuda
 OLDEST_VENV := .venv-oldest
 
-.PHONY: install demo speedrun test test-slow test-cuda test-oldest lint clean
+.PHONY: install demo speedrun test test-slow test-cuda test-oldest fuzz lint clean
 
 install: $(STAMP)
 
@@ -41,6 +41,13 @@ test-cuda: install $(CUDA_VENV)/.installed
 # The default suite, on the CPU, with the oldest torch that Brimful supports (2.5 GB to fetch, 5 GB on disk).
 test-oldest: $(OLDEST_VENV)/.installed
 	$(OLDEST_VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# Random damage to the files that the verbs read: CASES (1,000), SEED (a new one), ONLY (a regular expression of
+# targets), WORKERS, SECONDS; or one CASE that an earlier run printed.
+fuzz: install
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CASE),--case $(CASE))
 
 $(CUDA_VENV)/.installed: TORCH = $$(sed -n 's/^torch==//p' constraints.txt)
 $(CUDA_VENV)/.installed: EXTRAS = hf
