@@ -17,8 +17,9 @@ from typing import IO
 
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
-from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, excerpt
+from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, first_beyond_ascii
 from brimful.corpus.reading.inputs import Span, format_of, split_suffix
+from brimful.corpus.reading.nonsense import LOST, count, count_nonsense, excerpt
 
 HEAD = 8192
 # Bytes at the beginning of a file by which its charset is judged.
@@ -119,8 +120,10 @@ def read_runs(
         chunks = read_range(span.path, begin, end)
     lines = _whole_lines(_in_line_feeds(chunks), begin, run, longest, too_long, issues)
     for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), found, issues):
-        if not text.isascii() and "\ufeff" in text:
-            text = _MARK.sub("", text)
+        if not text.isascii():
+            if "\ufeff" in text:
+                text = _MARK.sub("", text)
+            count_nonsense(text, issues)
         if text := unify(text):
             yield text
 
@@ -136,9 +139,8 @@ def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str])
     found = by_bytes(sample, declared)
     if found is None:
         return declared
-    example = excerpt(sample, found)
-    issue = f"{READ_AS}{found.name} ({example}), as its bytes say, not as {declared.name}; bytes beyond ASCII"
-    issues[issue] += beyond_ascii(sample) or len(sample)
+    issue = f"{READ_AS}{found.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
+    count(issues, issue, beyond_ascii(sample) or len(sample), first_beyond_ascii(sample, found))
     return found
 
 
@@ -241,11 +243,16 @@ def _in_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> Iterator[str]:
     decoder = Decoder(charset)
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    if rest := decoder.decode(b"", final=True):
-        yield rest
-    _count(issues, UNDECODABLE, decoder.replaced)
+    replaced = 0
+    for chunk in chain(chunks, [b""]):
+        if not (text := decoder.decode(chunk, final=not chunk)):
+            continue
+        if found := text.count("\ufffd"):
+            example = excerpt(text, text.find("\ufffd"))
+            count(issues, f"{UNDECODABLE} in {charset.name}", decoder.replaced - replaced, example)
+            count(issues, LOST, found - (decoder.replaced - replaced), example)
+            replaced = decoder.replaced
+        yield text
 
 
 def _in_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:
