@@ -53,7 +53,8 @@ def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
     if b"\0" in sample and (wide := _wide(sample, declared)):
         return wide
     if sample.isascii():
-        return _seven_bits(sample) if b"\x1b" in sample else None
+        found = _seven_bits(sample) if b"\x1b" in sample else None
+        return found if found != declared else None
     decoder = Decoder(declared)
     text = decoder.decode(sample)
     others = beyond_ascii(sample)
