@@ -350,6 +350,8 @@ def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:
                 assert read(file, encoding=encoding) == ([expected], Counter())
     joined = write(tmp_path / "b.txt", "\ufeff\ufeffa\ufeff\n\ufeffb\r\ufeffc".encode())
     assert read(joined)[0] == [(0, "a\ufeff\nb\nc")]
+    fields = write(tmp_path / "b.csv", '\ufeffn,"text"\n1,"\ufeffa\ufeff"\n\ufeff2,\ufeffb\n'.encode())
+    assert read(fields)[0] == [(0, "a\ufeff"), (1, "b")]
     marked = "".join('\ufeff{"text": "a"}\n' for _ in range(3))
     assert read(write(tmp_path / "b.jsonl", marked.encode())) == ([(n, "a") for n in range(3)], Counter())
     for codec, encoding in (("utf-16-be", "utf-16-be"), ("utf-16-le", "utf-16"), ("utf-32-le", "utf_32")):
