@@ -2,8 +2,8 @@ r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends,
 
 \n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
 U+0085, U+2028, U+2029) end a line of a text. They end a row of a table if its first row ends in one; else,
-and in JSON, they occur within texts. A byte order mark at the beginning of a line, or of a field of a table, is
-no text: `cat` leaves some.
+and in JSON, they occur within texts. A byte order mark at the beginning of a line, or of a field of a table,
+is no text: `cat` leaves some.
 
 Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
 """

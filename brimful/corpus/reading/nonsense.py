@@ -51,7 +51,9 @@ def count_nonsense(text: str, issues: Counter[str]) -> None:
                 match, right = found[0]
                 example = f"{match[0][:_EXCERPT]} for {right[:_EXCERPT]}"
                 count(issues, name, len(found), example)
-                break
+                ends = [0, *(match.end() for match, _ in found)]
+                begins = [*(match.start() for match, _ in found), len(text)]
+                text = " ".join(map(text.__getitem__, map(slice, ends, begins)))
     if _LOST in text:
         count(issues, LOST, text.count(_LOST), _LOST)
 
@@ -65,14 +67,17 @@ def _byte(character: str) -> bytes:
 
 
 def _of_gbk(passage: str) -> str | None:
-    data = passage.encode("gb18030", "replace")
-    right = data.decode("utf-8", "replace")
-    is_right = right.count("\ufffd") * 4 < len(right)
-    return right if is_right else None
+    return _mostly_utf8(passage.encode("gb18030", "replace"))
 
 
 def _of_latin_to_gbk(passage: str) -> str | None:
-    return _decoded(passage.encode("latin-1"), "gb2312")
+    data = passage.encode("latin-1")
+    return None if _mostly_utf8(data) else _decoded(data, "gb2312")
+
+
+def _mostly_utf8(data: bytes) -> str | None:
+    text = data.decode("utf-8", "replace")
+    return text if text.count("\ufffd") * 4 < len(text) else None
 
 
 def _decoded(data: bytes, codec: str) -> str | None:
