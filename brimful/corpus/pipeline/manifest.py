@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from brimful.console import output_console, warn
+from brimful.console import output_console, visible, warn
 from brimful.corpus.pipeline.duplicates import DECISIONS
+from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
+from brimful.corpus.reading.nonsense import kind
 from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
 from brimful.errors import BrimfulError
 
 WARNINGS_SHOWN = 20
-WRONG_ENCODING = "set read.encoding if the text is not UTF-8 (gb18030, big5 ...)"
+WRONG_ENCODING = "set --read.encoding if the text is in another encoding (gb18030, big5 ...)"
 
 
 def require_some(texts: Sequence[dict[str, Any]]) -> None:
@@ -53,18 +55,20 @@ def _pieces(texts: Sequence[dict[str, Any]]) -> int:
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
     """One line for each kind of problem in each input file, some with an example."""
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], tuple[str, int]] = {}
     examples: dict[tuple[str, str], str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                found[path, issue] = found.get((path, issue), 0) + count
+                said, before = found.get((path, kind(issue)), (issue, 0))
+                found[path, kind(issue)] = (said, before + count)
         for path, shown in text["issue_examples"].items():
             for issue, example in shown.items():
                 examples.setdefault((path, issue), f", such as {example!r}")
     return [
-        f"{path}: {issue}: {count:,}{examples.get((path, issue), '')}"
-        for (path, issue), count in found.items()
+        f"{path}: {visible(issue)}: {count:,}{examples.get((path, issue), '')}"
+        + (f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else "")
+        for (path, _), (issue, count) in found.items()
     ]
 
 

@@ -64,7 +64,7 @@ class ReadConfig:
     field: str = "text"
     """The field or column that holds the text in .jsonl, .csv, .tsv, .parquet and .arrow files."""
     encoding: str = "utf-8"
-    """Encoding of the text files; a byte order mark in a file overrides it."""
+    """Encoding of the text files; a byte order mark, and what a page declares, override it."""
 
 
 Raw = tuple[int, str]  # record number, text
