@@ -102,7 +102,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
     kind = chosen_class(folder, given)
     config = values_beside(folder, CONFIG)
     file = None if given is not None else json_file(folder, config)
-    state = None if file is None else read_values(file)
+    state = None if file is None else _state(file)
     settings = read_settings(folder, config, state)
     names = special_tokens(kind, settings)
     path = file or given or folder / (kind.file if kind else "tokenizer.json")
@@ -131,6 +131,15 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         if "do_lower_case" not in settings.values:
             _warn_of_capitals(tokenizer, path)
     return FolderTokenizer(tokenizer, roles, settings.values.get("split_special_tokens") is True)
+
+
+def _state(file: Path) -> dict[str, Any]:
+    try:
+        return read_values(file)
+    except BrimfulError as error:
+        raise BrimfulError(
+            f"{file} is not a tokenizer.json ({error}); put back the one that belongs here"
+        ) from error
 
 
 def _as_it_is(file: Path, settings: Settings, names: Names) -> "Tokenizer":
