@@ -102,7 +102,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
     kind = chosen_class(folder, given)
     config = values_beside(folder, CONFIG)
     file = None if given is not None else json_file(folder, config)
-    state = None if file is None else read_values(file)
+    state = None if file is None else _state(file)
     settings = read_settings(folder, config, state)
     names = special_tokens(kind, settings)
     path = file or given or folder / (kind.file if kind else "tokenizer.json")
@@ -126,10 +126,20 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
             ) from error
         raise BrimfulError(f"cannot read {path} as {kind.names[0]} ({reason:.200}); {remedy}") from error
     roles = {key: _name(token) for key, token in names.items() if token is not None}
-    _require_unknown(tokenizer, path)
-    if "do_lower_case" not in settings.values and kind is not None:
-        _warn_of_capitals(tokenizer, path)
+    if kind is not None:
+        _require_unknown(tokenizer, path)
+        if "do_lower_case" not in settings.values:
+            _warn_of_capitals(tokenizer, path)
     return FolderTokenizer(tokenizer, roles, settings.values.get("split_special_tokens") is True)
+
+
+def _state(file: Path) -> dict[str, Any]:
+    try:
+        return read_values(file)
+    except BrimfulError as error:
+        raise BrimfulError(
+            f"{file} is not a tokenizer.json ({error}); put back the one that belongs here"
+        ) from error
 
 
 def _as_it_is(file: Path, settings: Settings, names: Names) -> "Tokenizer":
@@ -275,10 +285,10 @@ def _name(token: Any) -> str:
 
 
 def _require_unknown(tokenizer: "Tokenizer", path: Path) -> None:
-    """Refuse a WordPiece or WordLevel model whose unknown token is not a piece of it: such a text fails."""
+    """Refuse a WordPiece model whose unknown token is no piece of it: an unknown word is an error there."""
     model = tokenizer.model
     unknown = getattr(model, "unk_token", None)
-    if type(model).__name__ in ("WordPiece", "WordLevel") and model.token_to_id(unknown) is None:
+    if type(model).__name__ == "WordPiece" and model.token_to_id(unknown) is None:
         raise BrimfulError(
             f"{path} lacks {unknown}, its token for unknown words; name another as unk_token in {CONFIG}"
         )

@@ -26,6 +26,9 @@ def plain_markers(tokenizer: "Tokenizer", markers: Collection[str], *, splits: b
         splits: whether all special added tokens are plain text, as the tokenizer's folder says.
     """
     names = set(markers)
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if pieces := [name for name in sorted(names - known) if tokenizer.token_to_id(name) is not None]:
+        tokenizer.add_special_tokens(pieces)  # as AutoTokenizer does with the tokens that `save` names
     added = tokenizer.get_added_tokens_decoder().values()
     special = {token.content: token.content in names or (splits and token.special) for token in added}
     if any(token.special != special[token.content] for token in added):

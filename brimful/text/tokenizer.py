@@ -173,7 +173,7 @@ def read(path: str | Path) -> "Tokenizer":
     names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
     _said[plain] = said
-    if not ends and {"cls", "sep"} <= known.keys():
+    if not ends and {"cls", "sep"} <= known.keys() and known["cls"] != known["sep"]:
         _warn_of_bare_texts(folder, known)
     return plain
 

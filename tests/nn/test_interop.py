@@ -259,9 +259,8 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     refused("shape", values | {"intermediate_size": 81})
     refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})
     (folder / "config.json").write_text(json.dumps(values))
-    Tokenizer(models.WordLevel({f"w{i}": i for i in range(values["vocab_size"] + 1)})).save(
-        str(folder / "tokenizer.json")
-    )
+    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, values["vocab_size"] + 1)}
+    Tokenizer(models.WordLevel(words)).save(str(folder / "tokenizer.json"))
     refused("tokenizer.json is not this model's")
     (folder / "tokenizer.json").unlink()
     (folder / "model.safetensors").write_bytes(b"\x80\x04.")
