@@ -127,6 +127,11 @@ def evaluate_text(
                     rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
             if not sum(row[2] for row in rows):
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
+            if not np.isfinite(rows).all():
+                raise BrimfulError(
+                    f"{name}: its losses on {text} are NaN or infinite: its weights are damaged, or too large"
+                    " for the precision"
+                )
             scores[text, name] = Scores(np.array(rows), rate, made_by)
     for text in texts:
         found = {name: scores[text, name] for name in encoders if (text, name) in scores}

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -151,7 +152,7 @@ def read_weights(directory: Path) -> tuple[dict[str, Source], Path]:
 def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     _check_pointer(path)
     try:
-        with safe_open(str(path), "pt"), open(path, "rb") as file:  # safe_open checks the header
+        with open(path, "rb") as file, safe_open(_name(path, file), "pt"):  # safe_open checks the header
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
     except (SafetensorError, OSError, ValueError) as error:
@@ -169,13 +170,31 @@ def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     }
 
 
+def _is_utf8(path: Path) -> bool:
+    """Whether a name can be handed to libraries that take text: names of other systems may be any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(path: Path, file: BinaryIO) -> str:
+    """A name of an open file that is UTF-8."""
+    return str(path) if _is_utf8(path) else f"/dev/fd/{file.fileno()}"
+
+
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin. Old ones are no archives, and cannot be mapped."""
     _check_pointer(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle's newer protocols
-            values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            if _is_utf8(path):
+                values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            else:
+                with open(path, "rb") as file:
+                    values = torch.load(file, "cpu", weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # pickle's, zip's and torch's own, and whatever a damaged pickle leads to

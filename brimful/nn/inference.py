@@ -8,45 +8,68 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.errors import BrimfulError
 from brimful.nn.products import products_of_run
 
 Forward = Callable[[PackedBatch], Tensor]
 
 
-def run_by_sequence(forward: Forward, examples: Examples, device: torch.device) -> np.ndarray:
+def run_by_sequence(
+    forward: Forward, examples: Examples, device: torch.device, *, finite: bool = True
+) -> np.ndarray:
     """One vector for each example.
 
     Args:
         forward: a batch on `device` -> (S, C).
         examples: at least one.
+        finite: whether NaN and infinity are refused. Training judges models without.
 
     Returns:
         float32 (n, C), in the order of the examples.
+
+    Raises:
+        BrimfulError: a number is NaN or infinite.
     """
     batches, outputs = zip(*_run(forward, examples, device), strict=True)
     stacked = np.concatenate([out[: b.real_sequences] for b, out in zip(batches, outputs, strict=True)])
+    if finite and not np.isfinite(stacked).all():
+        raise _not_finite()
     result = np.empty_like(stacked)
     result[np.concatenate([batch.sequence_index for batch in batches])] = stacked
     return result
 
 
-def run_by_token(forward: Forward, examples: Examples, device: torch.device) -> list[np.ndarray]:
+def run_by_token(
+    forward: Forward, examples: Examples, device: torch.device, *, finite: bool = True
+) -> list[np.ndarray]:
     """One vector for each token of each example.
 
     Args:
         forward: a batch on `device` -> (T, C).
+        finite: as in `run_by_sequence`.
 
     Returns:
         Of each example, float32 (tokens, C), in the order of the examples.
+
+    Raises:
+        BrimfulError: a number is NaN or infinite.
     """
     found: dict[int, np.ndarray] = {}
     for batch, output in _run(forward, examples, device):
         assert batch.sequence_index is not None
+        if finite and not np.isfinite(output[: batch.real_tokens]).all():
+            raise _not_finite()
         ends = np.cumsum(batch.lengths[: batch.real_sequences])
         parts = np.split(output[: batch.real_tokens], ends[:-1])
         # Copies: a view would keep the outputs of its whole batch in memory.
         found |= {i: part.copy() for i, part in zip(batch.sequence_index.tolist(), parts, strict=True)}
     return [found[index] for index in range(len(examples))]
+
+
+def _not_finite() -> BrimfulError:
+    return BrimfulError(
+        "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
+    )
 
 
 def _run(

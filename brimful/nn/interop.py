@@ -188,12 +188,22 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
-    labels: list[str] | None = None
-    if _is_labelled(head) and (names := values.get("id2label")):
-        if not isinstance(names, dict):
-            raise BrimfulError(f"{config_file(directory)}: id2label is not an object of names by number")
-        labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(head.classes)]
+    labels = _labels(values.get("id2label"), head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
+
+
+def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
+    """The names of a head's classes, from id2label of config.json; None if there are none."""
+    if not names:
+        return None
+    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
+        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
+    if names.keys() != {str(index) for index in range(classes)}:
+        raise BrimfulError(
+            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
+            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+        )
+    return [str(names[str(index)]) for index in range(classes)]
 
 
 def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None]:

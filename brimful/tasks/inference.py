@@ -16,25 +16,39 @@ Forward = Callable[[PackedBatch], Tensor]
 
 
 def predict(
-    forward: Forward, examples: Examples, *, device: torch.device, precision: Precision = "fp32"
+    forward: Forward,
+    examples: Examples,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+    finite: bool = True,
 ) -> np.ndarray:
     """Outputs of `forward` for every example.
 
     Args:
         forward: a batch on `device` -> (S, C), one row for each sequence slot.
         precision: resolved, never "auto".
+        finite: whether NaN and infinity are refused. Training judges models without.
 
     Returns:
         float32 (n, C), in the order of the examples.
+
+    Raises:
+        BrimfulError: a number is NaN or infinite.
     """
-    return run_by_sequence(_under(precision, forward, device), examples, device)
+    return run_by_sequence(_under(precision, forward, device), examples, device, finite=finite)
 
 
 def predict_tokens(
-    forward: Forward, examples: Examples, *, device: torch.device, precision: Precision = "fp32"
+    forward: Forward,
+    examples: Examples,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+    finite: bool = True,
 ) -> Ragged:
     """As `predict`, with outputs (T, C) of `forward`: float32 (tokens, C) of each example."""
-    outputs = run_by_token(_under(precision, forward, device), examples, device)
+    outputs = run_by_token(_under(precision, forward, device), examples, device, finite=finite)
     return Ragged.of(outputs, np.float32, outputs[0].shape[1:])
 
 

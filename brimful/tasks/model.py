@@ -92,11 +92,14 @@ class TaskModel:
         self.head.to(device)
         return self
 
-    def outputs(self, examples: Examples, device: torch.device, precision: Precision) -> Outputs:
+    def outputs(
+        self, examples: Examples, device: torch.device, precision: Precision, *, finite: bool = True
+    ) -> Outputs:
         """The head's outputs for every example, in evaluation mode; as `predict` and `predict_tokens`."""
         encoder, head = self.encoder.eval(), self.head.eval()
         run = predict_tokens if isinstance(head, TokenHead) else predict
-        return run(lambda batch: head(encoder(batch), batch), examples, device=device, precision=precision)
+        forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
+        return run(forward, examples, device=device, precision=precision, finite=finite)
 
     def predict(
         self,
@@ -169,9 +172,16 @@ class TaskModel:
         outputs = self.outputs(data.examples, self.encoder.device, precision)
         return self.calibrated(self.task.answers(outputs, data))
 
-    def judge(self, data: Encoded, runtime: Runtime) -> tuple[Any, dict[str, float]]:
-        """The answers for a labelled table, one a row, and their metrics."""
-        outputs = self.outputs(data.examples, runtime.device, runtime.precision)
+    def judge(self, data: Encoded, runtime: Runtime, *, finite: bool = True) -> tuple[Any, dict[str, float]]:
+        """The answers for a labelled table, one a row, and their metrics.
+
+        Args:
+            finite: whether outputs that are NaN or infinite are refused.
+
+        Raises:
+            BrimfulError: they are.
+        """
+        outputs = self.outputs(data.examples, runtime.device, runtime.precision, finite=finite)
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
 
@@ -214,7 +224,8 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
         return no_evaluation
 
     def evaluate(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        return TaskModel(task, encoder, head, held_out.examples.max_length).judge(held_out, runtime)[1]
+        model = TaskModel(task, encoder, head, held_out.examples.max_length)
+        return model.judge(held_out, runtime, finite=False)[1]  # training has a guard of its own
 
     return evaluate
 
@@ -258,14 +269,19 @@ def load_task_model(path: Path | str) -> TaskModel:
         single = type(head) is SequenceHead and head.classes == 1
         problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
     known = {task.problem_type: task for task in tasks().values()}
+    where = config_file(folder)
     if not isinstance(problem, str) or problem not in known:
-        where = config_file(folder)
-        raise BrimfulError(f"{where}: no task has the problem_type {problem!r}; known: {', '.join(known)}")
+        raise BrimfulError(
+            f"{where}: no task has the problem_type {problem!r:.60}; known: {', '.join(known)}"
+        )
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
+    settings = values.get(SETTINGS) or {}
+    if not isinstance(settings, dict):
+        raise BrimfulError(f"{where}: {SETTINGS} is not an object")
     try:
-        task = known[problem].from_labels(names).with_settings(values.get(SETTINGS, {}))
+        task = known[problem].from_labels(names).with_settings(settings)
     except BrimfulError as error:
-        raise BrimfulError(f"{config_file(folder)}: {error}") from error
+        raise BrimfulError(f"{where}: {error}") from error
     if len(task.labels) != head.classes:
         raise BrimfulError(
             f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
@@ -273,7 +289,19 @@ def load_task_model(path: Path | str) -> TaskModel:
         )
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
-    length = text_length(folder, encoder)
-    return TaskModel(
-        task, encoder, head, length, values.get(OVERLAP), values.get(TEMPERATURE), values.get(PAIRS)
-    )
+    settings = _settings(values, where)
+    if settings["temperature"] is not None and type(head) not in (SequenceHead, ChoiceHead):
+        raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
+    return TaskModel(task, encoder, head, text_length(folder, encoder), **settings)
+
+
+def _settings(values: dict[str, Any], where: Path) -> dict[str, Any]:
+    """The attributes of a `TaskModel` that config.json keeps."""
+    overlap, temperature, pairs = (values.get(key) for key in (OVERLAP, TEMPERATURE, PAIRS))
+    if overlap is not None and not (type(overlap) is int and 0 <= overlap < 2**31):
+        raise BrimfulError(f"{where}: {OVERLAP} is not a number of tokens")
+    if temperature is not None and not (type(temperature) in (int, float) and 1e-6 <= temperature <= 1e6):
+        raise BrimfulError(f"{where}: {TEMPERATURE} is not a number from 1e-6 to 1e6")
+    if pairs is not None and type(pairs) is not bool:
+        raise BrimfulError(f"{where}: {PAIRS} is neither true nor false")
+    return {"overlap": overlap, "temperature": temperature, "pairs": pairs}

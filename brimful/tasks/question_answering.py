@@ -227,8 +227,11 @@ class QuestionAnswering(Task):
         return {} if self.no_answer_threshold is None else {"no_answer_threshold": self.no_answer_threshold}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        threshold = settings.get("no_answer_threshold")
+        if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
+            raise BrimfulError("no_answer_threshold is not a number")
         task = copy(self)
-        object.__setattr__(task, "no_answer_threshold", settings.get("no_answer_threshold"))
+        object.__setattr__(task, "no_answer_threshold", threshold)
         return task
 
     def fitted(self, answers: list[Prediction], dev: Encoded) -> Self:

@@ -6,7 +6,7 @@ Nothing here imports torch. `static_training` makes such a model from an encoder
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -62,12 +62,20 @@ class StaticModel:
         return chances / chances.sum(1, keepdims=True)
 
     def logits(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """float32 (n, labels) from the ids of `token_ids`. The mean of no tokens is 0."""
+        """float32 (n, labels) from the ids of `token_ids`. The mean of no tokens is 0.
+
+        Raises:
+            BrimfulError: one is NaN or infinite.
+        """
         x = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for row, ids in zip(x, texts, strict=True):
             if len(ids):
                 row[:] = self.vectors[ids].mean(0, dtype=np.float32)
-        return x @ self.matrix.T + self.bias
+        with np.errstate(over="ignore", invalid="ignore"):  # said below
+            found = x @ self.matrix.T + self.bias
+        if not np.isfinite(found).all():
+            raise BrimfulError("the model's outputs are NaN or infinite: its weights are damaged")
+        return found
 
     def save(self, folder: Path | str) -> None:
         """Write config.json, weights.npz and tokenizer.json into a folder: a new one, or a static model's.
@@ -93,14 +101,48 @@ class StaticModel:
         place = Path(folder)
         config = read_object(place / "config.json")
         if config.get("kind") != KIND:
-            raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r}")
+            raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r:.60}")
         try:
             with np.load(place / "weights.npz", allow_pickle=False) as arrays:
                 vectors, matrix, bias = (arrays[name] for name in ("vectors", "matrix", "bias"))
-                labels, length = config["labels"], config["max_length"]
-                return cls(vectors, matrix, bias, labels, tokenizers.read(place), length)
-        except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
-            raise BrimfulError(f"{place} holds no whole static model ({error})") from error
+        except (OSError, EOFError, KeyError, ValueError, TypeError, BadZipFile, NotImplementedError) as error:
+            raise BrimfulError(
+                f"{place} holds no whole static model: weights.npz is damaged, or lacks vectors, matrix or"
+                " bias"
+            ) from error
+        labels: Any = config.get("labels")
+        length: Any = config.get("max_length")
+        tokenizer = tokenizers.read(place)
+        if problem := _problem(vectors, matrix, bias, labels, length, tokenizer):
+            raise BrimfulError(f"{place} holds no whole static model: {problem}")
+        return cls(vectors, matrix, bias, labels, tokenizer, length)
+
+
+def _problem(
+    vectors: np.ndarray,
+    matrix: np.ndarray,
+    bias: np.ndarray,
+    labels: Any,
+    length: Any,
+    tokenizer: "Tokenizer",
+) -> str:
+    """What does not fit in the parts of a model; empty if all does."""
+    shapes = " and ".join(str(array.shape) for array in (vectors, matrix, bias))
+    if not all(array.dtype in (np.float16, np.float32) for array in (vectors, matrix, bias)):
+        return "its weights are not float16 or float32"
+    if (vectors.ndim, matrix.ndim, bias.ndim) != (2, 2, 1) or vectors.shape[1] != matrix.shape[1]:
+        return f"the shapes of vectors, matrix and bias are {shapes}, which do not fit each other"
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        return "labels in config.json is not a list of names"
+    if not len(labels) == len(matrix) == len(bias) > 0:
+        return f"config.json has {len(labels)} labels, and the shapes of its weights are {shapes}"
+    if type(length) is not int or not 0 < length < 2**31:
+        return "max_length in config.json is not a number of tokens"
+    if (highest := max(tokenizer.get_vocab().values(), default=-1)) >= len(vectors):
+        return f"its tokenizer has ids up to {highest}, and there are {len(vectors)} vectors"
+    if not all(np.isfinite(array).all() for array in (vectors, matrix, bias)):
+        return "its weights are NaN or infinite"
+    return ""
 
 
 def _is_ours(folder: Path) -> bool:

@@ -97,7 +97,10 @@ class ModelTeacher:
 
         def compute() -> Outputs:
             self.model.to(runtime.device)
-            return self.model.outputs(data.examples, runtime.device, runtime.precision)
+            try:
+                return self.model.outputs(data.examples, runtime.device, runtime.precision)
+            except BrimfulError as error:
+                raise BrimfulError(f"the teacher {self.name}: {error}") from error
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
         return known_outputs(decides, data, compute, runtime.world)
