@@ -214,11 +214,12 @@ def _encoder_config(values: dict[str, Any], kind: str, family: Family, where: st
     }
     pad = number.whole("pad_token_id", family.pad_id)
     unused_positions = pad + 1 if family.prefix == "roberta." else 0
-    longest = _MOST_ROTATED if modern else _MOST
+    shortest, longest = unused_positions + 3, _MOST_ROTATED if modern else _MOST  # [CLS], a token, [SEP]
     shared: dict[str, Any] = {
         **sizes,
         "architecture": family.architecture,
-        "max_length": number.whole("max_position_embeddings", least=1, most=longest) - unused_positions,
+        "max_length": number.whole("max_position_embeddings", least=shortest, most=longest)
+        - unused_positions,
         "pad_id": pad,
         "initializer_range": number.real("initializer_range", 0.02, most=100.0),
     }

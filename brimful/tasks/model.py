@@ -289,7 +289,10 @@ def load_task_model(path: Path | str) -> TaskModel:
         )
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
-    return TaskModel(task, encoder, head, text_length(folder, encoder), **_settings(values, where))
+    settings = _settings(values, where)
+    if settings["temperature"] is not None and type(head) not in (SequenceHead, ChoiceHead):
+        raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
+    return TaskModel(task, encoder, head, text_length(folder, encoder), **settings)
 
 
 def _settings(values: dict[str, Any], where: Path) -> dict[str, Any]:

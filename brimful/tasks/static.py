@@ -109,7 +109,8 @@ class StaticModel:
                 vectors, matrix, bias = (arrays[name] for name in ("vectors", "matrix", "bias"))
         except (OSError, EOFError, KeyError, ValueError, TypeError, BadZipFile, NotImplementedError) as error:
             raise BrimfulError(
-                f"{place / 'weights.npz'} is damaged, or does not hold vectors, matrix and bias"
+                f"{place} holds no whole static model: weights.npz is damaged, or lacks vectors, matrix or"
+                " bias"
             ) from error
         labels: Any = config.get("labels")
         length: Any = config.get("max_length")

@@ -1,5 +1,6 @@
 """Static models: what they start from, what they learn, and that numpy and tokenizers alone serve them."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from brimful.commands.predict import predict
 from brimful.errors import BrimfulError
 from brimful.nn.layers import EncoderConfig
 from brimful.tasks.static import StaticModel, token_ids
+from brimful.tasks.static_classifier import StaticClassifier
 from brimful.tasks.static_training import StaticConfig, starting_vectors, token_vectors, train_static
 from brimful.text.tokenizer import load
 
@@ -173,6 +175,57 @@ def test_what_is_no_static_model_is_refused(encoder, tmp_path):
     (tmp_path / "model" / "weights.npz").write_bytes(b"")
     with pytest.raises(BrimfulError, match="no whole static model"):
         StaticModel.load(tmp_path / "model")
+
+
+def test_damage_of_a_static_model_is_one_line(encoder, tmp_path):
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticConfig(epochs=1))
+    model.save(tmp_path / "model")
+    path, config = tmp_path / "model" / "weights.npz", tmp_path / "model" / "config.json"
+    with np.load(path) as arrays:
+        weights = dict(arrays)
+    values = json.loads(config.read_text())
+    nan = np.full_like(weights["bias"], np.nan)
+    arrays = [
+        {"vectors": np.float32(3)},
+        {"vectors": weights["vectors"][:, :3]},
+        {"vectors": weights["vectors"][:3]},
+        {"vectors": weights["vectors"].astype(str)},
+        {"matrix": weights["matrix"][:1]},
+        {"matrix": weights["matrix"].astype(np.complex64)},
+        {"bias": weights["bias"][:, None]},
+        {"bias": weights["bias"].astype(np.int64)},
+        {"bias": nan},
+        {"vectors": np.array([object()], dtype=object)},
+    ]
+    settings = [
+        *({"labels": value} for value in (3, "ab", None, ["a"], ["a", 3], ["a", "b", "c"], {"a": 0}, [])),
+        *({"max_length": value} for value in ("x", 0, -1, None, 2.5, True, 10**30, [3])),
+    ]
+    for changes in (*arrays, *settings):
+        named = {**weights, **{k: v for k, v in changes.items() if k in weights}}
+        np.savez(path, **named)
+        config.write_text(json.dumps(values | {k: v for k, v in changes.items() if k in values}))
+        with pytest.raises(BrimfulError, match="holds no whole static model: ") as caught:
+            StaticClassifier.load(tmp_path / "model")
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value).replace(str(tmp_path), "")) < 250
+    for key in (*weights, "labels", "max_length"):
+        np.savez(path, **{name: array for name, array in weights.items() if name != key})
+        config.write_text(json.dumps({k: v for k, v in values.items() if k != key}))
+        with pytest.raises(BrimfulError, match="holds no whole static model: "):
+            StaticModel.load(tmp_path / "model")
+    np.savez(path, **weights | {"matrix": np.full_like(weights["matrix"], 3e38)})
+    config.write_text(json.dumps(values))
+    with pytest.raises(BrimfulError, match="outputs are NaN or infinite"):
+        StaticModel.load(tmp_path / "model").predict(TEXTS)
+
+
+def test_an_encoder_of_nan_has_no_static_model(encoder):
+    damaged = copy.deepcopy(encoder)
+    with torch.no_grad():
+        damaged.embedding.weight[7] = torch.nan
+    with pytest.raises(BrimfulError, match="outputs are NaN or infinite"):
+        train_static(damaged, ids_of(encoder), CLASSES, LABELS)
 
 
 def test_targets_that_do_not_fit_are_refused(encoder):

@@ -1,9 +1,11 @@
 """`brimful distil`: where students start, what settings may be, and what a run says of its students."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
 from brimful.commands.distil import distil
@@ -211,6 +213,21 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
     with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):
         distil(teacher="tfidf", student="static", train=str(more), test=str(more), out=str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("student", ["static", None])
+def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, student):
+    shutil.copytree(teacher / "model", tmp_path / "damaged")
+    path = tmp_path / "damaged" / "model.safetensors"
+    tensors = load_file(path)
+    tensors[next(name for name in tensors if name.endswith("classifier.weight"))][0, 0] = torch.nan
+    save_file(tensors, path)
+    table = str(teacher.parent / "rows.tsv")
+    given = {"teacher": str(tmp_path / "damaged"), "train": table, "test": table}
+    given |= {"student": student or str(teacher / "model")}
+    with pytest.raises(BrimfulError, match=r"the teacher .*damaged: the model's outputs are NaN or infinite"):
+        distil(**given, out=str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 RANK = """
