@@ -12,7 +12,7 @@ these differences, since a field is a piece of a page, or text in which a few ta
 import re
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import CELLS, FOREIGN, KNOWN
+from brimful.corpus.cleaning.elements import CELLS, CLEAR, FOREIGN, KNOWN, LETTERS
 from brimful.corpus.cleaning.markup import decode_entities, read_page
 from brimful.corpus.cleaning.tags import Tag, find_tags, looks_like_program, plain_tags
 
@@ -28,12 +28,16 @@ _ATTRIBUTE = r"""[\s/]*+[^\s"'<>/=]++\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>]
 _HEAD = re.compile(
     rf"(?i)\s*(?:[^\s\"'<>]{{0,40}}(?:{_ATTRIBUTE})+[\s/]*>"
     rf"|[^\s\"'<>=]{{0,40}}=(?:\"[^\"<>]*+\"|'[^'<>]*+')(?:{_ATTRIBUTE})*[\s/]*>"
-    rf"|[^\"'<>\n]{{0,300}}[:;/%#=.][^\"'<>\n]{{0,300}}[\"'](?:{_ATTRIBUTE})*[\s/]*>"
-    r"|/[a-z][a-z0-9]*\s*>)"
+    rf"|[ !#-&(-;=?-~]{{0,200}}[:;/%#=.][ !#-&(-;=?-~]{{0,200}}[\"'](?:{_ATTRIBUTE})*[\s/]*>"
+    r"|/(?P<name>[a-z][a-z0-9]*)\s*>)"
 )
 _HEAD_OF_HTML = re.compile(
     rf"(?i)\s*(?:[^\"'<>\n]{{0,80}}[\"'](?:{_ATTRIBUTE})*[\s/]*>|[^<>\n]{{0,200}}-->"
     r"|(?P<name>/?(?:[a-z:-][a-z0-9:-]*)?)\s*/?>(?![\s>]))"
+)
+# Unquoted, other names than these may be mathematics: `a=5>3`.
+_USUAL_ATTRIBUTE = re.compile(
+    r"(?i)[\"']|\b(?:class|style|v?align|width|height|color|size|face|href|src|lang|type|border|target|bgcolor)="
 )
 _TAIL = re.compile(r"(?i)<(?P<end>/?)(?P<name>(?:[a-z][a-z0-9:-]*)?)(?P<rest>\s[^<>]*)?$")
 
@@ -41,7 +45,18 @@ _BEGUN = re.compile(r"""\s+[\w:-]+\s*=\s*["'\w/#\\]?""")
 
 _PROGRAMS = frozenset(("script", "style"))
 _COLUMNS = frozenset(("td", "th"))
-_RENAMED = {"xmp": "pre", "listing": "pre", "plaintext": "pre", "title": "div"}
+_RENAMED = {
+    "xmp": "pre",
+    "listing": "pre",
+    "plaintext": "pre",
+    "poem": "pre",
+    "title": "div",
+    "summary": "div",
+    "details": "div",
+    "legend": "div",
+    "label": "span",
+    "button": "span",
+}
 
 
 @dataclass
@@ -156,7 +171,9 @@ def _end_of_head(text: str, others: bool) -> int:
     if first < 0 or 0 <= begin < first:
         return 0
     if match := _HEAD.match(text):
-        return match.end()
+        if name := match["name"]:
+            return match.end() if name.lower() in CLEAR | LETTERS else 0
+        return match.end() if _USUAL_ATTRIBUTE.search(match[0]) else 0
     if not others or not (match := _HEAD_OF_HTML.match(text)):
         return 0
     name = (match["name"] or "").lower().strip("/")
@@ -177,7 +194,7 @@ def _is_cut_off(tail: re.Match[str], others: bool, before: str) -> bool:
     if tail["end"]:
         return (others or is_known) and not rest
     if not others:
-        return False
+        return not rest and len(name) > 1 and name in CLEAR and not before.isascii()
     if len(name) == 1:
         return bool(rest) or before == ">" or not before.isascii()
     return not name or is_known or any(known.startswith(name) for known in KNOWN)
@@ -230,7 +247,7 @@ def _page_of(text: str, tags: list[Tag]) -> str:
 
 
 def _written(text: str, tag: Tag, has_head: bool) -> str:
-    name = tag.name if has_head else _RENAMED.get(tag.name, tag.name)
+    name = tag.name if has_head and tag.name == "title" else _RENAMED.get(tag.name, tag.name)
     if tag.is_end:
         return f"</{name}>"
     if name != tag.name or not tag.proved or not tag.is_clean:

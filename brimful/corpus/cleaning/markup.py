@@ -16,7 +16,9 @@ _PAGE = re.compile(
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # A space is meant, however often the text was escaped.
-_SPACE_ENTITY = re.compile(r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0);", re.IGNORECASE)
+_SPACE_ENTITY = re.compile(
+    r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0)(?:;|(?![A-Za-z0-9=;]))", re.IGNORECASE
+)
 _FREQUENT = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#39;", "'"), ("&nbsp;", "\xa0"))
 
 # CSS selectors. These elements hold no text for readers, or stand beside the text that they annotate.

@@ -25,7 +25,8 @@ _NAME = r"[!#-&(-.0-;?-~]++"  # printable ASCII without quotation marks, <, >, /
 _TAG = re.compile(
     r"(?i)<(?P<end>\\?/)?(?P<name>[a-z][a-z0-9]*+(?:[:_.-][a-z0-9]++)*+)"
     r"(?:(?P<close>\s*+/?\s*+>)"
-    rf"|(?=[\s/])(?P<attributes>(?:[\s/]*+{_NAME}(?:\s*+=\s*+{_VALUE})?+){{1,64}})(?P<shut>[\s/]*+>|(?=<)|(?<=[\"'])(?=[^\x00-\x7f]))"
+    rf"|(?=[\s/])(?P<attributes>(?:[\s/]*+{_NAME}(?:\s*+=\s*+{_VALUE})?+){{1,64}})"
+    r"(?P<shut>[\s/]*+>|(?=<)|(?<=[\"'])(?=[^\x00-\x7f][^<>]{0,300}<))"
     r"|(?P<broken>\s++[a-z-]++\s*+=\s*+[\"'\w#/\\][^<>]{0,2000}>))"
     r"|(?P<comment><!--)|(?P<cdata><!\[CDATA\[|\]\]>)"
     r"|(?P<other><!doctype\b[^<>]{0,500}>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
@@ -66,7 +67,8 @@ _LONGEST_STATEMENT = 2000
 _QUOTED = re.compile("([\"'`])[^\"'`\0]{0,60}\0.*?\\1")
 _MARKUP_LINE = re.compile(r"\s*\0(?:.*\0)?\s*")
 _PLAIN = frozenset(("p", "br", "img", "!"))
-_NOUN_AFTER = re.compile(rf"(?i)[\"'”’」`）)]?[ \t]?(?:的)?{_NOUN}")
+# Not a list of tags, as in `<p>标签：科技</p>`.
+_NOUN_AFTER = re.compile(rf"(?i)(?P<apart>[\"'”’」`）)]?[ \t]|[\"'”’」`）)])?的?{_NOUN}(?!\s*(?:[:：<|]|\Z))")
 _NOUN_BEFORE = re.compile(r"(?i)(?:标签|标记|元素|节点|\btags?|\belements?)[ \t]?[\"'“‘「`（(]?$")
 # Alternatives that all begin with a plain letter are found fast.
 _SUBJECT = re.compile(
@@ -453,9 +455,10 @@ def _subject(text: str, begin: int, end: int) -> int | None:
 
 
 def _has_noun(text: str, tag: Tag) -> bool:
-    return bool(
-        _NOUN_AFTER.match(text, tag.end) or _NOUN_BEFORE.search(text[max(tag.begin - 12, 0) : tag.begin])
-    )
+    """Does a word for tags stand beside this one? Beside an element with its end, it may be content."""
+    if after := _NOUN_AFTER.match(text, tag.end):
+        return not tag.partner or after["apart"] is not None
+    return not tag.partner and bool(_NOUN_BEFORE.search(text[max(tag.begin - 12, 0) : tag.begin]))
 
 
 def _is_mentioned(text: str, tag: Tag, about: bool) -> bool:

@@ -170,6 +170,8 @@ class Plain:
                     f"{one(letters)} <{one(letters)}> {one(letters)}",
                     f"{one(letters)}<{one(letters)}>{one(letters)}",
                     f"P<0.0{self.random.randint(1, 5)}",
+                    f"{one(letters)}={self.random.randint(1, 9)}>{self.random.randint(0, 9)}",
+                    f"{one(letters)}>{one(letters)} 时 {one(letters)}={one(letters)}",
                 ]
             )
             for _ in range(self.random.randint(1, 5))
@@ -330,6 +332,12 @@ def test_tags_that_are_cut_off_go() -> None:
         ("<title>海边</title><p>正文</p>", "海边\n正文"),
         ('<a href="http://a.example"正文</a>', "正文"),
         ('<p align=center"">正文</p>', "正文"),
+        ('<p style="font-family:"宋体";">正文</p>', "正文"),
+        ("<p>HTML5 时代</p>\n<p>标签：科技</p><a href='/a'>标签</a>", "HTML5 时代\n标签：科技\n标签"),
+        ("<label>姓名</label>：王", "姓名：王"),
+        ("a=5>3<br>/home> ls", "a=5>3\n/home> ls"),
+        ("/home> ls <br> -l", "/home> ls\n-l"),
+        ("正文&nbsp", "正文"),
     ],
 )
 def test_small_texts(raw: str, text: str) -> None:
