@@ -20,7 +20,7 @@ from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import stop_words
 from brimful.augmentation.words import Words, token_ranges
 from brimful.config import config_hash
-from brimful.console import progress, say
+from brimful.console import progress, say, warn
 from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.data.ragged import Ragged
