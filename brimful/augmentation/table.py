@@ -20,8 +20,8 @@ from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import stop_words
 from brimful.augmentation.words import Words, token_ranges
 from brimful.config import config_hash
-from brimful.console import progress, say
-from brimful.corpus.words.segmenter import read_lexicon
+from brimful.console import progress, say, warn
+from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
@@ -125,7 +125,9 @@ def _sources(config: CandidateConfig, folder: Path, device: torch.device) -> _So
     Raises:
         BrimfulError: as `candidate_table`.
     """
-    lexicon = read_lexicon(config.lexicon) if config.lexicon else None
+    lexicon, notes = word_list(config.lexicon, "lexicon") if config.lexicon else (None, [])
+    for note in notes:
+        warn(note)
     words = Words(stop_words(config.stop_words), lexicon)
     vectors = read_vectors(config.vectors) if config.vectors else None
     encoder, head = load_pretrained(folder)

@@ -9,13 +9,14 @@ import tyro
 
 from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
-from brimful.console import counted, output_console
+from brimful.console import counted, output_console, recorded_warnings
 from brimful.data.examples import without_room
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file, read_config
 from brimful.runs.directory import find_model
 from brimful.storage import read_json
 from brimful.tasks.checks import (
+    Finding,
     check_encoding,
     check_lengths,
     check_room,
@@ -88,10 +89,15 @@ def check(config: CheckConfig) -> dict[str, Any]:
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
     tokenizer = load(folder)
-    train, *others = (kind.read(path, labelled=True, layout=layout) for path in config.files)
+    tables, found = [], list[Finding]()
+    for path in config.files:
+        with recorded_warnings() as said:
+            tables.append(kind.read(path, labelled=True, layout=layout))
+        found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in said]
+    train, *others = tables
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     labels = task.facts.get("labels")
-    found, _ = check_tables(train, others, labels)
+    found += check_tables(train, others, labels)[0]
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)

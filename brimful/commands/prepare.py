@@ -14,19 +14,21 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from brimful.config import config_hash, require_positive, to_dict, verb, write_yaml
-from brimful.console import say
+from brimful.console import say, warn
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
+from brimful.corpus.pipeline.lexicon import check_lexicon
 from brimful.corpus.pipeline.manifest import show_summary
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
 from brimful.corpus.reading.read import ReadConfig, check_encoding
 from brimful.corpus.tokenize.training import Han, Model
-from brimful.corpus.words.segmenter import Language, read_lexicon, segmenter_name
+from brimful.corpus.words.segmenter import Language, segmenter_name
+from brimful.corpus.words.word_lists import word_list
 from brimful.errors import BrimfulError
 from brimful.runs.lock import FolderLock
 
@@ -147,6 +149,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         inventory = open_inventory(out, inputs)
         with Engine(config.engine_config) as engine:
             summary = Preparation(settings, inventory, engine).run()
+        if config.lexicon:
+            check_lexicon(out, config.language, config.lexicon)
         write_yaml(out / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
@@ -156,7 +160,12 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 def _settings(config: PrepareConfig) -> Settings:
     lexicon = config.lexicon
-    lexicon_hash = config_hash(read_lexicon(lexicon)) if lexicon else ""
+    lexicon_hash = ""
+    if lexicon:
+        words, notes = word_list(lexicon, "lexicon")
+        lexicon_hash = config_hash(words)
+        for note in notes:
+            warn(note)
     given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
     tokenizer = TokenizerChoice(
         tokenizer=config.tokenizer,

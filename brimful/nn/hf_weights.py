@@ -171,26 +171,14 @@ def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     }
 
 
-def _is_utf8(path: Path) -> bool:
-    """Whether a name can be handed to libraries that take text: names of other systems may be any bytes."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin. Old ones are no archives, and cannot be mapped."""
     _check_pointer(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle's newer protocols
-            if _is_utf8(path):
-                values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-            else:
-                with open(path, "rb") as file:
-                    values = torch.load(file, "cpu", weights_only=True)
+            with utf8_path(path) as place:
+                values = torch.load(place, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
     except Exception as error:  # pickle's, zip's and torch's own, and whatever a damaged pickle leads to

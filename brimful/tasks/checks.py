@@ -6,7 +6,7 @@ part of it is looked at. Texts are the same but for case, width and spaces if `n
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations, islice, pairwise
 from math import isfinite
@@ -20,6 +20,7 @@ from brimful.console import counted, recorded_warnings, visible
 from brimful.errors import BrimfulError
 from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.label_lists import MISSING
 from brimful.tasks.question_files import Answer
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
@@ -166,14 +167,7 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
     if named is None:
         return []
     found, counts = [], Counter(name for names in named for name in names)
-    alike: dict[str, list[str]] = {}
-    for name in counts:
-        alike.setdefault(normalised(name), []).append(name)
-    if several := [names for names in alike.values() if len(names) > 1]:
-        shown = ", ".join(" and ".join(ascii(name) for name in names) for names in several[:SHOWN_ROWS])
-        message = f"labels that differ in case, width, spaces or Unicode form alone are others: {shown}"
-        rows = [row for row, names in enumerate(named) if any(len(alike[normalised(n)]) > 1 for n in names)]
-        found.append(_finding("labels alike", table, rows, message))
+    found += _odd_labels(table, named, counts)
     rare = sorted((n, name) for name, n in counts.items() if n < FEW)
     if rare:
         examples = ", ".join(f"{_quoted(name)} {n}" for n, name in rare[:SHOWN_ROWS])
@@ -208,6 +202,48 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
             " position would not be a sample"
         )
         found.append(Finding("sorted", str(table.path), changes, message, []))
+    return found
+
+
+def _label_key(name: str) -> str:
+    """Equal for labels that a person takes for the same one: also 1 and 1.0, also with a mark of no width."""
+    key = "".join(c for c in normalised(name) if unicodedata.category(c) != "Cf")
+    return f"{float(key):g}" if _is_number(key) and "_" not in key else key
+
+
+def _odd_labels(table: Table, named: list[list[str]], counts: Counter[str]) -> list[Finding]:
+    """Labels that are almost the same, that stand for a missing value, or that are lists."""
+    found, keys = [], {name: _label_key(name) for name in counts}
+    alike: dict[str, list[str]] = {}
+    for name, key in keys.items():
+        alike.setdefault(key, []).append(name)
+
+    def rows_of(names: Set[str]) -> list[int]:
+        return [row for row, each in enumerate(named) if any(name in names for name in each)]
+
+    if several := [names for names in alike.values() if len(names) > 1]:
+        shown = ", ".join(" and ".join(ascii(name) for name in names) for names in several[:SHOWN_ROWS])
+        rows = rows_of({name for names in several for name in names})
+        message = (
+            "labels that differ in case, width, spaces, Unicode form or the way of a number alone are others:"
+            f" {shown} ({counted(len(rows), 'row')})"
+        )
+        found.append(_finding("labels alike", table, rows, message))
+    if missing := MISSING & counts.keys():
+        rows = rows_of(missing)
+        names = ", ".join(_quoted(name) for name in sorted(missing))
+        message = (
+            f"{counted(len(rows), 'row')} with the label {names}, which programs write for missing values"
+        )
+        found.append(_finding("missing labels", table, rows, message))
+    lists = {name for name in counts if name[:1] + name[-1:] in ("[]", "{}") or "|" in name}
+    if lists and not isinstance((table.labels or [None])[0], list):
+        rows = rows_of(lists)
+        message = (
+            f"{counted(len(rows), 'row')} whose label looks like a list ({_quoted(sorted(lists)[0])});"
+            " --task multi-label reads lists"
+        )
+        found.append(_finding("lists", table, rows, message))
     return found
 
 
@@ -302,9 +338,14 @@ def compare_labels(train: Table, other: Table) -> list[Finding]:
     if unseen:
         name = next(name for name in ours[unseen[0]] if name not in there)
         rows = f"{counted(len(unseen), 'row')} with labels that train lacks"
+        near = next((known for known in there if _label_key(known) == _label_key(name)), None)
         found.append(
             _finding(
-                "unseen labels", other, unseen, f"{rows} (row {other.number(unseen[0])}: {_quoted(name)})"
+                "unseen labels",
+                other,
+                unseen,
+                f"{rows} (row {other.number(unseen[0])}: {_quoted(name)}"
+                + (f", there {_quoted(near)})" if near else ")"),
             )
         )
     absent = [name for name in there if name not in here]

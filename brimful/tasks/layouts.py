@@ -161,7 +161,7 @@ _NEWS = tuple(str(number) for number in range(100, 117) if number not in (105, 1
 
 _ALL = (
     _glue("cola", "sentence", primary="matthews", bare=("source", "label", "mark", "sentence")),
-    _glue("sst-2", "sentence"),
+    _glue("sst-2", "sentence", bare=("sentence", "label")),
     _glue("mrpc", "#1 String", "#2 String", "Quality", primary="positive_f1"),
     _glue("sts-b", *_SENTENCES, "score", labels=(), task="regression", primary="pearson"),
     _glue("qqp", "question1", "question2", "is_duplicate", primary="positive_f1", id="id"),

@@ -12,6 +12,7 @@ from brimful.tasks.checks import (
     check_rows,
     check_tables,
     check_unknown,
+    compare_labels,
     label_counts,
     lengths_of_encoded,
     measure_lengths,
@@ -213,3 +214,30 @@ def test_lengths_of_pairs_count_both_texts() -> None:
     lengths = measure_lengths(pairs, word_tokenizer())
     assert lengths.unknown.tolist() == [1]
     assert lengths.pieces == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "part"),
+    [
+        (["1", "1.0", "2"], "labels alike", "'1' and '1.0' (2 rows)"),
+        (["pos", "Pos", "neg"], "labels alike", "'pos' and 'Pos'"),
+        (["True", "true", "x"], "labels alike", "'True' and 'true'"),
+        (["１", "1", "x"], "labels alike", r"'\uff11' and '1'"),
+        (["a", "a\u200b", "x"], "labels alike", r"'a' and 'a\u200b'"),
+        (["a", "nan", "b"], "missing labels", "1 row with the label 'nan'"),
+        (['["a", "b"]', "c", "d"], "lists", "--task multi-label reads lists"),
+        (["a|b", "c", "d"], "lists", "1 row whose label looks like a list ('a|b')"),
+        (["1", "2", "1.5"], None, ""),
+    ],
+)
+def test_labels_that_are_not_what_they_seem(labels: list[str], kind: str | None, part: str):
+    table = Table(Path("a.tsv"), ["x", "y", "z"], None, labels)
+    found = {finding.kind: finding.message for finding in check_labels(table, "learn")}
+    assert {"labels alike", "missing labels", "lists"} & found.keys() == ({kind} if kind else set())
+    assert kind is None or part in found[kind]
+
+
+def test_an_unseen_label_names_the_one_that_is_almost_the_same():
+    train = Table(Path("a.tsv"), ["x", "y"], None, ["pos", "neg"])
+    other = Table(Path("b.tsv"), ["x", "y"], None, ["Pos", "neg"])
+    assert "(row 1: 'Pos', there 'pos')" in compare_labels(train, other)[0].message

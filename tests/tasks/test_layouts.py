@@ -284,5 +284,15 @@ def test_files_of_cluener(tmp_path: Path) -> None:
     submission.write(out)
     assert json.loads(out.read_text(encoding="utf-8")) == {"id": 7, "label": {"name": {"叶老桂": [[4, 6]]}}}
     train.write_text('{"text": "a", "label": {"name": 3}}\n')
-    with pytest.raises(BrimfulError, match=r"line 1 is not in the layout clue/cluener"):
+    with pytest.raises(BrimfulError, match=r"record 1 is not in the layout clue/cluener"):
         task.read(train, labelled=True, layout=layout)
+
+
+def test_sentences_of_sst_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text('one long string of cliches\t0\na "stirring" , funny film\t1\n', encoding="utf-8")
+    table = read_table(path, labelled=True, layout=LAYOUTS["glue/sst-2"])
+    assert (table.texts, table.labels) == (
+        ["one long string of cliches", 'a "stirring" , funny film'],
+        ["0", "1"],
+    )

@@ -7,12 +7,13 @@ to the word that holds its first character, whatever the tokenizer's own pre-tok
 """
 
 import importlib.metadata
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from brimful.errors import BrimfulError
+from brimful.corpus.words.word_lists import word_list
 from brimful.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 
 if TYPE_CHECKING:
@@ -96,16 +97,16 @@ def segmenter_name() -> str:
 
 
 def read_lexicon(path: str | Path) -> list[str]:
-    """The entries of a lexicon file, in order, each once.
+    """The entries of a lexicon file, in order, each once (`word_lists`).
 
     Raises:
         BrimfulError: the file cannot be read or holds no entry.
     """
-    return read_list(path, "lexicon")
+    return word_list(path, "lexicon").words
 
 
 def read_list(path: str | Path, what: str) -> list[str]:
-    """The lines of a file of words that are not empty, in order, each once.
+    """The words of a file, in order, each once.
 
     Args:
         what: the name of such a file in messages.
@@ -113,11 +114,15 @@ def read_list(path: str | Path, what: str) -> list[str]:
     Raises:
         BrimfulError: the file cannot be read or holds no word.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise BrimfulError(f"cannot read the {what} {path}: {error.strerror}") from error
-    entries = list(dict.fromkeys(line.strip() for line in text.split("\n") if line.strip()))
-    if not entries:
-        raise BrimfulError(f"the {what} {path} is empty; write one word a line, or leave it out")
-    return entries
+    return word_list(path, what).words
+
+
+def entries_found(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
+    """How many entries of a segmenter's lexicon are words of the texts."""
+    known = set(entries)
+    found: set[str] = set()
+    for text in texts:
+        found.update(known.intersection(text[begin:end] for begin, end in segmenter.spans(text).tolist()))
+        if len(found) == len(known):
+            break
+    return len(found)

@@ -1,0 +1,132 @@
+"""Lexicons as they are distributed: the words come out of every form of file; what hardly occurs is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.commands.prepare import prepare
+from brimful.console import recorded_warnings
+from brimful.corpus.words.word_lists import word_list
+from brimful.errors import BrimfulError
+
+WORDS = [
+    "无创dna",
+    "边缘盒子",
+    "云计算平台",
+    "Coca Cola",
+    "腾讯控股(00700)",
+    "C++",
+    "iPhone 15 Pro",
+    "北京",
+    "Edu Trust认证",
+]
+FORMS = {
+    "plain": ("{0}", None),
+    "jieba": ("{0} {1} nz", None),
+    "jieba without tags": ("{0} {1}", None),
+    "jieba without frequencies": ("{0} nz", None),
+    "hanlp": ("{0} nz {1}", None),
+    "hanlp, two tags": ("{0} nz {1} vn 3", None),
+    "thuocl": ("{0}\t{1}", None),
+    "thuocl with spaces": ("{0} \t {1}", None),
+    "sogou": ("{0}\t{1}\tN,", None),
+    "numbered": ("{1}\t{0}", None),
+    "csv": ("{0},{1}", None),
+    "csv with a header": ("{1},{0},x", "id,word,kind"),
+    "table with a header": ("x\t{0}", "kind\t词语"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    words=st.lists(st.sampled_from(WORDS), min_size=2, unique=True),
+    numbers=st.lists(st.integers(0, 10**6), min_size=len(WORDS), max_size=len(WORDS)),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "gb18030"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    comment=st.booleans(),
+)
+def test_words_of_every_form(
+    form: str, words: list[str], numbers: list[int], encoding: str, end: str, comment: bool, tmp_path_factory
+):
+    shape, header = FORMS[form]
+    lines = ["# made by hand", ""] if comment else []
+    lines += [header] if header else []
+    lines += [shape.format(word, number) for word, number in zip(words, numbers, strict=False)]
+    path = tmp_path_factory.mktemp("lexicon") / "a.txt"
+    path.write_bytes((end.join(lines) + end).encode(encoding))
+    found, notes = word_list(path, "lexicon")
+    assert found == words
+    ascii_alone = all(line.isascii() for line in lines)
+    assert len(notes) == (form != "plain") + (encoding == "gb18030" and not ascii_alone)
+    assert form == "plain" or "are left out" in notes[-1]
+
+
+def test_the_example_of_jieba_is_read_as_jieba_reads_it(tmp_path: Path):
+    jieba = pytest.importorskip("jieba")
+    content = "云计算 5\n李小福 2 nr\neasy_install 3 eng\n好用 300\n台中\n凱特琳 nz\nEdu Trust认证 2000\n"
+    path = tmp_path / "userdict.txt"
+    path.write_text(content, encoding="utf-8")
+    theirs = [jieba.re_userdict.match(line).groups()[0] for line in content.splitlines()]
+    assert word_list(path, "lexicon").words == theirs
+
+
+@given(words=st.lists(st.text('ab 好"\\é', min_size=1).map(str.strip).filter(bool), min_size=1, unique=True))
+def test_json_of_all_forms(words: list[str], tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lexicon")
+    for content in (
+        json.dumps(words),
+        json.dumps(words, ensure_ascii=False, indent=1),
+        json.dumps(dict.fromkeys(words, 3)),
+        json.dumps({"a": words[:1], "b": words[1:]}),
+        json.dumps([{"id": 1, "word": word} for word in words]),
+        "\n".join(json.dumps({"term": word, "n": 1}) for word in words),
+    ):
+        (folder / "a.json").write_text(content, encoding="utf-8")
+        assert word_list(folder / "a.json", "lexicon") == (words, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["iPhone 13", "iPhone 14", "iPhone 15"],  # frequencies stand behind different words
+        ["New York", "San Francisco", "Windows 11"],
+        ["#tag", "#1 song"],
+        ["Smith, Anna", "Inc, Ltd"],
+        ["[SEP]", "{x}"],
+    ],
+)
+def test_words_that_only_look_divided_stay_whole(words: list[str], tmp_path: Path):
+    (tmp_path / "a.txt").write_text("\n".join(words))
+    assert word_list(tmp_path / "a.txt", "lexicon") == (words, [])
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"\xff\xff\xff")
+    with pytest.raises(BrimfulError, match="neither UTF-8, UTF-16 nor GB18030"):
+        word_list(tmp_path / "a.txt", "lexicon")
+
+
+def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
+    lines = [f"第{i}条：患者做了无创dna检查，云计算平台上线了边缘盒子产品。" for i in range(8)]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "other.txt").write_text("not here\nnor there\n")
+    (tmp_path / "jieba.txt").write_text("无创dna 10 n\n边缘盒子 5 n\n云计算平台 3\n", encoding="utf-8")
+    (tmp_path / "plain.txt").write_text("无创dna\n边缘盒子\n云计算平台\n", encoding="utf-8")
+    words, said = {}, {}
+    for name in ("other", "jieba", "plain"):
+        with recorded_warnings() as said[name]:
+            summary = prepare(
+                paths=[str(tmp_path / "text.txt")],
+                out=str(tmp_path / name),
+                tokenizer="train:200",
+                lexicon=str(tmp_path / f"{name}.txt"),
+                workers=1,
+            )
+        words[name] = summary["words"]
+    assert words["jieba"] == words["plain"] < words["other"]
+    assert any("0 of 2 entries occur in the text (the first is 'not here')" in line for line in said["other"])
+    assert not any("occur in" in line for line in said["jieba"] + said["plain"])
+    assert any("3 of 3 lines are left out ('无创dna' is read of" in line for line in said["jieba"])
