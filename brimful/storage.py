@@ -142,8 +142,8 @@ def require_folder_place(
     mode = _mode(directory)
     if mode is not None and not stat.S_ISDIR(mode):
         raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
-    if mode is None and directory.is_symlink() and os.path.realpath(directory) == str(directory.absolute()):
-        raise BrimfulError(f"cannot write {directory}: it is a link to itself; {remedy}")
+    if mode is None and directory.is_symlink() and _leads_in_a_circle(directory):
+        raise BrimfulError(f"cannot write {directory}: its links lead in a circle; {remedy}")
     _require_parents(directory)
     if mode is None:
         return
@@ -154,6 +154,14 @@ def require_folder_place(
     said = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
     said += f" and is not {replaces[0]}" if replaces else ""
     raise BrimfulError(f"{said}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+
+
+def _leads_in_a_circle(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def is_empty(directory: Path) -> bool:

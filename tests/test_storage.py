@@ -540,12 +540,14 @@ def test_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
         assert names(tmp_path / name) == [name]
     assert names(tmp_path / "disk") == ["absent", "real"]
     assert names(tmp_path) == ["disk", "link", "new", "to link"]
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(BrimfulError, match="it is a link to itself"):
-        require_folder_place(tmp_path / "loop")
-    with pytest.raises(BrimfulError, match="cannot write"), atomic_directory(tmp_path / "loop"):
-        pass
-    assert (tmp_path / "loop").is_symlink()
+    for name, target in (("loop", "loop"), ("to", "fro"), ("fro", "to")):
+        (tmp_path / name).symlink_to(target)
+    for name in ("loop", "to"):
+        with pytest.raises(BrimfulError, match="its links lead in a circle"):
+            require_folder_place(tmp_path / name)
+        with pytest.raises(BrimfulError, match="cannot write"), atomic_directory(tmp_path / name):
+            pass
+        assert (tmp_path / name).is_symlink()
 
 
 def test_sweep_leaves_what_no_process_of_brimful_named(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""What a run reads of its own files: any other content is one line, and never a traceback."""
+
+import copy
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.distributed import ALONE
+from brimful.errors import BrimfulError
+from brimful.runs.checkpoint import require_like
+from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
+from brimful.runs.stages import Result, Stages
+from brimful.storage import read_json, write_json
+from brimful.train.metrics import read_metrics
+from brimful.train.verdict import TASK, speed
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def line(read: Any) -> str:
+    """The one line of what is refused, or nothing."""
+    said = ""
+    try:
+        read()
+    except BrimfulError as error:
+        said = str(error)
+    assert "\n" not in said
+    return said
+
+
+@given(JSON)
+def test_inputs_and_summary(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    run = tmp_path_factory.mktemp("run")
+    (run / "table").write_text("text")
+    right = check_inputs(run, {"table": run / "table"})
+    write_json(run / INPUTS, value)
+    write_json(run / SUMMARY, value)
+    said = line(lambda: check_inputs(run, {"table": run / "table"}))
+    assert bool(said) == (value != right)
+    assert str(run) in said or not said
+    assert bool(line(lambda: read_summary(run))) == (not isinstance(value, dict))
+
+
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("damage", ["[" * 100_000, '{"a":' * 100_000, "[]", "0", "{", "\xff"])
+def test_metrics(tmp_path: Path, where: int, damage: str) -> None:
+    lines = ['{"step": 1}', '{"step": 2}']
+    lines.insert(where, damage)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n".join(lines), encoding="latin-1")
+    with pytest.raises(BrimfulError, match=rf"metrics\.jsonl, line {where + 1} is damaged; remove that line"):
+        read_metrics(path)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({"seconds": JSON, "data_wait": JSON, "lag": JSON, "mfu": JSON}), max_size=4
+    )
+)
+def test_a_verdict_leaves_out_what_is_no_number(lines: list[dict[str, Any]]) -> None:
+    lines = [{k: v for k, v in each.items() if type(v) is not int or abs(v) < 10**9} for each in lines]
+    speed([lines], TASK)
+
+
+CURSOR = {
+    "update": 3,
+    "sources": {"data": {"max_length": None, "epoch": 0, "row": 0, "tokens": 0, "data": "5f"}},
+}
+
+
+@given(JSON, st.sampled_from(["update", "sources", "data", "max_length", "epoch", "tokens"]))
+def test_a_state_is_like_that_of_a_run_that_begins(value: Any, key: str) -> None:
+    forged = copy.deepcopy(CURSOR)
+    sources: Any = forged["sources"]
+    inside: Any = forged if key in forged else sources if key == "data" else sources["data"]
+    fits = type(value) is type(inside[key]) if key not in ("sources", "data") else False
+    inside[key] = value
+    require_like(CURSOR, CURSOR)
+    if fits or key == "max_length":
+        require_like(forged, CURSOR)
+    else:
+        with pytest.raises(TypeError):
+            require_like(forged, CURSOR)
+
+
+@given(JSON, st.sampled_from(["identity", "figures", "seconds", "examples", "format"]))
+def test_a_forged_result(tmp_path_factory: pytest.TempPathFactory, value: Any, key: str) -> None:
+    run = tmp_path_factory.mktemp("run")
+    Result(run / "stage", "me", {"loss": 1.0}, 2.0, 3).save({})
+    record = run / "stage" / "result" / "result.json"
+    content = read_json(record) | {key: value}
+    said = {name: fact for name, fact in content.items() if name != "crc32"}
+    content["crc32"] = zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    write_json(record, content)
+    line(lambda: Stages(run, "me", ALONE)._find(run / "stage"))
