@@ -84,8 +84,8 @@ def check(config: CheckConfig) -> dict[str, Any]:
     layout = find_layout(config.layout, config.columns)
     kind = task_of(config.task, layout)
     folder = find_model(Path(config.encoder), "encoder")
-    path = config_file(folder)
-    longest = read_config(read_json(path), str(path)).max_length
+    settings = config_file(folder)
+    longest = read_config(read_json(settings), str(settings)).max_length
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
     tokenizer = load(folder)
