@@ -168,7 +168,8 @@ def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, wh
 
 def content_hash(data: Encoded) -> str:
     """A hash of a table's name, texts, labels and tokens."""
-    digest = hashlib.sha256(f"{data.table.path}\n{data.examples.max_length}".encode())
+    said = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(said.encode("utf-8", "surrogateescape"))
     labels = None if data.table.labels is None else list(data.table.labels)
     for part in (data.table.fingerprints, msgspec.json.encode(labels), *data.examples.tokens):
         digest.update(part)

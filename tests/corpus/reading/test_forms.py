@@ -63,7 +63,9 @@ def test_content_counts_and_is_said(name: str, data: bytes, note: str, tmp_path:
     assert warnings == ([f"{tmp_path / name} {note}"] if note else [])
 
 
-@pytest.mark.parametrize("text", ["[1] A reference\n[2] Another\n", '{"a": 1}\nno JSON\n', "text\n", "[x](y)\n"])
+@pytest.mark.parametrize(
+    "text", ["[1] A reference\n[2] Another\n", '{"a": 1}\nno JSON\n', "text\n", "[x](y)\n"]
+)
 def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", text.encode()) == ([text.removesuffix("\n")], {})
 
