@@ -38,7 +38,7 @@ class Tagged(pa.ExtensionType):
 
 def columns() -> dict[str, pa.Array]:
     plain = pa.array(TEXTS)
-    found = {
+    return {
         "string": plain,
         "large_string": plain.cast(pa.large_string()),
         "string_view": plain.cast(pa.string_view()),
@@ -48,7 +48,6 @@ def columns() -> dict[str, pa.Array]:
         "dictionary of large": plain.cast(pa.large_string()).dictionary_encode(),
         "extension": pa.ExtensionArray.from_storage(Tagged(), plain),
     }
-    return found
 
 
 def write(path: Path, table: pa.Table) -> None:
