@@ -72,7 +72,7 @@ def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Pat
     command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]
     done = subprocess.run(
         [*command, "--json"],
-        env={**os.environ, "PYTHONIOENCODING": encoding},
+        env=environment,
         capture_output=True,
         check=True,
     )

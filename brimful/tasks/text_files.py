@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from brimful.console import counted, warn
+from brimful.console import counted, visible, warn
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 from brimful.errors import BrimfulError
@@ -61,12 +61,12 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
     first = next(runs, "")
     for issue, number in issues.items():
         if issue.startswith(READ_AS):
-            warn(f"{path}: {issue}: {number:,}; if that is wrong, convert it to UTF-8")
+            warn(f"{path}: {visible(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
     if BINARY in issues:
         raise BrimfulError(f"{path} is no text: it has control characters, as programs and archives have")
     yield from filter(None, (first,))
     yield from runs
-    if issues[UNDECODABLE]:
+    if any(issue.startswith(UNDECODABLE) for issue in issues):
         wrong, line = [], 0
         for text in _read(path, kind, Counter()):
             wrong += [line + n for n, part in enumerate(text.split("\n"), 1) if "\ufffd" in part]
@@ -75,9 +75,11 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
             f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({first_lines(wrong)}): convert it from"
             " the encoding that it has, such as iconv -f GB18030 -t UTF-8"
         )
-    for issue in issues:
-        if not issue.startswith(READ_AS):
+    for issue, number in issues.items():
+        if issue.startswith("archive"):
             raise BrimfulError(f"{path}: {issue}; get the file again")
+        if not issue.startswith(READ_AS):
+            warn(f"{path}: {visible(issue)}: {number:,}")
 
 
 def _read(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:

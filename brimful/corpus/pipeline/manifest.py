@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from brimful.console import output_console, warn
+from brimful.console import output_console, visible, warn
 from brimful.corpus.pipeline.duplicates import DECISIONS
+from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
+from brimful.corpus.reading.nonsense import kind
 from brimful.corpus.tokenize.vocabulary_fit import quality
 from brimful.errors import BrimfulError
 
 WARNINGS_SHOWN = 20
-WRONG_ENCODING = "set read.encoding if the text is not UTF-8 (gb18030, big5 ...)"
+WRONG_ENCODING = "set --read.encoding if the text is in another encoding (gb18030, big5 ...)"
 
 
 def require_some(texts: Sequence[dict[str, Any]]) -> None:
@@ -53,12 +55,17 @@ def _pieces(texts: Sequence[dict[str, Any]]) -> int:
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
     """One line for each kind of problem in each input file."""
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], tuple[str, int]] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                found[path, issue] = found.get((path, issue), 0) + count
-    return [f"{path}: {issue}: {count:,}" for (path, issue), count in found.items()]
+                example, before = found.get((path, kind(issue)), (issue, 0))
+                found[path, kind(issue)] = (example, before + count)
+    return [
+        f"{path}: {visible(issue)}: {count:,}"
+        + (f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else "")
+        for (path, _), (issue, count) in found.items()
+    ]
 
 
 def summarise(

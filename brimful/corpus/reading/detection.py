@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
+from brimful.corpus.reading.nonsense import excerpt
 from brimful.errors import BrimfulError
 
 _MARKS = (
@@ -23,7 +24,6 @@ _MARKS = (
 # The least evidence, in bytes of characters beyond ASCII: for UTF-8 (a longer sequence counts for three), for
 # charsets of two bytes a character, of one, and of one that no browser knows.
 _LEAST_UTF8, _LEAST_PAIRS, _LEAST_SINGLE, _LEAST_RARE = 8, 6, 8, 40
-_EXCERPT = 20
 _PAIRS = ("gb18030", "big5hkscs", "cp932", "cp949", "euc_jp")
 _SINGLE = ("iso8859-", "cp125", "cp874", "cp866", "koi8-", "mac-cyrillic")
 _HIGH = bytes(range(0x80, 0x100))
@@ -53,7 +53,8 @@ def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
     if b"\0" in sample and (wide := _wide(sample, declared)):
         return wide
     if sample.isascii():
-        return _seven_bits(sample) if b"\x1b" in sample else None
+        found = _seven_bits(sample) if b"\x1b" in sample else None
+        return found if found != declared else None
     decoder = Decoder(declared)
     text = decoder.decode(sample)
     others = beyond_ascii(sample)
@@ -75,12 +76,10 @@ def beyond_ascii(sample: bytes) -> int:
     return len(sample) - len(sample.translate(None, _HIGH))
 
 
-def excerpt(sample: bytes, charset: Charset) -> str:
+def first_beyond_ascii(sample: bytes, charset: Charset) -> str:
     """A few characters of a text around the first that is not ASCII."""
     text = Decoder(charset).decode(sample)
-    first = next((n for n, c in enumerate(text) if not (c.isascii() or c == "\ufeff")), 0)
-    begin = max(text.rfind("\n", 0, first) + 1, first - _EXCERPT // 2)
-    return " ".join(text[begin : begin + 2 * _EXCERPT].split())[:_EXCERPT]
+    return excerpt(text, next((n for n, c in enumerate(text) if not (c.isascii() or c == "\ufeff")), 0))
 
 
 def _wide(sample: bytes, declared: Charset) -> Charset | None:

@@ -2,8 +2,8 @@ r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends,
 
 \n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
 U+0085, U+2028, U+2029) end a line of a text. They end a row of a table if its first row ends in one; else,
-and in JSON, they occur within texts. A byte order mark at the beginning of a line is no text: `cat` leaves
-some.
+and in JSON, they occur within texts. A byte order mark at the beginning of a line, or of a field of a table,
+is no text: `cat` leaves some.
 
 Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
 """
@@ -17,8 +17,9 @@ from typing import IO
 
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
-from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, excerpt
+from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, first_beyond_ascii
 from brimful.corpus.reading.inputs import Span, format_of, split_suffix
+from brimful.corpus.reading.nonsense import LOST, count, count_nonsense, excerpt
 
 HEAD = 8192
 # Bytes at the beginning of a file by which its charset is judged.
@@ -28,8 +29,11 @@ _SAMPLE = 1 << 16
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MARK = re.compile("^\ufeff+", re.MULTILINE)
+_FIELD_MARK = re.compile('(?:^|(?<=[\t,;|"]))\ufeff+', re.MULTILINE)
 UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
 _FIRST_END = re.compile("[\n\r\v\f\x85\u2028\u2029]")
+
+_PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 
 _UTF8 = charset("utf-8")
 UNDECODABLE = "undecodable characters"
@@ -99,7 +103,8 @@ def read_runs(
     while len(head) < HEAD and (more := next(chunks, b"")):
         head += more
     kind = kind or format_of(span.path)
-    found = _recognised(head, encoding, kind == "html", Counter() if span.begin else issues)
+    is_page = kind == "html" or (kind == "text" and bool(_PAGE.match(head)))
+    found = _recognised(head, encoding, is_page, Counter() if span.begin else issues)
     others_end, alone = _unicode_ends(head, found, kind)
     unify = (lambda text: _unify(text, boundary.paragraph if boundary else "\n")) if others_end else str
     by_byte = found.byte_lines and not alone
@@ -119,8 +124,10 @@ def read_runs(
         chunks = read_range(span.path, begin, end)
     lines = _whole_lines(_in_line_feeds(chunks), begin, run, longest, too_long, issues)
     for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), found, issues):
-        if not text.isascii() and "\ufeff" in text:
-            text = _MARK.sub("", text)
+        if not text.isascii():
+            if "\ufeff" in text:
+                text = (_FIELD_MARK if kind in ("csv", "tsv") else _MARK).sub("", text)
+            count_nonsense(text, issues)
         if text := unify(text):
             yield text
 
@@ -136,9 +143,8 @@ def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str])
     found = by_bytes(sample, declared)
     if found is None:
         return declared
-    example = excerpt(sample, found)
-    issue = f"{READ_AS}{found.name} ({example}), as its bytes say, not as {declared.name}; bytes beyond ASCII"
-    issues[issue] += beyond_ascii(sample) or len(sample)
+    issue = f"{READ_AS}{found.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
+    count(issues, issue, beyond_ascii(sample) or len(sample), first_beyond_ascii(sample, found))
     return found
 
 
@@ -241,11 +247,16 @@ def _in_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> Iterator[str]:
     decoder = Decoder(charset)
-    for chunk in chunks:
-        yield decoder.decode(chunk)
-    if rest := decoder.decode(b"", final=True):
-        yield rest
-    _count(issues, UNDECODABLE, decoder.replaced)
+    replaced = 0
+    for chunk in chain(chunks, [b""]):
+        if not (text := decoder.decode(chunk, final=not chunk)):
+            continue
+        if found := text.count("\ufffd"):
+            example = excerpt(text, text.find("\ufffd"))
+            count(issues, f"{UNDECODABLE} in {charset.name}", decoder.replaced - replaced, example)
+            count(issues, LOST, found - (decoder.replaced - replaced), example)
+            replaced = decoder.replaced
+        yield text
 
 
 def _in_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:

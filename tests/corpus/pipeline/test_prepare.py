@@ -18,6 +18,7 @@ from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.pipeline import cleaning, inventory, stages
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
+from brimful.corpus.pipeline.manifest import WRONG_ENCODING
 from brimful.corpus.pipeline.text import Row, TextWriter
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.errors import BrimfulError
@@ -371,14 +372,20 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     (folder / "cut.txt.gz").write_bytes(gzip.compress(os.urandom(50_000).hex().encode())[:20_000])
     (folder / "bytes.txt").write_bytes(b"caf\xe9 is not UTF-8, but all the rest of this line is fine")
     (folder / "empty.txt").touch()
+    (folder / "broken.txt").write_bytes(b"\xe9b\xe9d")
+    (folder / "twice.txt").write_text("Le cafÃ© est fermÃ©.")
     (folder / "gb.txt").write_bytes("全部都是乱码的文件".encode("gb18030"))
     summary = run([str(folder)], tmp_path / "out")
     assert [line.removeprefix(str(folder) + "/") for line in summary["warnings"]] == [
-        "1 documents were undecodable: set read.encoding if the text is not UTF-8 (gb18030, big5 ...)",
+        f"1 documents were undecodable: {WRONG_ENCODING}",
         "binary.txt: binary file skipped: 1",
-        "bytes.txt: undecodable characters: 1",
+        "broken.txt: undecodable characters in utf-8 (such as \ufffdb\ufffdd): 2; " + WRONG_ENCODING,
+        "bytes.txt: undecodable characters in utf-8 (such as caf\ufffd is not UTF-8, b): 1;"
+        f" {WRONG_ENCODING}",
         "cut.txt.gz: archive cut short: 1",
-        "gb.txt: undecodable characters: 13",
+        "gb.txt: read as gb18030, as its bytes say, not as utf-8; bytes beyond ASCII (such as"
+        f" 全部都是乱码的文件): 18; {WRONG_ENCODING}",
+        "twice.txt: UTF-8 that another program read as windows-1252 (such as Ã© for é): 2",
     ]
     assert summary["dropped"]["undecodable"] == 1
     assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))

@@ -49,6 +49,8 @@ def read(path: Path, data: str, **config: str) -> tuple[list[str], Counter[str]]
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_read_by_prepare_and_as_a_table(form: str, name: str, tmp_path: Path) -> None:
+    if name != "a.json" and form in ("columns", "pandas columns"):
+        return  # an object alone on a line of JSON lines, with such a key, is a record
     assert read(tmp_path / name, FORMS[form]) == (COLUMNS["text"], {})
     table = read_table(tmp_path / name, labelled=True)
     assert (table.texts, table.labels) == (COLUMNS["text"], ["1", "0", "1"])

@@ -130,7 +130,10 @@ def test_a_missing_field_names_the_nearest(tmp_path: Path, name: str) -> None:
 def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     documents, issues = read(write(tmp_path / "a.txt", b"\xef\xbb\xbfgood \xff\xfe bad\0 more text here"))
     assert documents == [(0, "good \ufffd\ufffd bad\0 more text here")]
-    assert issues == {"undecodable characters": 2, "NUL characters": 1}
+    assert issues == {
+        "undecodable characters in utf-8 (such as good \ufffd\ufffd bad\0 more t)": 2,
+        "NUL characters": 1,
+    }
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "big5"])
@@ -347,6 +350,8 @@ def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:
                 assert read(file, encoding=encoding) == ([expected], Counter())
     joined = write(tmp_path / "b.txt", "\ufeff\ufeffa\ufeff\n\ufeffb\r\ufeffc".encode())
     assert read(joined)[0] == [(0, "a\ufeff\nb\nc")]
+    fields = write(tmp_path / "b.csv", '\ufeffn,"text"\n1,"\ufeffa\ufeff"\n\ufeff2,\ufeffb\n'.encode())
+    assert read(fields)[0] == [(0, "a\ufeff"), (1, "b")]
     marked = "".join('\ufeff{"text": "a"}\n' for _ in range(3))
     assert read(write(tmp_path / "b.jsonl", marked.encode())) == ([(n, "a") for n in range(3)], Counter())
     for codec, encoding in (("utf-16-be", "utf-16-be"), ("utf-16-le", "utf-16"), ("utf-32-le", "utf_32")):
@@ -357,11 +362,14 @@ def test_a_replacement_character_of_the_file_is_no_error(tmp_path: Path) -> None
     data = "\ufffd ".encode() + b"\xff \xe4\xb8 \xe4\xb8"
     assert read(write(tmp_path / "a.txt", data)) == (
         [(0, "\ufffd \ufffd \ufffd \ufffd")],
-        {"undecodable characters": 3},
+        {
+            "characters that another program lost (such as \ufffd \ufffd \ufffd \ufffd)": 1,
+            "undecodable characters in utf-8 (such as \ufffd \ufffd \ufffd \ufffd)": 3,
+        },
     )
     assert read(write(tmp_path / "b.txt", b"a\x81\nb\x81"), encoding="gb18030", split="line") == (
         [(0, "a\ufffd"), (1, "b\ufffd")],
-        {"undecodable characters": 2},
+        {"undecodable characters in gb18030 (such as a\ufffd)": 2},
     )
 
 

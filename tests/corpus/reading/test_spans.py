@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from brimful.corpus.reading import lines, read, spans
 from brimful.corpus.reading.inputs import Input, Span
+from brimful.corpus.reading.nonsense import kind
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.spans import divide
 
@@ -25,7 +26,11 @@ def texts_of(path: Path, cuts: list[int], config: ReadConfig) -> tuple[list[str]
     for begin, end in zip([0, *cuts], [*cuts, None], strict=True):
         span = Span(path=str(path), begin=begin, end=end)
         found += [text for _, text in read_documents(span, config, issues)]
-    return found, issues
+    # The first example of an issue is one of its run, which a division may begin elsewhere.
+    kinds: Counter[str] = Counter()
+    for issue, number in issues.items():
+        kinds[kind(issue)] += number
+    return found, kinds
 
 
 def state_of(path: Path) -> Input:

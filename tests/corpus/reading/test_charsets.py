@@ -1,0 +1,206 @@
+"""Charsets: the characters of the Encoding Standard's indexes, its labels, and what pages declare."""
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.corpus.reading.charsets import Decoder, charset
+from brimful.corpus.reading.detection import by_bytes, by_page
+from brimful.errors import BrimfulError
+
+# The beginning of SHA-256 of what the indexes of the standard (commit a985b62) give for each pair of bytes,
+# and in EUC-JP for each three that begin with 0x8F; U+FFFD where they have nothing.
+PAIRS = {
+    "gb18030": "a424f61c3cfae8ce",
+    "gbk": "a424f61c3cfae8ce",
+    "big5": "626adc8d54b71580",
+    "euc-kr": "95d2aa175090fe64",
+    "euc-jp": "21d5f5922caa5260",
+    "shift_jis": "676da5c392425b4a",
+}
+# Python's decoders give ASCII's or a full-width form of these; the sums have U+FFFD for them.
+OTHER_FORMS = {"big5": {b"\xa2\x41", b"\xa2\x42"}, "euc-jp": {b"\x8f\xa2\xb7"}}
+# The same for the bytes from 0x80.
+SINGLE = {
+    "ibm866": "2e3f89d51df1d1b9",
+    "koi8-r": "25a9da95cf2db39e",
+    "koi8-u": "79b0a6e96024f61a",
+    "macintosh": "94dcdcc19412eb48",
+    "windows-874": "4bb5efdc1a2832ec",
+    "x-mac-cyrillic": "ab39a8a69bbbd008",
+    "windows-1250": "52665a0c49e77322",
+    "windows-1251": "153baf169d84e269",
+    "windows-1252": "9ba654722668eee9",
+    "windows-1253": "fa630499b7db169e",
+    "windows-1254": "612d01246f4b5106",
+    "windows-1255": "16925d6a9d5cff62",
+    "windows-1256": "ae636a90722c9d75",
+    "windows-1257": "abd51531663d43f8",
+    "windows-1258": "ded84db6d51e3143",
+    "iso-8859-2": "da4d3b2f8f06435d",
+    "iso-8859-3": "c1d9ce25d3762a52",
+    "iso-8859-4": "54140e6e75ba62ce",
+    "iso-8859-5": "5372981566958051",
+    "iso-8859-6": "2b716bc800e7bfe3",
+    "iso-8859-7": "8d94b0308cf418c9",
+    "iso-8859-8": "ade2c0790e86ddc8",
+    "iso-8859-10": "129e084c5bc4da60",
+    "iso-8859-13": "20a9bcd406361c31",
+    "iso-8859-14": "80050213abdb4257",
+    "iso-8859-15": "b9a4a2394ee58552",
+    "iso-8859-16": "c2bb18a77fe0cd90",
+}
+
+
+def decode(label: str, data: bytes) -> str:
+    decoder = Decoder(charset(label))
+    text = decoder.decode(data, final=True)
+    return "\ufffd" if decoder.replaced else text
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("label", PAIRS)
+def test_characters_of_two_and_three_bytes(label: str) -> None:
+    leads = [*range(0x81, 0xA0), *range(0xE0, 0xFD)] if label == "shift_jis" else range(0x81, 0xFF)
+    found = [bytes([lead, trail]) for lead in leads for trail in range(0x40, 0xFF)]
+    if label == "euc-jp":
+        found += [bytes([0x8F, lead, trail]) for lead in range(0xA1, 0xFF) for trail in range(0xA1, 0xFF)]
+    others = OTHER_FORMS.get(label, set())
+    assert (
+        digest("".join("\ufffd" if data in others else decode(label, data) for data in found)) == PAIRS[label]
+    )
+
+
+@pytest.mark.parametrize("label", SINGLE)
+def test_characters_of_one_byte(label: str) -> None:
+    assert digest("".join(decode(label, bytes([byte])) for byte in range(0x80, 0x100))) == SINGLE[label]
+
+
+def test_what_python_lacks() -> None:
+    assert decode("gb2312", b"\x80\xe9\x46") == "€镕"  # the sign as Windows has it
+    assert decode("big5", b"\xa3\xe1") == "€"
+    assert decode("iso-2022-jp", b"\x1b$B-!\x1b(B\x1b(I1\x1b(B") == "①ｱ"
+    assert decode("x-user-defined", b"a\x80\xff") == "a\uf780\uf7ff"
+    assert decode("iso-8859-1", b"\x80\x93\x81") == "€“\x81"
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        ("gb2312 GBK x-gbk csgb2312 gb_2312-80 chinese cp936", "gbk"),
+        ("big5 Big5-HKSCS cn-big5 x-x-big5", "big5"),
+        ("shift_jis sjis windows-31j ms_kanji x-sjis", "shift_jis"),
+        ("euc-kr ks_c_5601-1987 ksc5601 windows-949 euc_kr", "euc-kr"),
+        ("iso-8859-1 latin1 ascii us-ascii l1 windows-1252 latin-1 iso8859_1", "windows-1252"),
+        ("iso-8859-9 latin5 windows-1254", "windows-1254"),
+        ("utf-8 utf8 UTF_8 unicode-1-1-utf-8 utf-8-sig", "utf-8"),
+        ("utf-16 utf-16le ucs-2 unicode", "utf-16-le"),
+        ("x-mac-cyrillic x-mac-ukrainian", "mac-cyrillic"),
+        ("koi8-u koi8-ru", "koi8-u"),
+    ],
+)
+def test_labels(labels: str, name: str) -> None:
+    assert {charset(label).name for label in labels.split()} == {name}
+    assert charset(name) == charset(labels.split()[0])  # a message's name can be given as the option
+    assert charset("tis-620").codec == charset("iso-8859-11").codec == "cp874"
+    for unknown in ("utf-88", "rot13", "hex", ""):
+        with pytest.raises(BrimfulError, match="unknown encoding"):
+            charset(unknown)
+
+
+@pytest.mark.parametrize(
+    "label", ["utf-8", "gbk", "big5", "shift_jis", "euc-kr", "euc-jp", "windows-1253", "koi8-u"]
+)
+@given(
+    data=st.lists(
+        st.sampled_from([b"\x81", b"\x8f", b"\xa1", b"\xe4\xb8", b"\xff", b"\x80", b"0", b"A", b"\n"])
+    ),
+    size=st.integers(1, 5),
+)
+def test_any_bytes_decode_the_same_in_chunks(label: str, data: list[bytes], size: int) -> None:
+    """A broken character takes no line feed along. U+FFFD stands for each error."""
+    joined = b"".join(data)
+    whole, parts = Decoder(charset(label)), Decoder(charset(label))
+    text = whole.decode(joined, final=True)
+    chunks = [joined[at : at + size] for at in range(0, len(joined), size)]
+    assert "".join(map(parts.decode, chunks)) + parts.decode(b"", final=True) == text
+    assert parts.replaced == whole.replaced == text.count("\ufffd")
+    assert text.count("\n") == joined.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        (b"<meta charset=gb2312>", "gbk"),
+        (b"<html><head><META  CHARSET = 'Big5' />", "big5"),
+        (b'<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">', "shift_jis"),
+        (b"<meta content='text/html;charset = \"euc-kr\"' http-equiv=content-type>", "euc-kr"),
+        (b'<meta content="text/html; charset=gbk">', None),  # no pragma
+        (b"<meta name=charset content=gbk>", None),
+        (b"<!-- <meta charset=gbk> --><meta charset=utf-8>", "utf-8"),
+        (b"<!-- <meta charset=gbk>", None),
+        (b"<a title='<meta charset=gbk>'><meta charset=koi8-r>", "koi8-r"),
+        (b"</p title='<meta charset=gbk>'><meta charset=koi8-r>", "koi8-r"),
+        (b"<?php <meta charset=gbk> ?><meta charset=koi8-r>", "koi8-r"),
+        (b"<!doctype html><meta/charset=gbk>", "gbk"),
+        (b"<metal charset=gbk>", None),
+        (b"<meta charset=utf-16>", "utf-8"),
+        (b"<meta charset=x-user-defined>", "windows-1252"),
+        (b"<meta charset=nonsense><meta charset=gbk>", "gbk"),
+        (b"<meta charset=gbk charset=big5>", "gbk"),
+        (b"<?xml version='1.0' encoding='EUC-JP'?><html>", "euc-jp"),
+        (b"<?xml version='1.0' encoding='EUC-JP'?><meta charset=gbk>", "gbk"),
+        (b"<title>" + b"x" * 3000 + b"</title><meta charset=gbk>", "gbk"),  # found when it is parsed
+        (b"<script>" + b"x" * 3000 + b"'<meta charset=big5>'</script><meta charset=gbk>", "gbk"),
+        (b"x" * 3000 + b"<body><meta charset=gbk>", None),
+        (b"no page at all", None),
+    ],
+)
+def test_what_a_page_declares(page: bytes, name: str | None) -> None:
+    found = by_page(page)
+    assert (found and found.name) == name
+
+
+@given(st.binary() | st.text(st.sampled_from("<>!-/?metachrs= '\"gbk")).map(str.encode))
+def test_any_page_has_a_charset_or_none(page: bytes) -> None:
+    by_page(page)
+
+
+TEXTS = {
+    "gb18030 gbk": "昨天下午，记者在现场看到，几十名工人正在清理道路两旁的积雪，交通已经恢复正常。",
+    "big5": "昨天下午，記者在現場看到，幾十名工人正在清理道路兩旁的積雪，交通已經恢復正常。",
+    "shift_jis euc-jp iso-2022-jp": "昨日の午後、現場では数十人の作業員が道路の雪を片付けていて、"
+    "交通は元に戻った。",
+    "euc-kr": "어제 오후 현장에서는 수십 명의 인부가 길가의 눈을 치우고 있었고 교통은 정상으로 돌아왔다.",
+    "windows-1251 koi8-r ibm866 iso-8859-5": "Вчера днём несколько десятков рабочих убирали снег с дороги.",
+    "iso-8859-7": "Χθες το απόγευμα δεκάδες εργάτες καθάριζαν το χιόνι από τον δρόμο.",
+    "windows-1255": "אתמול אחר הצהריים פינו עשרות פועלים את השלג מן הכביש.",
+    "windows-1256": "أمس بعد الظهر كان عشرات العمال يزيلون الثلج عن الطريق.",
+    "windows-874": "เมื่อวานตอนบ่ายคนงานหลายสิบคนช่วยกันกวาดหิมะออกจากถนน",
+    "windows-1252": "Hier après-midi, des dizaines d'ouvriers déblayaient la neige près de l'église; à "
+    "présent, la circulation a été rétablie où c'était nécessaire.",
+}
+
+
+@pytest.mark.parametrize("labels", TEXTS)
+def test_the_bytes_tell_the_charset(labels: str) -> None:
+    """Also where another was declared, and a declared one that fits is believed."""
+    for label in labels.split():
+        codec = charset(label).codec
+        sample = TEXTS[labels].encode(codec)
+        found = by_bytes(sample, charset("utf-8"))
+        assert found is not None
+        assert Decoder(found).decode(sample, final=True) == TEXTS[labels]
+        assert by_bytes(sample, charset(label)) is None
+        assert by_bytes(TEXTS[labels].encode(), charset(label)) == charset("utf-8")
+
+
+def test_a_few_broken_bytes_tell_nothing() -> None:
+    for sample in (b"good \xff\xfe bad more text", b"caf\xe9", "中文很好".encode() + b"\xff\xff", b"plain"):
+        assert by_bytes(sample, charset("utf-8")) is None
+    assert by_bytes("联通".encode("gbk"), charset("gbk")) is None  # these four bytes are UTF-8, too

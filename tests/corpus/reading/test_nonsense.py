@@ -1,0 +1,62 @@
+"""Text that another program decoded with a wrong charset is counted; what looks a little like it is not."""
+
+from collections import Counter
+
+import pytest
+
+from brimful.corpus.reading.nonsense import count_nonsense, kind
+
+TEXTS = {
+    "fr": "Le café était fermé, à l'évidence; “hélas”, dit l'élève.",
+    "zh": "会议于上午九点召开，来自各区县的代表参加了会议。“你好”……他说。",
+    "ru": "Вчера днём несколько десятков рабочих убирали снег с дороги.",
+    "ja": "昨日の午後、現場では数十人の作業員が道路の雪を片付けていた。",
+    "ar": "أمس بعد الظهر كان عشرات العمال يزيلون الثلج عن الطريق.",
+}
+# What text really has of these characters.
+HONEST = [
+    *TEXTS.values(),
+    "Grüße, schöne »Spaß« und »Maß«; “CAFÉ”, IRMÃO, São Paulo, ÂME, RÔLE; £5, ½, 20 µm ± 2°, ¬a, naïve, 10 €",
+    "木工用锛和凿。Ελλάδα שלום ไทย हिन्दी 한국어",
+]
+
+
+def kinds(text: str) -> set[str]:
+    issues: Counter[str] = Counter()
+    count_nonsense(text, issues)
+    return {kind(issue) for issue in issues}
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "latin-1"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_utf8_read_as_latin(name: str, codec: str) -> None:
+    text = TEXTS[name].encode().decode(codec, "ignore")
+    assert "UTF-8 that another program read as windows-1252" in kinds(text)
+
+
+@pytest.mark.parametrize("name", ["zh", "fr", "ja"])
+def test_utf8_read_as_gbk(name: str) -> None:
+    assert kinds(TEXTS[name].encode().decode("gb18030", "ignore")) == {
+        "UTF-8 that another program read as GBK"
+    }
+
+
+def test_gbk_read_as_latin() -> None:
+    text = TEXTS["zh"].replace("…", "").encode("gbk").decode("latin-1")
+    assert kinds(text) == {"GBK that another program read as windows-1252"}
+
+
+def test_lost_characters() -> None:
+    assert kinds("价格是锟斤拷锟斤拷元") == {"characters that another program lost"}
+
+
+def test_the_first_example_is_kept_and_all_are_counted() -> None:
+    issues: Counter[str] = Counter()
+    for text in ("un cafÃ©", "nÃ©e, fÃªte"):
+        count_nonsense(text, issues)
+    assert issues == {"UTF-8 that another program read as windows-1252 (such as Ã© for é)": 3}
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_honest_text(text: str) -> None:
+    assert not kinds(text)
