@@ -70,6 +70,7 @@ def test_tensors_in_such_a_folder(folder: Path) -> None:
 def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:
     (folder / "😀 好.txt").write_text("a\n", encoding="utf-8")
     command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run(
         [*command, "--json"],
         env=environment,
@@ -80,7 +81,7 @@ def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Pat
     assert os.fsencode(path) == os.fsencode(folder / "😀 好.txt")
     wrong = subprocess.run(
         [*command[:3], "prepare", os.fsencode(folder) + "/不在".encode(), "--out", "x"],
-        env={**os.environ, "PYTHONIOENCODING": encoding},
+        env=environment,
         capture_output=True,
         check=False,
     )
