@@ -10,6 +10,7 @@ written, loops are compiled in memory.
 import contextlib
 import functools
 import hashlib
+import multiprocessing
 import os
 import re
 import sys
@@ -170,6 +171,14 @@ class _Notice(event.Listener):
             return
         self._done = True
         folder = cache_folder()
+        if folder is None and multiprocessing.parent_process() is None:
+            from brimful.console import warn
+
+            warn(
+                "compiled loops cannot be kept, as no cache can be written: each process compiles them again,"
+                " which takes a while; set NUMBA_CACHE_DIR to a folder that can be written (BRIMFUL_CACHE is"
+                " for task files)"
+            )
         if folder is None or sys.stderr is None or not sys.stderr.isatty():
             return
         told = folder / "told"

@@ -39,6 +39,7 @@ from brimful.nn.layers import Pooling
 from brimful.nn.padded import PaddedModel
 from brimful.nn.sentence_modules import CLASSIFIER, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
+from brimful.paths import utf8_path
 from brimful.randomness import derive_key, hash_words
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.seals import EXPORT as RECORD
@@ -158,7 +159,8 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
     suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
     try:
-        model = kind.from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32).eval()
+        with utf8_path(folder) as place:
+            model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
     except ValueError as error:
         if "Unrecognized configuration class" in str(error):
             raise BrimfulError(

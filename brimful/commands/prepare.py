@@ -51,7 +51,7 @@ class PrepareConfig:
     """Turn raw text files into a folder of tokenized shards."""
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Files, folders, globs: .txt .jsonl .csv .tsv .parquet .arrow .html, each also .gz and .zst."""
+    """Files, folders, globs: .txt .md .json .jsonl .csv .tsv .parquet .arrow .html, each also .gz .zst ..."""
     out: str
     """The folder to write. Run again with more paths to add to it."""
     tokenizer: str = "train:8000"

@@ -5,6 +5,7 @@ the layout, the tokenizer, the lengths, and this package's code. So no entry is 
 rank writes entries, and all ranks of a machine map the same pages.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -51,11 +52,34 @@ T = TypeVar("T")
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off."""
+    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches.
+
+    None: it is off, or cannot be written, which a warning says once.
+    """
     chosen = os.environ.get(VARIABLE)
-    if chosen is None:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "brimful" / "tasks"
-    return None if chosen in ("", "off") else Path(chosen).expanduser()
+    if chosen in ("", "off"):
+        return None
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "brimful", "tasks")
+    return _usable(Path(chosen) if chosen else folder)
+
+
+@cache
+def _usable(folder: Path) -> Path | None:
+    try:
+        folder = folder.expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except RuntimeError:  # a home that does not exist
+        reason = "no such home"
+    if not reason:
+        return folder
+    warn(
+        f"the cache {folder} cannot be written ({reason}): task files are encoded again in each run; set"
+        f" {VARIABLE} to a folder that can be written, or to off"
+    )
+    return None
 
 
 @cache
@@ -144,7 +168,8 @@ def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, wh
 
 def content_hash(data: Encoded) -> str:
     """A hash of a table's name, texts, labels and tokens."""
-    digest = hashlib.sha256(f"{data.table.path}\n{data.examples.max_length}".encode())
+    said = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(said.encode("utf-8", "surrogateescape"))
     labels = None if data.table.labels is None else list(data.table.labels)
     for part in (data.table.fingerprints, msgspec.json.encode(labels), *data.examples.tokens):
         digest.update(part)

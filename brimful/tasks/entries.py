@@ -188,4 +188,6 @@ def try_to_write(folder: Path, entry: Entry, most: int) -> BrimfulError | None:
         remove_oldest(folder.parent, most)
     except BrimfulError as error:
         return error
+    except OSError as error:
+        return BrimfulError(f"{folder}: {error.strerror or error}")
     return None

@@ -340,25 +340,31 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         may_be_raw: whether quotes may be text, as in TSV. Writers of CSV quote what needs it and often more.
     """
     escapes = _escapes(sample, delimiter)
-    raw = sample.fit(Dialect(delimiter=delimiter, escaped=escapes == "used"))
-    usual, *others = _quotings(sample, delimiter, escapes == "used")
+    is_sure = escapes == "sure"
+    raw = sample.fit(Dialect(delimiter=delimiter))
+    escaped = sample.fit(Dialect(delimiter=delimiter, escaped=True)) if escapes else raw
+    raw = min(raw, escaped, key=lambda fit: (fit.bad, fit.dialect.escaped != is_sure))
+    usual, *others = _quotings(sample, delimiter, bool(escapes))
     candidates = [usual]
     for fit in others:
         # An apostrophe may well begin a text, and end one.
         is_single = fit.dialect.quote == "'"
         if not is_single or (fit.proof and (fit.bad < usual.bad or not usual.quoted)):
             candidates.append(fit)
-    if escapes == "used" and not may_be_raw:
-        candidates.append(raw)
+    if escapes and not may_be_raw:
+        candidates.append(escaped)
 
     def rank(fit: _Fit) -> tuple[int, bool, bool, bool]:
         is_idle = bool(fit.dialect.quote) and not fit.quoted
-        return fit.bad, not fit.dialect.escaped, is_idle, not fit.proof
+        return fit.bad, fit.dialect.escaped != is_sure, is_idle, not fit.proof
 
     best = min(candidates, key=rank)
     doubt = ""
-    if escapes == "doubtful":
-        doubt = "has each backslash twice: both are kept; if they are escapes, write it without them"
+    if escapes == "doubtful" and not best.dialect.escaped:
+        doubt = (
+            "has backslashes only before backslashes and quotes: they are kept as text; if they are escapes,"
+            " write it without them"
+        )
     if not may_be_raw or best.dialect.quote != '"':
         is_quoted = best.proof or not may_be_raw
         if best.stray and not may_be_raw:
@@ -383,10 +389,10 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
 
 
 def _escapes(sample: _Sample, delimiter: str) -> str:
-    """Whether backslashes are escapes: "used", "doubtful" where each only stands twice, or nothing.
+    """Whether backslashes are escapes: "sure", "possible", "doubtful", or nothing where they are not.
 
-    They are if they stand before nothing else than what is escaped, and before a delimiter, a quote, a line
-    end, or N for a missing value at least once.
+    They may be if they stand before nothing else than what is escaped; surely before a quote, or N for a
+    missing value. Before a delimiter or a line end, one may also end a text.
     """
     text, mark = sample.text, re.escape(delimiter)
     if _ESCAPE not in text:
@@ -397,7 +403,9 @@ def _escapes(sample: _Sample, delimiter: str) -> str:
     marks = {delimiter, '"', "'", "\n"}
     if not set(before) <= marks | {_ESCAPE, *letters}:
         return ""
-    return "used" if missing or marks & set(before) else "doubtful"
+    if missing or '"' in before:
+        return "sure"
+    return "possible" if {delimiter, "\n"} & set(before) else "doubtful"
 
 
 def _quotings(sample: _Sample, delimiter: str, escaped: bool) -> list[_Fit]:

@@ -114,9 +114,12 @@ def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> 
         if first is None and begin in ("{", "["):
             is_long = not complete and len(lines) == 1
             return named if is_long and begin == "{" else "json"
-        # A single line is a record in JSON lines, and a file that may hold records in JSON.
-        is_lines = len(lines) > 1 and type(first) is type(second)
-        return "jsonl" if is_lines or (named == "jsonl" and first is not None) else named
+        if isinstance(first, list) and first and isinstance(first[0], dict | list):
+            return "json"
+        if len(lines) > 1:
+            return "jsonl" if lines[1].lstrip()[:1] == begin or type(first) is type(second) else named
+        # A line alone is a record, or holds some.
+        return named if not isinstance(first, dict) or any(name in first for name in wanted) else "json"
     if isinstance(first, dict) and isinstance(second, dict):
         kind = "jsonl"
     elif begin == "[" and isinstance(record := _first_of(text), dict):

@@ -212,8 +212,9 @@ class _Values:
             if self._is_open:
                 self._lose("is not JSON: its list is not closed")
             raise StopIteration
+        value = self._value()
         self._count += 1
-        return self._value()
+        return value
 
     def _lose(self, why: str) -> None:
         line = self._line + self._text.count("\n", 0, self._at)

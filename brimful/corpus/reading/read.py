@@ -62,7 +62,7 @@ class ReadConfig:
     split: Literal["file", "paragraph", "line"] = "file"
     """What a document is in .txt files: the file, a paragraph (after a blank line), or a line."""
     field: str = "text"
-    """The field or column that holds the text in .jsonl, .csv, .tsv, .parquet and .arrow files."""
+    """The field or column of records that holds the text; a number counts columns if there is no header."""
     encoding: str = "utf-8"
     """Encoding of the text files; a byte order mark, and what a page declares, override it."""
 

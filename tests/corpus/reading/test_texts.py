@@ -25,7 +25,10 @@ def test_every_format_of_a_folder(tmp_path: Path) -> None:
     issues: dict[str, Counter[str]] = {}
     out = str(tmp_path / "out")
     assert list(read_texts([str(folder)], out, issues=issues)) == expected
-    assert issues == {str(folder / "b.jsonl"): {"broken JSON lines": 1}}
+    assert issues == {
+        str(folder / "b.jsonl"): {"broken JSON lines": 1},
+        str(folder / "e.parquet"): {"records without a text 'text'": 1},
+    }
     whole = read_texts([str(folder / "a.txt")], out, ReadConfig(split="file"))
     assert list(whole) == ["one\ntwo"]
 

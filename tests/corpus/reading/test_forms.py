@@ -1,0 +1,138 @@
+"""Files whose content contradicts their name, archives, and what is passed over in a folder."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from brimful.console import recorded_warnings
+from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.errors import BrimfulError
+from brimful.tasks.table import read_table
+
+ROWS = [("the room was clean", "1"), ("很好", "0"), ("and, so, on", "1")]
+TEXTS = [text for text, _ in ROWS]
+TSV = "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS)
+LINES = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS)
+ARRAY = json.dumps([{"text": text, "label": label} for text, label in ROWS])
+
+
+def read(path: Path, data: bytes) -> tuple[list[str], Counter[str]]:
+    path.write_bytes(data)
+    issues: Counter[str] = Counter()
+    texts = [text for _, text in read_documents(Span(path=str(path)), ReadConfig(), issues)]
+    return texts, issues
+
+
+def parquet() -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": TEXTS, "label": [label for _, label in ROWS]}), out)
+    return out.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "note"),
+    [
+        ("a.csv", parquet(), "is Parquet, not CSV, and is read so"),
+        ("a.txt", parquet(), "is Parquet, not text, and is read so"),
+        ("a.csv", LINES.encode(), "is JSON lines, not CSV, and is read so"),
+        ("a.txt", LINES.encode(), "is JSON lines, not text, and is read so"),
+        ("a.tsv", ARRAY.encode(), "is JSON, not TSV, and is read so"),
+        ("a.txt", TSV.encode(), "is TSV, not text, and is read so"),
+        ("a.tsv", gzip.compress(TSV.encode()), ""),
+        ("a.jsonl", bz2.compress(LINES.encode()), ""),
+        ("a.json", LINES.encode(), ""),
+        ("a.jsonl", ARRAY.encode(), ""),
+    ],
+)
+def test_content_counts_and_is_said(name: str, data: bytes, note: str, tmp_path: Path) -> None:
+    assert read(tmp_path / name, data) == (TEXTS, {note: 1} if note else {})
+    with recorded_warnings() as warnings:
+        assert read_table(tmp_path / name, labelled=True).texts == TEXTS
+    assert warnings == ([f"{tmp_path / name} {note}"] if note else [])
+
+
+@pytest.mark.parametrize(
+    "text", ["[1] A reference\n[2] Another\n", '{"a": 1}\nno JSON\n', "text\n", "[x](y)\n"]
+)
+def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path / "a.txt", text.encode()) == ([text.removesuffix("\n")], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.csv", b"PK\x03\x04" + b"x" * 99, "a zip archive or an Office document"),
+        ("a.csv", b"\xd0\xcf\x11\xe0" + b"x" * 99, "an Office document"),
+        ("a.jsonl", b"<!doctype html>\n<html><body>404</body></html>", "an HTML page"),
+        ("a.csv", b"<html><body>404</body></html>", "an HTML page"),
+    ],
+)
+def test_what_is_no_table_is_skipped_or_refused(name: str, data: bytes, said: str, tmp_path: Path) -> None:
+    texts, issues = read(tmp_path / name, data)
+    assert not texts
+    assert [said in issue and issue.endswith("(skipped)") for issue in issues] == [True]
+    with pytest.raises(BrimfulError, match=f"is {said}, not"):
+        read_table(tmp_path / name, labelled=True)
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("folder/a.tsv", data)
+        archive.writestr("__MACOSX/folder/._a.tsv", b"junk")
+    return file.getvalue()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zip": zipped,
+}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_archives_are_read_by_prepare_and_as_tables(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.tsv{suffix}"
+    assert read(path, PACKERS[suffix](TSV.encode())) == (TEXTS, {})
+    assert read_table(path, labelled=True).texts == TEXTS
+    if suffix != ".zip":
+        _, issues = read(path, PACKERS[suffix](TSV.encode() * 99)[:-9])
+        assert issues
+        with pytest.raises(BrimfulError, match="archive"):
+            read_table(path, labelled=True)
+
+
+def test_an_archive_of_several_files_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "a")
+        archive.writestr("b.txt", "b")
+    with pytest.raises(BrimfulError, match=r"a\.zip holds 2 files: unpack it"):
+        read(tmp_path / "a.zip", (tmp_path / "a.zip").read_bytes())
+
+
+def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.txt", "b.md", "c.ndjson", "d.log", "e.log", "f.tex.gz", "README", ".hidden"):
+        (folder / name).write_text("x")
+    with recorded_warnings() as warnings:
+        found = [Path(item.path).name for item in find_inputs([str(folder)], str(tmp_path / "out"))]
+    assert found == ["a.txt", "b.md", "c.ndjson"]
+    assert warnings == [
+        "4 files of other kinds were left out (.log 2, no suffix 1, .tex.gz 1); a file that is given by name"
+        " is read as text"
+    ]

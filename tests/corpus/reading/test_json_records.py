@@ -1,0 +1,125 @@
+"""JSON in its usual forms, against `json` and the writers' own conventions."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.corpus.reading.faults import Counting
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.json_records import json_records
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.errors import BrimfulError
+from brimful.tasks.table import read_table
+
+ROWS = [{"text": "a b", "label": 1}, {"text": "很好, 好", "label": 0}, {"text": 'c "d"', "label": 1}]
+COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+BY_COLUMN = {name: {str(n): value for n, value in enumerate(values)} for name, values in COLUMNS.items()}
+FORMS = {
+    "array": json.dumps(ROWS),
+    "indented": json.dumps(ROWS, indent=2, ensure_ascii=False),
+    "lines": "\n".join(map(json.dumps, ROWS)),
+    "lines of lists": "\n".join(json.dumps(list(row.values())) for row in [dict.fromkeys(ROWS[0]), *ROWS]),
+    "one after another": "\n".join(json.dumps(row, indent=1) for row in ROWS),
+    "two arrays": json.dumps(ROWS[:1]) + "\n" + json.dumps(ROWS[1:]),
+    "within an object": json.dumps({"version": "1", "data": ROWS, "license": None}),
+    "columns": json.dumps(COLUMNS),
+    "pandas columns": json.dumps(BY_COLUMN),
+    "pandas index": json.dumps({str(n): row for n, row in enumerate(ROWS)}),
+    "pandas split": json.dumps(
+        {"columns": list(ROWS[0]), "index": [0, 1, 2], "data": [list(row.values()) for row in ROWS]}
+    ),
+    "pandas table": json.dumps({"schema": {"fields": [{"name": "text"}]}, "data": ROWS}),
+    "pandas values with names": json.dumps([list(ROWS[0]), *[list(row.values()) for row in ROWS]]),
+}
+FORMS["lines of lists"] = "\n".join([json.dumps(list(ROWS[0])), *FORMS["lines of lists"].split("\n")[1:]])
+
+
+def read(path: Path, data: str, **config: str) -> tuple[list[str], Counter[str]]:
+    path.write_text(data, encoding="utf-8")
+    issues: Counter[str] = Counter()
+    texts = [text for _, text in read_documents(Span(path=str(path)), ReadConfig(**config), issues)]
+    return texts, issues
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_by_prepare_and_as_a_table(form: str, name: str, tmp_path: Path) -> None:
+    if name != "a.json" and form in ("columns", "pandas columns"):
+        return  # an object alone on a line of JSON lines, with such a key, is a record
+    assert read(tmp_path / name, FORMS[form]) == (COLUMNS["text"], {})
+    table = read_table(tmp_path / name, labelled=True)
+    assert (table.texts, table.labels) == (COLUMNS["text"], ["1", "0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("data", "texts"),
+    [
+        ('["a", "b c"]', ["a", "b c"]),
+        ('"a"\n"b c"\n', ["a", "b c"]),
+        ('{"text": "alone"}', ["alone"]),
+        ('{"paragraphs": ["a", "b"]}', ["a", "b"]),
+        ('[{"text": ["He came.", "She went away."]}, {"text": "x"}]', ["He came.\nShe went away.", "x"]),
+        ('[{"text": ["the", "cat", "sat"]}, {"text": ["很", "好", "吃"]}]', ["the cat sat", "很好吃"]),
+        ("[]", []),
+    ],
+)
+def test_texts_without_columns(data: str, texts: list[str], tmp_path: Path) -> None:
+    assert read(tmp_path / "a.json", data)[0] == texts
+
+
+def test_paragraphs_of_squad(tmp_path: Path) -> None:
+    paragraphs = [{"context": "One.", "qas": []}, {"context": "Two.", "qas": []}]
+    data = json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}] * 2})
+    assert read(tmp_path / "a.json", data, field="context")[0] == ["One.", "Two."] * 2
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.none() | st.integers()), max_size=6), st.data())
+def test_arrays_in_pieces_of_any_size(rows: list[dict], data: st.DataObject) -> None:
+    text = json.dumps(rows, indent=data.draw(st.sampled_from([None, 1])))
+    size = data.draw(st.integers(1, 9))
+    issues: Counter[str] = Counter()
+    pieces = (text[at : at + size] for at in range(0, len(text), size))
+    assert [row for _, row in json_records(pieces, ["text"], Counting(issues))] == rows
+    assert not issues
+
+
+def test_an_array_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
+    text = FORMS["array"]
+    for at in random.Random(0).sample(range(2, len(text)), 20):
+        issues: Counter[str] = Counter()
+        found = [row for _, row in json_records(iter([text[:at]]), ["text"], Counting(issues))]
+        assert found == ROWS[: len(found)]
+        assert sum(issues.values()) == 1
+    (tmp_path / "a.json").write_text(text[:-9], encoding="utf-8")
+    with pytest.raises(BrimfulError, match=r"a\.json, record 3 is not JSON"):
+        read_table(tmp_path / "a.json", labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('[{"text": "a", "label": 1, "text": "b"}]', "record 1 has a key twice: keep one of them"),
+        ('[{"text": "a", "label": 1}, 7]', "record 2 must be a JSON object, not 7"),
+        ('{"text": "a", "label": 1}\n{"text": b}\n', "line 2 is not JSON from 'b}"),
+        ('{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON: it ends too early"),
+        ('[{"text": "\\ud800", "label": 1}]', "record 1 holds half a surrogate pair"),
+        ("<!DOCTYPE html><html><body>404</body></html>", "is an HTML page, not JSON"),
+    ],
+)
+def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(data, encoding="utf-8")
+    with pytest.raises(BrimfulError) as error:
+        read_table(tmp_path / "a.json", labelled=True)
+    assert str(error.value).startswith(f"{tmp_path / 'a.json'}")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_that_are_too_long_for_python(tmp_path: Path) -> None:
+    data = '[{"text": "a", "label": 1, "n": ' + "9" * 5000 + "}]"
+    assert read(tmp_path / "a.json", data) == (["a"], {})
