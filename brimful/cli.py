@@ -91,11 +91,13 @@ def _in_one_line(item: dict[str, Any]) -> str:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     from brimful.arguments import parse
+    from brimful.config import settings_from
 
     verb = load_verb(name)
     description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
     options, common = parse(verb.schema, arguments, f"brimful {name}", description)
-    result = verb(options)
+    with settings_from(common.config):
+        result = verb(options)
     if os.environ.get("RANK", "0") != "0":
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
