@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.version import VERSION
 
@@ -94,11 +95,12 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     from brimful.config import settings_from
 
     verb = load_verb(name)
+    number_of("RANK", 0)  # before any work
     description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
     options, common = parse(verb.schema, arguments, f"brimful {name}", description)
     with settings_from(common.config):
         result = verb(options)
-    if os.environ.get("RANK", "0") != "0":
+    if number_of("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         print(json.dumps(result, ensure_ascii=False))

@@ -19,6 +19,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 LAYERS = [
     [
         "errors",
+        "environment",
         "storage",
         "config",
         "arguments",

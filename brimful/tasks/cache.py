@@ -25,6 +25,7 @@ from brimful.config import config_hash, to_dict
 from brimful.console import recorded_warnings, warn
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
+from brimful.errors import BrimfulError
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.entries import (
     Entry,
@@ -51,11 +52,20 @@ T = TypeVar("T")
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off."""
+    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off.
+
+    Raises:
+        BrimfulError: the path begins with the home of a user who has none.
+    """
     chosen = os.environ.get(VARIABLE)
-    if chosen is None:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "brimful" / "tasks"
-    return None if chosen in ("", "off") else Path(chosen).expanduser()
+    if chosen in ("", "off"):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        return Path(base).expanduser() / "brimful" / "tasks" if chosen is None else Path(chosen).expanduser()
+    except RuntimeError as error:  # no such user, or a user without a home
+        said = f"the environment variable {VARIABLE} is {chosen!r}, in" if chosen else "in ~/.cache,"
+        raise BrimfulError(f"{said} a home that does not exist; set {VARIABLE} to a folder") from error
 
 
 @cache
