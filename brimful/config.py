@@ -81,7 +81,9 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark else ""
-        problem = error.problem or error.context or ""
+        problem = (error.problem or error.context or "").replace(
+            "found unhashable key", "a key must be a text"
+        )
         if problem.startswith("but "):
             problem = f"{error.context}, {problem}"
         raise BrimfulError(f"{path}{where} is not valid YAML: {problem}") from error
