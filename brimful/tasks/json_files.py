@@ -21,7 +21,7 @@ def json_values(path: Path) -> Iterator[Any]:
     Raises:
         BrimfulError: what follows is not JSON.
     """
-    text, decoder = whole_text(path), json.JSONDecoder()
+    text, decoder = whole_text(path).removesuffix("\n"), json.JSONDecoder()
     end = _end_of_space(text, 0)
     while end < len(text):
         try:

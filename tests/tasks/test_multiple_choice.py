@@ -99,7 +99,7 @@ def test_own_files_are_read_alike(tmp_path: Path):
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"context": "a"\n', "line 1 is not JSON"),
-        ("a.jsonl", "\n[1]\n", "line 2 must be a JSON object"),
+        ("a.jsonl", "\n[1]\n", "line 2 has no choices"),
         ("a.jsonl", "", "holds no rows"),
         ("a.jsonl", [ROWS[0] | {"context": None}], "line 1 has no context"),
         ("a.jsonl", [ROWS[0] | {"context": 3}], "line 1: the context 3 is no Unicode text"),
