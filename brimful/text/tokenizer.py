@@ -13,8 +13,9 @@ from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, values_beside
 from brimful.text.folder_tokenizer import chosen_class, read_folder
-from brimful.text.lower_first import lower_first, lowers_text
+from brimful.text.lower_first import lower_first
 from brimful.text.markers import plain_markers
+from brimful.text.sentence_folder import lowers_text
 from brimful.text.tokenizer_files import ids_of_processor
 
 if TYPE_CHECKING:
@@ -200,6 +201,8 @@ def _is_own(folder: Path) -> bool:
     plain text, and the tokenizer stays what it was for them.
     """
     if any((folder / name).is_file() for name in (MAP, ADDED)) or not (folder / "tokenizer.json").is_file():
+        return False
+    if lowers_text(folder):
         return False
     config = values_beside(folder, CONFIG)
     keys = [key for key in config if key.removesuffix("_token") not in _NAMES]

@@ -240,8 +240,16 @@ def test_sentence_transformers_lowers_before_the_tokenizer(tmp_path: Path) -> No
     save(loaded, saved_folder(tmp_path / "saved"))
     assert auto(tmp_path / "saved")("Paris")["input_ids"] == loaded.encode("paris").ids
     assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
+    for name in ("modules.json", "sentence_bert_config.json"):  # beside a tokenizer of ours that lowers
+        (tmp_path / "saved" / name).write_bytes((folder / name).read_bytes())
+    assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
     (folder / "modules.json").unlink()
-    assert load(folder).encode("Paris").tokens[1] == "Paris"
+    cased = load(folder)
+    assert cased.encode("Paris").tokens[1] == "Paris"
+    save(cased, saved_folder(tmp_path / "cased"))  # and beside one that does not
+    for name in ("modules.json", "sentence_bert_config.json"):
+        (tmp_path / "cased" / name).write_bytes((tmp_path / "saved" / name).read_bytes())
+    assert load(tmp_path / "cased").encode("Paris").ids == loaded.encode("Paris").ids
 
 
 LOWERED, _ = lower_first(Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
