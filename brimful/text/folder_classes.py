@@ -171,7 +171,7 @@ def _unigram(vocabulary: Vocabulary, settings: Settings, unknown: int) -> "Token
     tokenizer = Tokenizer(models.Unigram(vocabulary.pieces, unk_id=unknown, byte_fallback=False))
     if vocabulary.characters is not None:
         tokenizer.normalizer = normalizers.Precompiled(vocabulary.characters)
-    scheme: Any = "always" if settings.flag("add_prefix_space", True) else "never"
+    scheme: Any = "always" if settings.truth("add_prefix_space", True) else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     )
@@ -199,9 +199,9 @@ def _albert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokeni
 
     tokenizer = _unigram(vocabulary, settings, 1)
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not settings.flag("keep_accents", False):
+    if not settings.truth("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if settings.flag("do_lower_case", True):
+    if settings.truth("do_lower_case", True):
         steps.append(normalizers.Lowercase())
     if tokenizer.normalizer is not None:
         steps.append(tokenizer.normalizer)

@@ -50,8 +50,12 @@ class Settings:
         """
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise BrimfulError(f"{key} of {CONFIG} is {value!r}; write true or false")
+            raise BrimfulError(f"{key} of {CONFIG} is {json.dumps(value):.60}; write true or false")
         return value
+
+    def truth(self, key: str, default: bool) -> bool:
+        """The same of a class that takes whatever Python holds for true or false, such as null."""
+        return bool(self.values.get(key, default))
 
 
 def read_values(path: Path) -> dict[str, Any]:
