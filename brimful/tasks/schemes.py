@@ -62,7 +62,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         if outside is None and rest:
             raise BrimfulError(
                 f"the tags {_shown(rest)} have no marks such as B- and I-, and none of them is O: with them,"
-                " every token would be in a span"
+                " every token would be in a span; call the tag of tokens outside of spans O"
             )
         found = {name: Tag("I", name) for name in rest}
     else:
