@@ -34,7 +34,7 @@ from brimful.nn.interop import (
     save_model,
     transformers_reads,
 )
-from brimful.nn.sentence_modules import MODULES, read_pooling, write_modules
+from brimful.nn.sentence_modules import encoder_folder, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.directory import find_model
@@ -43,10 +43,10 @@ from brimful.seals import own_files
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
 from brimful.tasks.model import saved_settings
 from brimful.text.pruning import prune
+from brimful.text.sentence_folder import MODULES, SETTINGS, transformer_settings
 from brimful.text.tokenizer import load as load_tokenizer
 
 _PROMPTS = "config_sentence_transformers.json"
-_TRANSFORMER = "sentence_bert_config.json"
 _WHEN = ("before", "after")
 
 
@@ -145,7 +145,7 @@ def convert(config: ConvertConfig) -> dict[str, Any]:
         readable = transformers_reads(source, encoder)
         del encoder, head  # a large model is then in memory twice at most
         gc.collect()
-        facts["max_abs_hidden_difference"] = _check(source, folder, kept, readable)
+        facts["max_abs_hidden_difference"] = _check(encoder_folder(source), folder, kept, readable)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         record = commit(folder / RECORD, files, kind="conversion", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
@@ -168,9 +168,8 @@ def _keep_settings(source: Path, folder: Path) -> None:
         return
     if (source / _PROMPTS).is_file():
         shutil.copyfile(source / _PROMPTS, folder / _PROMPTS)
-    given, written = source / _TRANSFORMER, folder / _TRANSFORMER
-    if given.is_file() and (lower := read_json(given).get("do_lower_case")):
-        write_json(written, read_json(written) | {"do_lower_case": lower})
+    if lower := transformer_settings(encoder_folder(source)).get("do_lower_case"):
+        write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lower})
 
 
 def _check(source: Path, folder: Path, kept: np.ndarray | None, readable: bool) -> float | None:

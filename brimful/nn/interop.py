@@ -275,10 +275,11 @@ def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list
 
 
 def transformers_reads(directory: Path, encoder: Encoder) -> bool:
-    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read."""
+    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
+    its Transformer."""
     path = config_file(directory)
     values = read_object(path)
-    named = path == directory / "config.json" and values.get("model_type") in FAMILIES
+    named = path.name == "config.json" and values.get("model_type") in FAMILIES
     return named and named_tensors(directory, encoder, values)[2]
 
 

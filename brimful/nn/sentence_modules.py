@@ -8,18 +8,16 @@ from pathlib import Path
 
 from torch import Tensor
 
-from brimful.errors import BrimfulError
 from brimful.nn.hf_weights import NAMES
 from brimful.nn.layers import Pooling
-from brimful.storage import read_json, read_object, write_json, write_tensors
+from brimful.storage import read_object, write_json, write_tensors
+from brimful.text.sentence_folder import MODULES, SETTINGS, modules, settings_file, transformer_settings
 
-MODULES = "modules.json"
 CLASSIFIER = "2_Dense"
 POOLINGS: dict[str, Pooling] = {"mean": "mean", "cls": "first"}
 """Their names of poolings, here and in `classifier_pooling` of config.json, and ours."""
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 _POOLING = "1_Pooling"
-_LENGTH = "sentence_bert_config.json"
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -32,28 +30,17 @@ _FLAGS = {
 _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
-def _modules(folder: Path) -> list[tuple[str, str]]:
-    """The class and the subfolder of each module; empty without modules.json."""
-    path = folder / MODULES
-    if not path.is_file():
-        return []
-    try:
-        return [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in read_json(path)]
-    except (KeyError, TypeError) as error:
-        raise BrimfulError(f"{path} is not a list of modules with type and path") from error
-
-
 def encoder_folder(folder: Path) -> Path:
     """Where the encoder's files are: the folder, or in old ones the subfolder of the Transformer."""
     if (folder / "config.json").is_file():
         return folder
-    path = next((path for kind, path in _modules(folder) if kind == "Transformer"), "")
+    path = next((path for kind, path in modules(folder) if kind == "Transformer"), "")
     return folder / path
 
 
 def read_pooling(folder: Path) -> Pooling | None:
     """The pooling that a folder asks for; None if it asks for none, or for one that is not here."""
-    path = next((path for kind, path in _modules(folder) if kind == "Pooling"), None)
+    path = next((path for kind, path in modules(folder) if kind == "Pooling"), None)
     if path is None:
         return None
     values = read_object(folder / path / "config.json")
@@ -64,7 +51,7 @@ def read_pooling(folder: Path) -> Pooling | None:
 
 def has_classifier(folder: Path) -> bool:
     """Whether the folder is an encoder, a mean and a Dense without activation, and nothing else."""
-    after = _modules(folder)[1:]
+    after = modules(folder)[1:]
     if after != [("Pooling", _POOLING), ("Dense", CLASSIFIER)] or read_pooling(folder) != "mean":
         return False
     return read_object(folder / CLASSIFIER / "config.json").get("activation_function") == _IDENTITY
@@ -77,22 +64,20 @@ def other_modules(folder: Path, *, classifier: bool) -> list[str]:
         classifier: whether the Dense was read, as the classifier.
     """
     read = {"Transformer", *(["Pooling"] if read_pooling(folder) else []), *(["Dense"] if classifier else [])}
-    return [path for kind, path in _modules(folder) if kind not in read]
+    return [path for kind, path in modules(folder) if kind not in read]
 
 
 def max_sequence_length(folder: Path) -> int | None:
     """The length, in tokens, at which the folder says that texts are cut; None if it does not."""
-    path = encoder_folder(folder) / _LENGTH
-    value = read_object(path).get("max_seq_length") if path.is_file() else None
+    value = transformer_settings(encoder_folder(folder)).get("max_seq_length")
     return value if isinstance(value, int) else None
 
 
 def module_files(folder: Path) -> list[Path]:
     """The files of a folder that describe or hold its modules, without the encoder's."""
-    inside = [
-        folder / path / name for _, path in _modules(folder) if path for name in ("config.json", *NAMES)
-    ]
-    return [path for path in (folder / MODULES, folder / _LENGTH, *inside) if path.is_file()]
+    inside = [folder / path / name for _, path in modules(folder) if path for name in ("config.json", *NAMES)]
+    found = (folder / MODULES, settings_file(encoder_folder(folder)), *inside)
+    return [path for path in found if path is not None and path.is_file()]
 
 
 def write_modules(
@@ -105,13 +90,13 @@ def write_modules(
         max_length: the length, in tokens, at which texts are cut.
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
     """
-    modules = [("Transformer", ""), ("Pooling", _POOLING)]
-    write_json(folder / _LENGTH, {"max_seq_length": max_length, "do_lower_case": False})
+    written = [("Transformer", ""), ("Pooling", _POOLING)]
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
     (folder / _POOLING).mkdir()
     flags = {flag: THEIRS[pooling] == mode for mode, flag in _FLAGS.items()}
     write_json(folder / _POOLING / "config.json", {"word_embedding_dimension": width, **flags})
     if classifier is not None:
-        modules.append(("Dense", CLASSIFIER))
+        written.append(("Dense", CLASSIFIER))
         (folder / CLASSIFIER).mkdir()
         sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
         values = sizes | {"bias": True, "activation_function": _IDENTITY}
@@ -121,6 +106,6 @@ def write_modules(
         folder / MODULES,
         [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (kind, path) in enumerate(modules)
+            for i, (kind, path) in enumerate(written)
         ],
     )

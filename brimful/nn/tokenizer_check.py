@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.console import warn
 from brimful.errors import BrimfulError
-from brimful.text.lower_first import lowers_text
+from brimful.text.sentence_folder import lowers_text
 from brimful.text.tokenizer import markers, read, tokenizer_file
 
 if TYPE_CHECKING:

@@ -47,7 +47,8 @@ class Tag(NamedTuple):
 def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     """What each tag of a set means; the set tells where marks stand.
 
-    A name without a mark among others that have one means I, as in the pipelines of `transformers`.
+    A name without a mark among others that have one means I, as in the pipelines of `transformers`; but O
+    where it is the only one, and O is not there.
 
     Raises:
         BrimfulError: the tags describe no spans.
@@ -61,11 +62,14 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         if outside is None and rest:
             raise BrimfulError(
                 f"the tags {_shown(rest)} have no marks such as B- and I-, and none of them is O: with them,"
-                " every token would be in a span"
+                " every token would be in a span; call the tag of tokens outside of spans O"
             )
         found = {name: Tag("I", name) for name in rest}
     else:
-        found = {name: _unmarked(name) for name in rest} | marked
+        left = [name for name in rest if name not in marked and name.upper() != CONTINUED]
+        if outside is None and len(left) == 1:  # or else every token would be in a span
+            outside = left[0]
+        found = {name: _unmarked(name) for name in rest if name != outside} | marked
     if not any(tag.label for tag in found.values()):
         raise BrimfulError(f"the tags {_shown(names)} have no label of spans")
     known = {name: Tag(NEVER, "") for name in special} | found

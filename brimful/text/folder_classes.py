@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from brimful.text.folder_settings import ROLES, Settings
+from brimful.text.folder_settings import ROLES, Settings, token_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -75,7 +75,7 @@ class TokenizerClass:
 def _bert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    tokenizer = Tokenizer(models.WordPiece(vocabulary.numbered(), unk_token=_text(names["unk_token"])))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary.numbered(), unk_token=token_name(names["unk_token"])))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
@@ -95,7 +95,7 @@ def _dpr(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer
 def _around_bert(tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]) -> Any:
     from tokenizers import processors
 
-    cls, sep = (_text(names[role]) for role in ("cls_token", "sep_token"))
+    cls, sep = (token_name(names[role]) for role in ("cls_token", "sep_token"))
     return processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
@@ -130,8 +130,8 @@ def _around_roberta(
     from tokenizers import processors
 
     return processors.RobertaProcessing(
-        (_text(names["sep_token"]), find("sep_token")),
-        (_text(names["cls_token"]), find("cls_token")),
+        (token_name(names["sep_token"]), find("sep_token")),
+        (token_name(names["cls_token"]), find("cls_token")),
         settings.flag("trim_offsets", True),
         settings.flag("add_prefix_space", False),
     )
@@ -143,7 +143,7 @@ def _herbert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Token
     model = models.BPE(
         vocab=vocabulary.numbered(),
         merges=vocabulary.merges,
-        unk_token=_text(names["unk_token"]),
+        unk_token=token_name(names["unk_token"]),
         end_of_word_suffix="</w>",
     )
     tokenizer = Tokenizer(model)
@@ -160,7 +160,7 @@ def _around_herbert(
 ) -> Any:
     from tokenizers import processors
 
-    return processors.BertProcessing((_text(names["sep_token"]), 2), (_text(names["cls_token"]), 0))
+    return processors.BertProcessing((token_name(names["sep_token"]), 2), (token_name(names["cls_token"]), 0))
 
 
 def _unigram(vocabulary: Vocabulary, settings: Settings, unknown: int) -> "Tokenizer":
@@ -171,7 +171,7 @@ def _unigram(vocabulary: Vocabulary, settings: Settings, unknown: int) -> "Token
     tokenizer = Tokenizer(models.Unigram(vocabulary.pieces, unk_id=unknown, byte_fallback=False))
     if vocabulary.characters is not None:
         tokenizer.normalizer = normalizers.Precompiled(vocabulary.characters)
-    scheme: Any = "always" if settings.flag("add_prefix_space", True) else "never"
+    scheme: Any = "always" if settings.truth("add_prefix_space", True) else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     )
@@ -190,7 +190,7 @@ def _camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tok
         names["mask_token"] = AddedToken(names["mask_token"], lstrip=True, special=True)
     if settings.values.get("additional_special_tokens") is None:
         settings.values["additional_special_tokens"] = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
-    unknown = _text(names["unk_token"])
+    unknown = token_name(names["unk_token"])
     return _unigram(vocabulary, settings, vocabulary.first(unknown))
 
 
@@ -199,14 +199,14 @@ def _albert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokeni
 
     tokenizer = _unigram(vocabulary, settings, 1)
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not settings.flag("keep_accents", False):
+    if not settings.truth("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if settings.flag("do_lower_case", True):
+    if settings.truth("do_lower_case", True):
         steps.append(normalizers.Lowercase())
     if tokenizer.normalizer is not None:
         steps.append(tokenizer.normalizer)
     tokenizer.normalizer = normalizers.Sequence(steps)
-    ends = [(shown, tokenizer.token_to_id(_text(names[role]))) for shown, role in _ALBERT_ENDS.items()]
+    ends = [(shown, tokenizer.token_to_id(token_name(names[role]))) for shown, role in _ALBERT_ENDS.items()]
     if missing := [shown for shown, index in ends if index is None]:
         raise ValueError(f"the vocabulary lacks {' and '.join(missing)}")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -222,17 +222,12 @@ def _around_unigram(
 ) -> Any:
     from tokenizers import processors
 
-    bos, eos = (_text(names[role]) for role in ("bos_token", "eos_token"))
+    bos, eos = (token_name(names[role]) for role in ("bos_token", "eos_token"))
     return processors.TemplateProcessing(
         single=[bos, "$A", eos],
         pair=[bos, "$A", eos, eos, "$B", eos],
         special_tokens=[(bos, find("bos_token")), (eos, find("eos_token"))],
     )
-
-
-def _text(token: Any) -> str:
-    """The name of a token; "None" where there is none, as in transformers."""
-    return str(getattr(token, "content", token))
 
 
 _BERT_ROLES = {

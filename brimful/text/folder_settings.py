@@ -50,8 +50,12 @@ class Settings:
         """
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise BrimfulError(f"{key} of {CONFIG} is {value!r}; write true or false")
+            raise BrimfulError(f"{key} of {CONFIG} is {json.dumps(value):.60}; write true or false")
         return value
+
+    def truth(self, key: str, default: bool) -> bool:
+        """The same of a class that takes whatever Python holds for true or false, such as null."""
+        return bool(self.values.get(key, default))
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -137,6 +141,11 @@ def read_settings(folder: Path, config: dict[str, Any], state: dict[str, Any] | 
     return Settings(values, added, {**late, **own})
 
 
+def token_name(token: Any) -> str:
+    """The name of a token, which may be an `AddedToken`; "None" where there is none, as in transformers."""
+    return str(getattr(token, "content", token))
+
+
 def _is_late_role(key: str, value: Any) -> bool:
     return (
         key.endswith("_token") and key not in ROLES and (isinstance(value, str) or hasattr(value, "content"))
@@ -170,7 +179,9 @@ def _older_files(
     added: dict[int, AddedToken] = {}
     by_name: dict[str, AddedToken] = {}
     extra = values.get("extra_special_tokens") or []
-    special = {_name(values[role]) for role in ROLES if values.get(role)} | {_name(each) for each in extra}
+    special = {token_name(values[role]) for role in ROLES if values.get(role)} | {
+        token_name(each) for each in extra
+    }
     for name, index in values_beside(folder, ADDED).items():
         token = AddedToken(name, special=name in special, normalized=name not in special)
         added[_number(index, folder / ADDED)] = by_name[name] = token
@@ -178,10 +189,6 @@ def _older_files(
         token = _token(each, folder / "tokenizer.json")
         added[each["id"]] = by_name[token.content] = token
     return added, by_name
-
-
-def _name(token: Any) -> str:
-    return str(getattr(token, "content", token))
 
 
 def _items(value: Any, where: Path) -> Any:

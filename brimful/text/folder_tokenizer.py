@@ -29,6 +29,7 @@ from brimful.text.folder_settings import (
     json_file,
     read_settings,
     read_values,
+    token_name,
     values_beside,
 )
 from brimful.text.tokenizer_files import merge_pair
@@ -125,7 +126,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
                 f"{path} is not a tokenizer.json that `tokenizers` can read ({reason})"
             ) from error
         raise BrimfulError(f"cannot read {path} as {kind.names[0]} ({reason:.200}); {remedy}") from error
-    roles = {key: _name(token) for key, token in names.items() if token is not None}
+    roles = {key: token_name(token) for key, token in names.items() if token is not None}
     if kind is not None:
         _require_unknown(tokenizer, path)
         if "do_lower_case" not in settings.values:
@@ -194,7 +195,7 @@ def _finished(
 
     def find(role: str) -> int:
         token = names.get(role)
-        index = None if token is None else tokenizer.token_to_id(_name(token))
+        index = None if token is None else tokenizer.token_to_id(token_name(token))
         if index is None and token is not None and role != "unk_token":
             return find("unk_token")
         if index is None:
@@ -213,7 +214,7 @@ def _bos_and_eos(settings: Settings, names: Names, find: Any) -> Any:
     from tokenizers import processors
 
     ends = [
-        _name(names[f"{end}_token"])
+        token_name(names[f"{end}_token"])
         if settings.values.get(f"add_{end}_token") and names[f"{end}_token"]
         else ""
         for end in ("bos", "eos")
@@ -231,14 +232,14 @@ def _add(tokenizer: "Tokenizer", settings: Settings, names: Names) -> bool:
 
     tokens: list[AddedToken | str] = [token for _, token in sorted(settings.added.items())]
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    known |= {_name(token) for token in tokens}
+    known |= {token_name(token) for token in tokens}
     values = settings.values
     extra = values.get("extra_special_tokens", values.get("additional_special_tokens"))
     extra = [_special(each) if isinstance(each, dict) else each for each in extra or []]
     for token in [*names.values(), *extra]:
-        if token is not None and _name(token) not in known and token not in tokens:
+        if token is not None and token_name(token) not in known and token not in tokens:
             tokens.append(token)
-    named = {_name(token) for token in names.values() if token is not None}
+    named = {token_name(token) for token in names.values() if token is not None}
     added = []
     for token in tokens:
         if isinstance(token, str):
@@ -278,10 +279,6 @@ def _without_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     names = dict.fromkeys(range(last + 1)) | {index: piece for piece, index in pieces.items() if piece}
     state["model"]["vocab"] = {f"[line {index}]" if n is None else n: index for index, n in names.items()}
     return Tokenizer.from_str(json.dumps(state))
-
-
-def _name(token: Any) -> str:
-    return str(getattr(token, "content", token))
 
 
 def _require_unknown(tokenizer: "Tokenizer", path: Path) -> None:

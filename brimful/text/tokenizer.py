@@ -11,10 +11,12 @@ from weakref import WeakKeyDictionary
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
+from brimful.text.folder_classes import tokenizer_class
 from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, values_beside
 from brimful.text.folder_tokenizer import chosen_class, read_folder
-from brimful.text.lower_first import lower_first, lowers_text
+from brimful.text.lower_first import lower_first
 from brimful.text.markers import plain_markers
+from brimful.text.sentence_folder import lowers_text
 from brimful.text.tokenizer_files import ids_of_processor
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ _KEYS = {role: (f"{role}_token",) for role in _NAMES} | {
 _said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 _CLASS = "PreTrainedTokenizerFast"
+_USUAL_CLASSES = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer", "Unigram": "XLMRobertaTokenizer"}
+"""Classes that put ends around texts, by the kind of their vocabulary."""
 _SAVED = ("tokenizer_class", "model_max_length", "model_input_names", "clean_up_tokenization_spaces")
 _bare: set[Path] = set()
 
@@ -174,7 +178,7 @@ def read(path: str | Path) -> "Tokenizer":
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
     _said[plain] = said
     if not ends and {"cls", "sep"} <= known.keys() and known["cls"] != known["sep"]:
-        _warn_of_bare_texts(folder, known)
+        _warn_of_bare_texts(folder, known, type(tokenizer.model).__name__)
     return plain
 
 
@@ -201,6 +205,8 @@ def _is_own(folder: Path) -> bool:
     """
     if any((folder / name).is_file() for name in (MAP, ADDED)) or not (folder / "tokenizer.json").is_file():
         return False
+    if lowers_text(folder):
+        return False
     config = values_beside(folder, CONFIG)
     keys = [key for key in config if key.removesuffix("_token") not in _NAMES]
     if keys == [*_SAVED, "split_special_tokens"]:
@@ -209,14 +215,18 @@ def _is_own(folder: Path) -> bool:
     return keys == [*_SAVED] and corpus
 
 
-def _warn_of_bare_texts(folder: Path, known: dict[str, str]) -> None:
-    if folder not in _bare:
-        _bare.add(folder)
-        warn(
-            f"{folder}: its tokenizer puts no {known['cls']} and {known['sep']} around texts, as its"
-            " files say (transformers does the same); if the model was trained with them, name its class as"
-            f" tokenizer_class in {CONFIG}, such as BertTokenizer"
-        )
+def _warn_of_bare_texts(folder: Path, known: dict[str, str], model: str) -> None:
+    if folder in _bare:
+        return
+    _bare.add(folder)
+    name = _USUAL_CLASSES.get(model, _CLASS)
+    remedy = f"name its class as tokenizer_class in {CONFIG}, such as {name}"
+    if tokenizer_class(values_beside(folder, "config.json"), {"tokenizer_class": name}) is None:
+        remedy = "write a post_processor into its tokenizer.json"
+    warn(
+        f"{folder}: its tokenizer puts no {known['cls']} and {known['sep']} around texts, as its"
+        f" files say (transformers does the same); if the model was trained with them, {remedy}"
+    )
 
 
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:

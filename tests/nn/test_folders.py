@@ -123,7 +123,7 @@ def test_what_may_be_another_model_is_refused(tmp_path, changes, match):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_an_old_folder_of_sentence_transformers(tmp_path, family):
+def test_an_old_folder_of_sentence_transformers(tmp_path, family, capsys):
     """Its encoder is in 0_Transformer, with its tokenizer and the length of texts."""
     model = KINDS["Model"].from_config(hundred(family))
     encoder_folder = tmp_path / "st" / "0_Transformer"
@@ -131,7 +131,7 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family):
     word_tokenizer(family).save(str(encoder_folder / "tokenizer.json"))
     plain = Encoder.load(encoder_folder)
     as_bin(encoder_folder)
-    (encoder_folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40}))
+    (encoder_folder / f"sentence_{family}_config.json").write_text(json.dumps({"max_seq_length": 40}))
     (tmp_path / "st" / "1_Pooling").mkdir()
     pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
     (tmp_path / "st" / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
@@ -147,9 +147,11 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family):
     assert text_length(folder, encoder) == 40
     check_hidden(folder, model)
     np.testing.assert_array_equal(encoder.embed(["w1 w2"]), plain.embed(["w1 w2"], "first"))
-    wanted = {f"e/0_Transformer/{name}" for name in ("config.json", "pytorch_model.bin", "tokenizer.json")}
+    names = ("config.json", "pytorch_model.bin", "tokenizer.json", f"sentence_{family}_config.json")
+    wanted = {f"e/0_Transformer/{name}" for name in names}
     assert wanted <= model_files("e", folder).keys()
     convert(folder=str(folder), out=str(tmp_path / "new"))
+    assert "transformers does not find" not in capsys.readouterr().err  # it compares with 0_Transformer
     np.testing.assert_array_equal(Encoder.load(tmp_path / "new").embed(["w1 w2"]), encoder.embed(["w1 w2"]))
     shutil.rmtree(encoder_folder)
     with pytest.raises(BrimfulError, match="holds no model"):

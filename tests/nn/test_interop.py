@@ -218,7 +218,7 @@ def test_robertas_of_the_hub_are_read(tmp_path):
         ones = encoder(replace(batch, segments=torch.ones_like(batch.segments)))
     assert torch.equal(zeros, ones)  # whatever types a tokenizer that is not RoBERTa's gives
     (tmp_path / "config.json").write_text(json.dumps(values | {"max_position_embeddings": 2}))
-    with pytest.raises(BrimfulError, match="max_length"):
+    with pytest.raises(BrimfulError, match="max_position_embeddings is 2: it must be"):
         load_model(tmp_path)
 
 

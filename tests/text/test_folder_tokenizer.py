@@ -162,8 +162,16 @@ def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path
     assert "puts no" not in warnings(capsys)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"] == [7]
-    assert "puts no [CLS] and [SEP] around texts" in warnings(capsys)
+    said = warnings(capsys)
+    assert "puts no [CLS] and [SEP] around texts" in said
+    assert said.endswith("name its class as tokenizer_class in tokenizer_config.json, such as BertTokenizer")
     assert not gives_token_types(folder)
+    modern = folder_of(
+        tmp_path / "modern", config={"model_type": "modernbert"}, tokenizer_config={"tokenizer_class": "X"}
+    )
+    tokenizer.save(str(modern / "tokenizer.json"))
+    assert load(modern).encode("the").ids == auto(modern)("the")["input_ids"] == [7]
+    assert warnings(capsys).endswith("write a post_processor into its tokenizer.json")  # no class would help
 
 
 def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
@@ -240,8 +248,16 @@ def test_sentence_transformers_lowers_before_the_tokenizer(tmp_path: Path) -> No
     save(loaded, saved_folder(tmp_path / "saved"))
     assert auto(tmp_path / "saved")("Paris")["input_ids"] == loaded.encode("paris").ids
     assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
+    for name in ("modules.json", "sentence_bert_config.json"):  # beside a tokenizer of ours that lowers
+        (tmp_path / "saved" / name).write_bytes((folder / name).read_bytes())
+    assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
     (folder / "modules.json").unlink()
-    assert load(folder).encode("Paris").tokens[1] == "Paris"
+    cased = load(folder)
+    assert cased.encode("Paris").tokens[1] == "Paris"
+    save(cased, saved_folder(tmp_path / "cased"))  # and beside one that does not
+    for name in ("modules.json", "sentence_bert_config.json"):
+        (tmp_path / "cased" / name).write_bytes((tmp_path / "saved" / name).read_bytes())
+    assert load(tmp_path / "cased").encode("Paris").ids == loaded.encode("Paris").ids
 
 
 LOWERED, _ = lower_first(Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
@@ -275,7 +291,7 @@ def test_corpora_of_older_versions_keep_their_tokenizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"tokenizer_config": {"do_lower_case": "no"}}, "do_lower_case of tokenizer_config.json is 'no'"),
+        ({"tokenizer_config": {"do_lower_case": "no"}}, 'do_lower_case of tokenizer_config.json is "no"'),
         ({"tokenizer_config": {"cls_token": 3}}, "cls_token is 3; write the token itself"),
         ({"tokenizer_config": {"added_tokens_decoder": ["x"]}}, "not an object of tokens by id"),
         ({"tokenizer_config": {"added_tokens_decoder": {"x": {"content": "a"}}}}, "'x' is not the id"),
