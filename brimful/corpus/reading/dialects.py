@@ -351,7 +351,7 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         is_single = fit.dialect.quote == "'"
         if not is_single or (fit.proof and (fit.bad < usual.bad or not usual.quoted)):
             candidates.append(fit)
-    if escapes and not may_be_raw:
+    if escapes and not may_be_raw and (escaped.bad < usual.bad or not usual.proof):
         candidates.append(escaped)
 
     def rank(fit: _Fit) -> tuple[int, bool, bool, bool]:

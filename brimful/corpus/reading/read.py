@@ -33,7 +33,7 @@ from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.faults import LONG, SHORT, Counting
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.lines import (
     BLANK_LINE,
@@ -243,8 +243,8 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
             yield number - 1, without_surrogates(text, issues)
         elif not keys and isinstance(record, dict):
             keys = dict.fromkeys(record)
-    # A file that is one object may well be settings that lie beside the texts.
-    if keys and not found and records > 1:
+    # A .json file that is one object may well be settings that lie beside the texts.
+    if keys and not found and (records > 1 or format_of(span.path) != "json"):
         raise no_field(span.path, config.field, keys)
 
 
@@ -281,13 +281,15 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
     if config.field not in header:
         raise no_field(span.path, config.field, header)
     column = header.index(config.field)
+    if (columns := header.count(config.field)) > 1 and not span.begin:
+        report.note(f"has {columns} columns {config.field!r}, the first of which is read")
     for number, (line, row) in enumerate(sheet.rows):
         if len(row) <= column:
             if row:
                 report.lose(SHORT, line)
             continue
-        if len(row) > len(header):
-            report.lose(LONG, line)
+        if len(row) != len(header):
+            report.lose(LONG if len(row) > len(header) else SHORT, line)
         text = cell(row[column])
         if text is not None and text is not row[column]:
             issues['cells written as ="...", read as what is quoted'] += 1

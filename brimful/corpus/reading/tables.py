@@ -31,9 +31,8 @@ class NoFieldError(BrimfulError):
 
 def no_field(path: str, field: str, known: Any) -> NoFieldError:
     """The error of a file whose records lack the text field."""
-    return NoFieldError(
-        f"{path} has no text in a field {field!r}: {nearest(field, known)} (set --read.field)"
-    )
+    hint = "its values are no texts" if field in known else nearest(field, known)
+    return NoFieldError(f"{path} has no text in a field {field!r}: {hint} (set --read.field)")
 
 
 def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:

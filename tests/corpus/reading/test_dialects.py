@@ -79,6 +79,7 @@ def test_every_dialect_that_the_csv_module_writes(
         ("'n','text'\n'1','it''s, here'\n'2','x'\n", ["it's, here", "x"]),
         ('n,text\n1,"he said \\"hi\\", and left"\n2,"x"\n', ['he said "hi", and left', "x"]),
         ('n, text\n1, "a, b"\n2, "c"\n', ["a, b", "c"]),
+        ('n,text\n1,"a ""b"" c"\n2,"d\\"\n', ['a "b" c', "d\\"]),
         ('sep=;\nn;text\n1;"a;b"\n', ["a;b"]),
         ('"sep=|"\nn|text\n1|a\n', ["a"]),
         ('n\ttext\n1\t="00123"\n2\tb\n', ["00123", "b"]),
@@ -140,3 +141,10 @@ def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n")
     assert found == ["a", "b", "d"]
     assert issues == {"rows longer than the header": 1, "rows cut short": 1}
+    found, issues = read(tmp_path / "a.csv", "text,n\na\nb,1\nc,2\n")
+    assert (found, issues) == (["a", "b", "c"], {"rows cut short": 1})
+
+
+def test_a_column_twice_is_said(tmp_path: Path) -> None:
+    found, issues = read(tmp_path / "a.csv", "text,n,text\na,1,b\nc,2,d\n")
+    assert (found, issues) == (["a", "c"], {"has 2 columns 'text', the first of which is read": 1})
