@@ -145,6 +145,13 @@ def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:
     assert (found, issues) == (["a", "b", "c"], {"rows cut short": 1})
 
 
+def test_escapes_that_only_a_missing_value_shows_are_said(tmp_path: Path) -> None:
+    found, issues = read(tmp_path / "a.csv", 'n,text\n1,\\N\n2,"C:\\new, x"\n')
+    assert found == ["C:new, x"]
+    assert any("are read as escapes" in issue for issue in issues)
+    assert read(tmp_path / "a.tsv", "n\ttext\n1\t\\N\n2\ta\\tb\n")[1] == {"records without a text 'text'": 1}
+
+
 def test_a_column_twice_is_said(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "text,n,text\na,1,b\nc,2,d\n")
     assert (found, issues) == (["a", "c"], {"has 2 columns 'text', the first of which is read": 1})
