@@ -44,7 +44,7 @@ from brimful.corpus.reading.lines import (
     without_surrogates,
 )
 from brimful.corpus.reading.lines import check_encoding as check_encoding
-from brimful.corpus.reading.tables import no_field, read_column
+from brimful.corpus.reading.tables import no_field, read_column, say_columns
 from brimful.corpus.reading.values import cell, joined
 
 # Bytes of text that are decoded at once.
@@ -281,8 +281,7 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
     if config.field not in header:
         raise no_field(span.path, config.field, header)
     column = header.index(config.field)
-    if (columns := header.count(config.field)) > 1 and not span.begin:
-        report.note(f"has {columns} columns {config.field!r}, the first of which is read")
+    say_columns(header, config.field, span, report)
     for number, (line, row) in enumerate(sheet.rows):
         if len(row) <= column:
             if row:

@@ -6,6 +6,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,3 +157,6 @@ def test_escapes_that_only_a_missing_value_shows_are_said(tmp_path: Path) -> Non
 def test_a_column_twice_is_said(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "text,n,text\na,1,b\nc,2,d\n")
     assert (found, issues) == (["a", "c"], {"has 2 columns 'text', the first of which is read": 1})
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), out)
+    assert read(tmp_path / "a.parquet", out.getvalue().to_pybytes()) == (found, issues)
