@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
-from brimful.console import counted, warn
+from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
 from brimful.tasks.spans import OUTSIDE
 from brimful.tasks.text_files import text_lines
@@ -206,7 +206,8 @@ def _without_places(words: Sequence[str]) -> list[str] | None:
 
 def _survey(path: Path, labelled: bool) -> Shape:
     """The shape of a file, from its first lines; warns of what it leaves out."""
-    lines = [line.rstrip("\n") for line in islice(text_lines(path), SURVEYED)]
+    with recorded_warnings():  # the reading itself gives them
+        lines = [line.rstrip("\n") for line in islice(text_lines(path), SURVEYED)]
     plain = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
     tabs = Counter(line.rstrip("\t ").count("\t") for line in plain)
     shape = Shape(tabs=len(tabs) == 1 and 0 not in tabs, width=0)

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.tasks.table import check_characters, json_lines
 from brimful.tasks.text_files import text_lines, whole_text
@@ -67,7 +68,9 @@ def has_escapes(path: Path) -> bool:
 
 def in_lines(path: Path) -> bool:
     """Whether each line is an object: the first of several is, or it begins as one in a file named .jsonl."""
-    first, second = islice(chain((line.strip() for line in text_lines(path) if line.strip()), ("", "")), 2)
+    with recorded_warnings():  # the reading itself gives them
+        lines = (line.strip() for line in text_lines(path) if line.strip())
+        first, second = islice(chain(lines, ("", "")), 2)
     if not first.startswith("{"):
         return False
     if path.suffix.lower() in (".jsonl", ".ndjson"):

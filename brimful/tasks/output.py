@@ -87,7 +87,8 @@ class _Fields(_Text):
 
     def rows(self, rows: Iterable[Row]) -> None:
         delimiter = "\t" if self.path.suffix == ".tsv" else ","
-        writer = csv.writer(_Encoded(self.file), delimiter=delimiter, lineterminator="\n")
+        # Every Python quotes a field with a character of this line end in it, and no other.
+        writer = csv.writer(_Encoded(self.file), delimiter=delimiter, lineterminator="\r\n")
         for row in rows:
             if self.header is None:
                 self.header = list(row)
@@ -102,7 +103,7 @@ class _Encoded:
         self.file = file
 
     def write(self, text: str) -> None:
-        self.file.write(text.encode())
+        self.file.write(text.removesuffix("\r\n").encode() + b"\n")
 
 
 def _cell(value: Any) -> Any:

@@ -537,6 +537,12 @@ SPACED = [
         "оворились о плане, который удивил даже тех, кто писал черновик, и газеты, прежде едва упомин"
         "авшие о встрече, целую неделю писали только о ней и о людях, которые её готовили."
     ),
+    (
+        "Die Bundesregierung hat am Mittwoch beschlossen, dass die Mittel für den Ausbau der Eisenbah"
+        "n in den kommenden Jahren deutlich erhöht werden. Der Minister sagte, die Bahn sei das Rückg"
+        "rat des Verkehrs. Kritiker bemängeln, dass die Strecken im Osten des Landes weiterhin vernac"
+        "hlässigt würden und die Züge zu spät kommen."
+    ),
 ]
 CHINESE = [
     (

@@ -22,7 +22,10 @@ _SPACE_ENTITY = re.compile(
 _FREQUENT = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#39;", "'"), ("&nbsp;", "\xa0"))
 
 # CSS selectors. These elements hold no text for readers, or stand beside the text that they annotate.
-_NO_TEXT = "title, canvas, noembed, noframes, annotation, annotation-xml, rp, rt"
+_NO_TEXT = (
+    "title, canvas, noembed, noframes, annotation, annotation-xml, rp, rt, img, area, svg, object, embed,"
+    " video, audio"
+)
 # Navigation by its role, and by the names that generators give it: DocBook and Publican (navheader, docnav),
 # Doxygen (navpath, tablist), Bootstrap (navbar, breadcrumb, pagination), Sphinx (footer).
 _BOILERPLATE = (
@@ -110,7 +113,7 @@ def _extract(markup: str, boilerplate: bool, main_content: bool) -> str:
         preserve_formatting=True,
         main_content=main_content,
         list_bullets=False,
-        alt_texts=False,
+        alt_texts=True,  # without them, no text of a figure is left
         skip_elements=[_NO_TEXT if boilerplate else f"{_NO_TEXT}, {_BOILERPLATE}"],
     )
     return text

@@ -17,6 +17,8 @@ NARROWEST, WIDEST = 40, 120
 # Room that a wrapped line may leave: some programs balance lines, Chinese ones move punctuation.
 _SLACK, _SLACK_WIDE = 6, 4
 _FILLED_SHARE = 0.6
+# Where all of a paragraph's breaks but a few are full, fewer lines must begin without a capital.
+_FULL_SHARE, _GOING_ON_SHARE = 0.9, 0.4
 # The smallest fraction of wrapped line breaks in a text that was wrapped.
 _WRAPPED_SHARE = 0.3
 _LONG_WORD = 16
@@ -38,6 +40,9 @@ _CALL = re.compile(r"[a-z]\(|\w[./]\w+[./(]")
 _STATEMENT = re.compile(r"(?:from \S+ )?import \w|\.\.\.|\*")
 _GAP = re.compile(r"[^.!?:\s]\s{2,}\S")
 _SIGNS = ("::", "//", "....", " . . .")
+# First bytes of UTF-8: of characters that are twice as wide as ASCII's, and of those that are so among them.
+_WIDE_BYTES = bytes([*range(0xE3, 0xEE), 0xEF, 0xF0])
+_WIDE_AMONG = _WIDE_BYTES + b"\xe2"
 _FIRST_WORD = re.compile("[^\\s\u2e80-\uabff\uf900-\ufaff\uff00-\uffee]+")
 _ENDED = re.compile(r"[,.;:!?…，。；：！？、][\"'”’»)\]）」』》]*\s*$")
 _PUNCTUATION = re.compile("[,.;:!?…，。；：！？、]")
@@ -152,8 +157,15 @@ def _are_even(breaks: list[int], lines: list[str], widths: list[int]) -> bool:
 
 
 def _width(line: str) -> int:
-    """Width on a screen: UTF-8 and character count make 2 for ASCII, 4 for Chinese."""
-    return (len(line.encode("utf-8", "replace")) + len(line)) // 2
+    """Width on a screen: 1 for a letter, 2 for a Chinese, Japanese or Korean character and its marks."""
+    data = line.encode("utf-8", "replace")
+    size = len(data)
+    if size >= 2 * len(line):  # fast, and no Cyrillic, whose letters take two bytes and words have spaces
+        return (size + len(line)) // 2
+    wide = size - len(data.translate(None, _WIDE_AMONG))
+    if wide and len(data.translate(None, _WIDE_BYTES)) == size:
+        wide = 0
+    return len(line) + wide
 
 
 def _is_wide(character: str) -> bool:
@@ -212,14 +224,17 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
     """The width at which the text was wrapped, or 0."""
     votes: Counter[int] = Counter()
     for begin, end, limit in _wrapped_paragraphs(lines, widths):
-        filled = sum(
-            _is_full(lines[number + 1], widths[number], limit)
-            and not lines[number + 1].lstrip()[0].isupper()
-            and _may_be_wrapped(lines[number], lines[number + 1])
+        filled = [
+            lines[number + 1].lstrip()[0]
             for number in range(begin, end - 1)
-        )
-        if filled >= _FILLED_SHARE * (end - begin - 1):
-            votes[limit] += filled
+            if _is_full(lines[number + 1], widths[number], limit)
+            and _may_be_wrapped(lines[number], lines[number + 1])
+        ]
+        going_on = sum(not first.isupper() for first in filled)
+        # German writes nouns with capitals.
+        least = _GOING_ON_SHARE if len(filled) >= _FULL_SHARE * (end - begin - 1) else _FILLED_SHARE
+        if going_on >= least * (end - begin - 1):
+            votes[limit] += going_on
     breaks = sum(end - begin - 1 for begin, end in _paragraphs(lines, widths))
     if not votes or votes.total() < _WRAPPED_SHARE * breaks:
         return 0

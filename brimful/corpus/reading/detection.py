@@ -8,6 +8,7 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import filterfalse
 
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
 from brimful.corpus.reading.nonsense import excerpt
@@ -27,6 +28,10 @@ _LEAST_UTF8, _LEAST_PAIRS, _LEAST_SINGLE, _LEAST_RARE = 8, 6, 8, 40
 _PAIRS = ("gb18030", "big5hkscs", "cp932", "cp949", "euc_jp")
 _SINGLE = ("iso8859-", "cp125", "cp874", "cp866", "koi8-", "mac-cyrillic")
 _HIGH = bytes(range(0x80, 0x100))
+# Control characters that hardly occur in text.
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
+# Categories of characters that no text in a charset has: control characters, private and unassigned ones.
+_NO_TEXT = {"Cc", "Co", "Cn"}
 
 _PRESCAN = 1024
 _SPACES = b"\t\n\f\r "
@@ -83,7 +88,7 @@ def first_beyond_ascii(sample: bytes, charset: Charset) -> str:
 
 
 def _wide(sample: bytes, declared: Charset) -> Charset | None:
-    """UTF-16 or UTF-32 without a mark: many characters of ASCII, or lines of others."""
+    """UTF-16 or UTF-32 without a mark: many characters of ASCII, or others with spaces or line ends."""
     if declared.codec.startswith(("utf-16", "utf-32")):
         return None
     for name in ("utf-32-le", "utf-32-be"):
@@ -91,14 +96,24 @@ def _wide(sample: bytes, declared: Charset) -> Charset | None:
         if text and "\0" not in text:
             return charset(name)
     sample = sample[: len(sample) // 2 * 2]
-    for name, high in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
-        # The high byte of an ASCII character is NUL, and no other byte is.
-        if sample.count(0) == high.count(0) and (text := _decoded(sample, name)) is not None:
-            if sample.count(0) > len(sample) // 4:
-                return charset(name)
-            if re.search("[\n\r]", text) and _decoded(sample, declared.codec) is None:
-                return charset(name)
+    pairs = sample[1::2], sample[::2]
+    for name, (high, low) in (("utf-16-le", pairs), ("utf-16-be", pairs[::-1])):
+        if (text := _decoded(sample, name)) is None:
+            continue
+        # The high byte of an ASCII character is NUL, and few other bytes are.
+        if not low.count(0) and high.count(0) > len(high) // 2:
+            return charset(name)
+        if not re.search("[\n\r ]", text) or _kinds(text) & _NO_TEXT:  # these are in the wrong order
+            continue
+        is_binary = len(sample.translate(None, _CONTROL)) < len(sample) * 0.9
+        if is_binary or _decoded(sample, declared.codec) is None:
+            return charset(name)
     return None
+
+
+def _kinds(text: str) -> set[str]:
+    """The categories of the characters, but of line ends and tabs."""
+    return {unicodedata.category(c) for c in set(text) - {"\n", "\r", "\t"}}
 
 
 def _decoded(sample: bytes, codec: str) -> str | None:
@@ -138,8 +153,7 @@ def _guess(sample: bytes, others: int) -> Charset | None:
     text = decoder.decode(sample)
     if found.codec == "utf-8" or others < least or decoder.replaced:
         return None
-    kinds = {unicodedata.category(c) for c in set(text) if not c.isascii()}
-    return None if kinds & {"Cc", "Co", "Cn"} else found
+    return None if _kinds("".join(filterfalse(str.isascii, set(text)))) & _NO_TEXT else found
 
 
 def _by_xml(head: bytes) -> Charset | None:

@@ -340,7 +340,7 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         may_be_raw: whether quotes may be text, as in TSV. Writers of CSV quote what needs it and often more.
     """
     escapes = _escapes(sample, delimiter)
-    is_sure = escapes == "sure"
+    is_sure = escapes in ("sure", "missing")
     raw = sample.fit(Dialect(delimiter=delimiter))
     escaped = sample.fit(Dialect(delimiter=delimiter, escaped=True)) if escapes else raw
     raw = min(raw, escaped, key=lambda fit: (fit.bad, fit.dialect.escaped != is_sure))
@@ -351,7 +351,7 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         is_single = fit.dialect.quote == "'"
         if not is_single or (fit.proof and (fit.bad < usual.bad or not usual.quoted)):
             candidates.append(fit)
-    if escapes and not may_be_raw:
+    if escapes and not may_be_raw and (escaped.bad < usual.bad or not usual.proof):
         candidates.append(escaped)
 
     def rank(fit: _Fit) -> tuple[int, bool, bool, bool]:
@@ -364,6 +364,11 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         doubt = (
             "has backslashes only before backslashes and quotes: they are kept as text; if they are escapes,"
             " write it without them"
+        )
+    if escapes == "missing" and best.dialect.escaped and best.quoted:
+        doubt = (
+            "has \\N for missing values, and other backslashes: these are read as escapes; if they are text,"
+            " write it as .jsonl"
         )
     if not may_be_raw or best.dialect.quote != '"':
         is_quoted = best.proof or not may_be_raw
@@ -389,10 +394,11 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
 
 
 def _escapes(sample: _Sample, delimiter: str) -> str:
-    """Whether backslashes are escapes: "sure", "possible", "doubtful", or nothing where they are not.
+    """Whether backslashes are escapes: "sure", "missing", "possible", "doubtful"; empty where they are not.
 
-    They may be if they stand before nothing else than what is escaped; surely before a quote, or N for a
-    missing value. Before a delimiter or a line end, one may also end a text.
+    They may be if they stand before nothing else than what is escaped; surely before a quote, and where N
+    stands for a missing value ("missing", if others stand before letters). Before a delimiter or a line end,
+    one may also end a text.
     """
     text, mark = sample.text, re.escape(delimiter)
     if _ESCAPE not in text:
@@ -403,8 +409,10 @@ def _escapes(sample: _Sample, delimiter: str) -> str:
     marks = {delimiter, '"', "'", "\n"}
     if not set(before) <= marks | {_ESCAPE, *letters}:
         return ""
-    if missing or '"' in before:
+    if '"' in before or (missing and not {*before} - {"N", _ESCAPE}):
         return "sure"
+    if missing:
+        return "missing"
     return "possible" if {delimiter, "\n"} & set(before) else "doubtful"
 
 

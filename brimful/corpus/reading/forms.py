@@ -13,6 +13,8 @@ from brimful.corpus.reading.dialects import find_dialect
 from brimful.corpus.reading.inputs import format_of
 
 _HEAD = 1 << 16
+# Lines behind one that is broken.
+_LOOKED_AT = 20
 _RECORDS = ("json", "jsonl", "csv", "tsv")
 _TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 _FOREIGN = {
@@ -21,7 +23,9 @@ _FOREIGN = {
     b"SQLite format 3\0": "a database of SQLite",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
+    b"{\\rtf": "a document in Rich Text Format",
 }
+_POINTER = b"version https://git-lfs.github.com/spec/"
 _SAID = {
     "text": "text",
     "html": "HTML",
@@ -78,6 +82,10 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> Form:
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
             return Form(named, wrong=f"is {what}, not {_SAID[named]}: save it as text, CSV or JSON lines")
+    if head.startswith(_POINTER):
+        return Form(
+            named, wrong=f"is a pointer of Git LFS, not {_SAID[named]}: get the file itself, git lfs pull"
+        )
     if named in ("parquet", "arrow", "html"):
         return Form(named)
     text = _decoded(head)
@@ -113,7 +121,8 @@ def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> 
     if named in ("json", "jsonl"):
         if first is None and begin in ("{", "["):
             is_long = not complete and len(lines) == 1
-            return named if is_long and begin == "{" else "json"
+            is_broken = begin == "{" and lines[0].rstrip()[-1] not in "{[," and _has_record(lines[1:])
+            return "jsonl" if is_broken else named if is_long and begin == "{" else "json"
         if isinstance(first, list) and first and isinstance(first[0], dict | list):
             return "json"
         if len(lines) > 1:
@@ -129,6 +138,11 @@ def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> 
     else:
         return named
     return kind if named != "text" or any(isinstance(first.get(name), str) for name in wanted) else named
+
+
+def _has_record(lines: list[str]) -> bool:
+    """Whether one of the first lines is a record, so that those before it are broken."""
+    return any(line[0] == "{" and isinstance(_value(line), dict) for line in lines[:_LOOKED_AT])
 
 
 def _value(line: str) -> object:

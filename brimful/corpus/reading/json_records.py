@@ -208,6 +208,9 @@ class _Values:
             self._is_open = mark != "]" and (self._is_open or mark == "[")
             self._at += 1
             mark = self._mark()
+        while mark == "," and self._count and not self.in_list:  # what is left of a list without brackets
+            self._at += 1
+            mark = self._mark()
         if not mark:
             if self._is_open:
                 self._lose("is not JSON: its list is not closed")

@@ -33,7 +33,7 @@ from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.faults import LONG, SHORT, Counting
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.lines import (
     BLANK_LINE,
@@ -44,7 +44,7 @@ from brimful.corpus.reading.lines import (
     without_surrogates,
 )
 from brimful.corpus.reading.lines import check_encoding as check_encoding
-from brimful.corpus.reading.tables import no_field, read_column
+from brimful.corpus.reading.tables import no_field, read_column, say_columns
 from brimful.corpus.reading.values import cell, joined
 
 # Bytes of text that are decoded at once.
@@ -243,8 +243,8 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
             yield number - 1, without_surrogates(text, issues)
         elif not keys and isinstance(record, dict):
             keys = dict.fromkeys(record)
-    # A file that is one object may well be settings that lie beside the texts.
-    if keys and not found and records > 1:
+    # A .json file that is one object may well be settings that lie beside the texts.
+    if keys and not found and (records > 1 or format_of(span.path) != "json"):
         raise no_field(span.path, config.field, keys)
 
 
@@ -281,13 +281,14 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
     if config.field not in header:
         raise no_field(span.path, config.field, header)
     column = header.index(config.field)
+    say_columns(header, config.field, span, report)
     for number, (line, row) in enumerate(sheet.rows):
         if len(row) <= column:
             if row:
                 report.lose(SHORT, line)
             continue
-        if len(row) > len(header):
-            report.lose(LONG, line)
+        if len(row) != len(header):
+            report.lose(LONG if len(row) > len(header) else SHORT, line)
         text = cell(row[column])
         if text is not None and text is not row[column]:
             issues['cells written as ="...", read as what is quoted'] += 1

@@ -31,9 +31,14 @@ class NoFieldError(BrimfulError):
 
 def no_field(path: str, field: str, known: Any) -> NoFieldError:
     """The error of a file whose records lack the text field."""
-    return NoFieldError(
-        f"{path} has no text in a field {field!r}: {nearest(field, known)} (set --read.field)"
-    )
+    hint = "its values are no texts" if field in known else nearest(field, known)
+    return NoFieldError(f"{path} has no text in a field {field!r}: {hint} (set --read.field)")
+
+
+def say_columns(names: list[str], field: str, span: Span, report: Counting) -> None:
+    """Say that several columns have the name of the text field."""
+    if (columns := names.count(field)) > 1 and not span.begin:
+        report.note(f"has {columns} columns {field!r}, the first of which is read")
 
 
 def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
@@ -92,7 +97,7 @@ def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterato
         check_machine(error, span.path)
         raise OSError(0, "not a Parquet file, or damaged") from error
     with table:
-        _check_column(table.schema_arrow, field, span.path)
+        _check_column(table.schema_arrow, field, span, issues)
         groups = table.num_row_groups
         begin = 0
         for number in range(span.begin, groups if span.end is None else min(span.end, groups)):
@@ -135,7 +140,7 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
     except (pa.ArrowException, OSError) as error:
         check_machine(error, span.path)
         raise OSError(0, "not an Arrow file, or damaged") from error
-    index = _check_column(reader.schema, field, span.path)
+    index = _check_column(reader.schema, field, span, issues)
     begin = held = 0
     try:
         for number in range(reader.num_record_batches) if is_file else count():
@@ -154,14 +159,15 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
         issues["file damaged, its rest lost"] += 1
 
 
-def _check_column(schema: Any, field: str, path: str) -> int:
+def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> int:
     """The column's index."""
     if field not in schema.names:
-        raise no_field(path, field, schema.names)
+        raise no_field(span.path, field, schema.names)
+    say_columns(schema.names, field, span, Counting(issues))
     index = schema.names.index(field)
     if not _may_be_text(schema.types[index]):
         raise BrimfulError(
-            f"{path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
+            f"{span.path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
         )
     return index
 

@@ -28,6 +28,8 @@ def text_of(markup: str) -> str:
         ("<td><a>首页</a><a>新闻</a><td>位置<br><a>体育</a><a>论坛</a>", "首页新闻位置\n体育论坛"),
         ("他是<a>中国</a><a>科学家</a>，生于<a>北京</a>。", "他是中国科学家，生于北京。"),
         ("the<a name=x></a><a>se</a>", "these"),
+        ("a<figure><img src=x alt=y><figcaption>c</figcaption><table><td>t</table></figure>b", "a\nc\nt\nb"),
+        ("a<video>v</video><audio>w</audio><object>o</object><svg><text>s</text></svg><img alt=i>b", "ab"),
         ("<p>a<button>Yes</button><label>b</label><input value=c>", "a"),
         ("<my-row><p>one</my-row><my-row><p>two</my-row>", "one\ntwo"),
         ("<ruby>漢<rt>kan</rt>字<rt>ji</rt></ruby>です", "漢字です"),

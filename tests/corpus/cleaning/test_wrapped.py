@@ -146,6 +146,13 @@ def test_wrapped_prose_is_joined() -> None:
     assert joined >= 0.97 * breaks
 
 
+def test_lines_are_as_wide_as_on_a_screen() -> None:
+    """Cyrillic of 80 and more columns, and German, whose lines often begin with the capital of a noun."""
+    for text in SPACED:
+        wrapped = textwrap.fill(text, 96 if text > "\u0400" else 60)
+        assert join_wrapped_lines(wrapped)[1] >= wrapped.count("\n") - 1
+
+
 def test_the_paragraphs_of_a_novel_stay_apart() -> None:
     """They follow without an empty line, and each begins with an indent."""
     short = ["“有人吗？”他喊了一声。", "没有人回答。"]

@@ -6,6 +6,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +81,7 @@ def test_every_dialect_that_the_csv_module_writes(
         ("'n','text'\n'1','it''s, here'\n'2','x'\n", ["it's, here", "x"]),
         ('n,text\n1,"he said \\"hi\\", and left"\n2,"x"\n', ['he said "hi", and left', "x"]),
         ('n, text\n1, "a, b"\n2, "c"\n', ["a, b", "c"]),
+        ('n,text\n1,"a ""b"" c"\n2,"d\\"\n', ['a "b" c', "d\\"]),
         ('sep=;\nn;text\n1;"a;b"\n', ["a;b"]),
         ('"sep=|"\nn|text\n1|a\n', ["a"]),
         ('n\ttext\n1\t="00123"\n2\tb\n', ["00123", "b"]),
@@ -140,3 +143,20 @@ def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n")
     assert found == ["a", "b", "d"]
     assert issues == {"rows longer than the header": 1, "rows cut short": 1}
+    found, issues = read(tmp_path / "a.csv", "text,n\na\nb,1\nc,2\n")
+    assert (found, issues) == (["a", "b", "c"], {"rows cut short": 1})
+
+
+def test_escapes_that_only_a_missing_value_shows_are_said(tmp_path: Path) -> None:
+    found, issues = read(tmp_path / "a.csv", 'n,text\n1,\\N\n2,"C:\\new, x"\n')
+    assert found == ["C:new, x"]
+    assert any("are read as escapes" in issue for issue in issues)
+    assert read(tmp_path / "a.tsv", "n\ttext\n1\t\\N\n2\ta\\tb\n")[1] == {"records without a text 'text'": 1}
+
+
+def test_a_column_twice_is_said(tmp_path: Path) -> None:
+    found, issues = read(tmp_path / "a.csv", "text,n,text\na,1,b\nc,2,d\n")
+    assert (found, issues) == (["a", "c"], {"has 2 columns 'text', the first of which is read": 1})
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), out)
+    assert read(tmp_path / "a.parquet", out.getvalue().to_pybytes()) == (found, issues)

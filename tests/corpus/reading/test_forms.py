@@ -136,3 +136,17 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
         "4 files of other kinds were left out (.log 2, no suffix 1, .tex.gz 1); a file that is given by name"
         " is read as text"
     ]
+
+
+@pytest.mark.parametrize("broken", ['{"text": "cut\n', '{"text": "a}{"text": 1\n'])
+def test_a_broken_first_line_costs_no_other(broken: str, tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.json"):
+        assert read(tmp_path / name, f"{broken}{LINES}".encode()) == (TEXTS, {"broken JSON lines": 1})
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.json", "a.parquet"])
+def test_what_git_keeps_elsewhere_is_no_text(name: str, tmp_path: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n"
+    texts, issues = read(tmp_path / name, pointer)
+    assert texts == []
+    assert "is a pointer of Git LFS" in str(issues)

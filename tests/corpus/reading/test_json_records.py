@@ -120,6 +120,12 @@ def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_pat
     assert "\n" not in str(error.value)
 
 
+def test_a_list_without_brackets(tmp_path: Path) -> None:
+    data = '{"text": "a"},\n{"text": "b"},\n'
+    assert read(tmp_path / "a.json", data) == (["a", "b"], {})
+    assert read(tmp_path / "a.jsonl", data) == (["a", "b"], {})
+
+
 def test_numbers_that_are_too_long_for_python(tmp_path: Path) -> None:
     data = '[{"text": "a", "label": 1, "n": ' + "9" * 5000 + "}]"
     assert read(tmp_path / "a.json", data) == (["a"], {})
