@@ -19,7 +19,7 @@ from brimful.tasks.json_files import SUFFIXES, has_escapes, in_lines, json_value
 from brimful.tasks.layouts import OWN_LAYOUT
 from brimful.tasks.offsets import Place, quoted, settle, tell
 from brimful.tasks.table import Table, Take, all_rows, check_characters, everything, json_lines
-from brimful.tasks.text_files import readable
+from brimful.tasks.text_files import readable, suffix_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
@@ -59,7 +59,8 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
         BrimfulError: the file cannot be read or holds no question, or a question lacks a part.
     """
     path = Path(path)
-    form = path.suffix.lower()
+    with readable(path):
+        form = suffix_of(path)
     if form not in (*SUFFIXES, ".parquet"):
         raise BrimfulError(
             f"{path}: questions are .json files in SQuAD's layout, or .jsonl or .parquet files of rows"

@@ -166,3 +166,27 @@ def test_what_is_no_list_of_names_is_refused_with_its_place(tmp_path: Path):
         (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "label": label}))
         with pytest.raises(BrimfulError, match=r"line 1: the label .* is no list of names"):
             MultiLabel.read(tmp_path / "a.jsonl", labelled=True)
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        "/".join,
+        "+".join,
+        "\t".join,
+        " ".join,
+        lambda names: " ".join(f"__label__{name}" for name in names),
+        lambda names: "".join(f"<{name}>" for name in names),
+        lambda names: json.dumps(json.dumps(names)),
+    ],
+)
+def test_seldom_spellings_of_lists(spell, tmp_path: Path):
+    rows = [["a"], ["a", "b"], [], ["b", "c"], ["c"]]
+    assert read(write(tmp_path / "a.csv", [spell(names) for names in rows]))[0] == rows
+
+
+@pytest.mark.parametrize(
+    "cells", [["C", "C++", "C"], ["New York", "New Jersey", "York"], ["A/B", "A/C", "B/C"], ["+", "-"]]
+)
+def test_marks_within_names_stay(cells: list[str], tmp_path: Path):
+    assert read(write(tmp_path / "a.csv", cells)) == ([[cell] for cell in cells], [])
