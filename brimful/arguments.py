@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from brimful.config import build, read_yaml
+from brimful.config import build, read_yaml, settings_from
 from brimful.errors import UsageError
 
 
@@ -46,17 +46,21 @@ def parse(schema: type, arguments: Sequence[str], prog: str, description: str | 
     line.check_names()
     default: Any = None
     values: dict[str, Any] = {}
+    file: str | None = None
     if "--config" in line.given:
         if not line.given["--config"]:
             raise line.error("--config needs a value: a file")
-        values = read_yaml(line.given["--config"][-1])
+        file = line.given["--config"][-1]
+        values = read_yaml(file)
     if values or hasattr(schema, "defaults"):
         last = {flag[2:]: given[-1] for flag, given in line.given.items() if flag and given}
         flags = {flag: None if value == "None" else value for flag, value in last.items()}
-        default = both(build(schema, values, missing=tyro.MISSING, flags=flags), Common())
+        with settings_from(file, alone=True):
+            default = both(build(schema, values, missing=tyro.MISSING, flags=flags), Common())
     said = io.StringIO()
+    alone = not set(line.given) - {"", "--config", "--json", "--debug", "--dry-run"}
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), settings_from(file, alone=alone):
             parsed, unknown = tyro.cli(
                 both,
                 prog=prog,

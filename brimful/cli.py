@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.version import VERSION
 
@@ -92,12 +93,15 @@ def _in_one_line(item: dict[str, Any]) -> str:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     from brimful.arguments import parse
+    from brimful.config import settings_from
 
     verb = load_verb(name)
+    number_of("RANK", 0)  # before any work
     description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
     options, common = parse(verb.schema, arguments, f"brimful {name}", description)
-    result = verb(options)
-    if os.environ.get("RANK", "0") != "0":
+    with settings_from(common.config):
+        result = verb(options)
+    if number_of("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         # Whatever the terminal or the file cannot hold is written as an escape, which is JSON too.

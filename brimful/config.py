@@ -12,7 +12,9 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,8 +28,22 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
+REPEATED = 100_000
+"""The most values that the aliases of a YAML file may repeat."""
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`)."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        if kind in ("binary", "omap", "pairs", "set"):
+            raise _refused(node, f"no setting is a {kind}")
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:  # `!!float x`
+            shown = repr(node.value[:40]) if isinstance(node.value, str) else "this"
+            raise _refused(node, f"{shown} is no {kind}") from error
 
 
 class _Dumper(yaml.SafeDumper):
@@ -43,22 +59,127 @@ for _class in (_Loader, _Dumper):
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
-    """Read a YAML mapping.
+    """Read a YAML mapping: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
-        BrimfulError: the file is absent, not YAML, or not a mapping.
+        BrimfulError: the file is absent, not YAML, or not a mapping; a key stands twice; aliases repeat more
+            than `REPEATED` values or contain themselves; a text holds a character that no file name can.
     """
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        content = Path(path).read_bytes()
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BrimfulError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        value = _parse(text)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrimfulError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = f"U+{ord(text[error.position]):04X}"
+        raise BrimfulError(f"{path}, line {line}: the character {code} may not stand in YAML") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = (error.problem or error.context or "").replace(
+            "found unhashable key", "a key must be a text"
+        )
+        if problem.startswith("but "):
+            problem = f"{error.context}, {problem}"
+        raise BrimfulError(f"{path}{where} is not valid YAML: {problem}") from error
+    except RecursionError as error:
+        raise BrimfulError(f"{path} is nested too deeply to hold settings") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise BrimfulError(f"{path} must hold a mapping of keys to values, not a {type(value).__name__}")
     return value
+
+
+def _parse(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        sizes: dict[int, int] = {}
+        if _size(node, sizes) > len(sizes) + REPEATED:
+            raise _refused(node, f"its aliases repeat more than {REPEATED:,} values")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node has, those of its aliases each time; checks keys and texts.
+
+    Args:
+        sizes: of the nodes that are known, by identity; 0 for those that are being counted.
+    """
+    if sizes.setdefault(id(node), 1) == 0:
+        raise _refused(node, "an alias that contains itself")
+    if isinstance(node, yaml.ScalarNode):
+        if odd := re.search("[\0\ud800-\udfff]", node.value):
+            raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
+    elif sizes[id(node)] == 1:
+        sizes[id(node)] = 0
+        total = 1 + sum(_size(part, sizes) for part in _parts(node))
+        sizes[id(node)] = total
+    return sizes[id(node)]
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return node.value
+    keys = Counter((key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+    for key, _ in node.value:
+        if (count := keys[key.tag, str(key.value)]) > 1:
+            raise _refused(key, f"the key {key.value} stands {count} times")
+    return [part for pair in node.value for part in pair]
+
+
+@contextmanager
+def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
+    """Let errors about the settings of a YAML file name the file.
+
+    Args:
+        path: the file; None if there is none.
+        alone: no settings but those of the file are in play, so each error inside is about them. Otherwise,
+            those are that speak of one of its keys as a setting, or of a text that is one of its values.
+    """
+    try:
+        yield
+    except BrimfulError as error:
+        message = str(error)
+        if path is None or str(path) in message:
+            raise
+        keys = [key for key, value in flat(read_yaml(path)).items() if _speaks_of(message, key, value)]
+        if not (keys or alone):
+            raise
+        where = f"{', '.join(keys)} in {path}" if keys else str(path)
+        raise type(error)(f"{message} ({where})") from error
+
+
+def _speaks_of(message: str, key: str, value: Any) -> bool:
+    name = re.escape(key).replace("_", "[_-]")
+    last = re.escape(key.rpartition(".")[2]).replace("_", "[_-]")
+    said = rf"\bkey ({name})\b|--({name})(?![\w-])|(?<![\w-])({name}|{last})( is |=|: | must )"
+    if "_" in key.rpartition(".")[2]:
+        said += rf"|(?<![\w-]){last}(?![\w-])"
+    if re.search(said, message):
+        return True
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return any(
+        isinstance(text, str)
+        and text
+        and re.search(rf"(?<![\w./-]){re.escape(text)}(?![\w./-]|, line)", message)
+        for text in texts
+    )
 
 
 def write_yaml(path: Path | str, config: Any) -> None:
@@ -215,6 +336,7 @@ def build(
     """
     defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(schema, "defaults", None)
     if defaults is not None:
+        _build(schema, values, "", object())  # checks the types of the values, which `defaults` then reads
         values = _over(defaults(flat(values) | flat(flags or {})), values)
     return _build(schema, values, "", missing)
 

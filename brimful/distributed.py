@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from brimful.activity import Collective
+from brimful.environment import number_of, rank_and_size
 from brimful.errors import BrimfulError
 from brimful.ranks.flight import record
 from brimful.ranks.heartbeat import heartbeat
@@ -163,7 +164,7 @@ def default_device() -> torch.device:
     """
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    index, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    index, count = number_of("LOCAL_RANK", 0), torch.cuda.device_count()
     if index >= count:
         raise BrimfulError(
             f"local rank {index} has no GPU, since this machine shows {count}: start at most {count}"
@@ -205,10 +206,10 @@ def world() -> Iterator[World]:
     """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
 
     Raises:
-        BrimfulError: see `default_device`; or another rank has ended.
+        BrimfulError: see `default_device` and `rank_and_size`; or another rank has ended.
         SystemExit: another rank has ended, and a third one says so.
     """
-    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, size = rank_and_size()
     device = default_device()
     on_cuda = device.type == "cuda"
     if on_cuda:

@@ -338,8 +338,11 @@ def read_json(path: Path | str) -> Any:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
         raise BrimfulError(f"{path} is nested too deeply to be Brimful's") from error
-    except ValueError as error:
-        raise BrimfulError(f"{path} is not valid JSON ({error}); it is damaged or not Brimful's") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, character {error.colno}"
+        raise BrimfulError(f"{path} is not valid JSON at {where}; it is damaged or not Brimful's") from error
+    except ValueError as error:  # not UTF-8, or a number of thousands of digits
+        raise BrimfulError(f"{path} is not valid JSON in UTF-8; it is damaged or not Brimful's") from error
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ LAYERS = [
     [
         "errors",
         "paths",
+        "environment",
         "storage",
         "seals",
         "config",

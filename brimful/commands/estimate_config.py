@@ -1,11 +1,11 @@
 """The options of `brimful estimate`: those of pretrain, and what only an estimate needs."""
 
-import os
 import re
 from dataclasses import dataclass
 
 from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import incidental
+from brimful.environment import number_of
 from brimful.errors import BrimfulError
 from brimful.estimates.assumptions import AssumeConfig
 from brimful.train.config import TrainerConfig
@@ -44,7 +44,7 @@ def check(config: EstimateConfig) -> None:
     Raises:
         BrimfulError: something is missing, or does not go together.
     """
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if number_of("WORLD_SIZE", 1) > 1:
         raise BrimfulError("estimate runs in one process: leave out torchrun")
     if config.resume is not None:
         raise BrimfulError("estimate is for runs that have not begun: leave out resume")

@@ -1,6 +1,5 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
-import os
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -15,6 +14,7 @@ from brimful.commands.finetune_trainings import Finetuning, load_data
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
 from brimful.console import output_console, say
 from brimful.distributed import ALONE
+from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file, read_config
 from brimful.nn.interop import load_pretrained
@@ -166,7 +166,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
     if not config.text and config.train is None:
         raise UsageError("evaluate needs --text, or --train and --test, or all of them")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if number_of("WORLD_SIZE", 1) > 1:
         raise UsageError("evaluate runs in one process: start it without torchrun")
     out, kind = Path(config.out), task_of(config.task, find_layout(config.layout, config.columns))
     folders = {name: find_model(Path(name), "encoder") for name in config.encoders}

@@ -27,6 +27,7 @@ from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation
+from brimful.text.beginnings import LONG, beginning, in_full
 
 TOKENS = 4096
 """Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
@@ -254,6 +255,20 @@ def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) ->
     )
 
 
+def _within_reach(
+    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, overlap: int | None, where: Callable[[int], str]
+) -> Sequence[str]:
+    """The texts, of very long ones what can become tokens; the tokenizer cuts nothing yet."""
+    long = [n for n, text in enumerate(texts) if isinstance(text, str) and len(text) > LONG]
+    if not long:
+        return texts
+    made = list(texts)
+    for n in long:
+        name, text = where(n), made[n]
+        made[n] = beginning(tokenizer, text, tokens, name) if overlap is None else in_full(text, name)
+    return made
+
+
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -279,7 +294,8 @@ def encode_texts(
         where: what messages call a text, by its number from 0.
 
     Raises:
-        BrimfulError: a text is not a string, or holds half a surrogate pair; or windows of this length
+        BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters
+            than `beginnings.MOST`; or windows of this length
             cannot overlap by so much, or a first text leaves its second no more room than the overlap.
     """
     before = tokenizer.truncation
@@ -291,6 +307,9 @@ def encode_texts(
     windows: dict[str, Any] = {} if overlap is None else {"stride": overlap}
     if windows and second is not None:
         windows["strategy"] = "only_second"
+    texts = _within_reach(tokenizer, texts, max_length, overlap, where)
+    if second is not None:
+        second = _within_reach(tokenizer, second, max_length, overlap, where)
     inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts: list[int] = []

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from brimful.config import build
 from brimful.console import say
 from brimful.distributed import World
+from brimful.environment import number_of
 from brimful.runs.directory import CONFIG, RunConfig
 from brimful.storage import is_empty
 
@@ -33,7 +34,7 @@ def restarted(config: C, ranks: World) -> C:
     out = Path(config.out)
     store = _store() if ranks.is_main else None
     again = 0.0
-    (restarts,) = ranks.sum([float(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))])  # 0 on a new machine
+    (restarts,) = ranks.sum([float(number_of("TORCHELASTIC_RESTART_COUNT", 0))])  # 0 on a new machine
     if store is not None and restarts and _claimed(store, out):
         again = 1.0 if (out / CONFIG).is_file() else 0.0
         if not again:

@@ -15,6 +15,7 @@ from brimful.errors import BrimfulError
 from brimful.seals import check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.text import tokenizer as tokenizers
+from brimful.text.beginnings import beginning
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -26,7 +27,8 @@ AT_ONCE = 4096
 
 def token_ids(tokenizer: "Tokenizer", texts: Iterable[str], max_length: int) -> list[np.ndarray]:
     """int32 ids of each text's first `max_length` tokens, without special tokens."""
-    every, found = list(texts), []
+    every = [beginning(tokenizer, text, max_length, "a text") for text in texts]
+    found = []
     for start in range(0, len(every), AT_ONCE):
         part = tokenizer.encode_batch_fast(every[start : start + AT_ONCE], add_special_tokens=False)
         found += [np.array(encoding.ids[:max_length], dtype=np.int32) for encoding in part]

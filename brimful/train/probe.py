@@ -16,7 +16,6 @@ caches. There a larger size must be faster, and the search ends at the second si
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from brimful.console import say
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
+from brimful.environment import number_of
 from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.optim.build import OptimizerConfig
 from brimful.train.compilation import loss_function
@@ -272,7 +272,7 @@ def _free(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return available_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return available_memory() // max(1, number_of("LOCAL_WORLD_SIZE", 1))
 
 
 def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: Sequence[Tensor]) -> Trial:

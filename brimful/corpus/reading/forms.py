@@ -119,7 +119,9 @@ def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> 
         if len(lines) > 1:
             return "jsonl" if lines[1].lstrip()[:1] == begin or type(first) is type(second) else named
         # A line alone is a record, or holds some.
-        return named if not isinstance(first, dict) or any(name in first for name in wanted) else "json"
+        if not isinstance(first, dict) or any(name in first for name in wanted):
+            return named
+        return "json" if any(isinstance(value, list | dict) for value in first.values()) else named
     if isinstance(first, dict) and isinstance(second, dict):
         kind = "jsonl"
     elif begin == "[" and isinstance(record := _first_of(text), dict):

@@ -50,7 +50,7 @@ def parquet() -> bytes:
         ("a.txt", LINES.encode(), "is JSON lines, not text, and is read so"),
         ("a.tsv", ARRAY.encode(), "is JSON, not TSV, and is read so"),
         ("a.txt", TSV.encode(), "is TSV, not text, and is read so"),
-        ("a.tsv", gzip.compress(TSV.encode()), ""),
+        ("a.tsv", gzip.compress(TSV.encode(), mtime=0), ""),
         ("a.jsonl", bz2.compress(LINES.encode()), ""),
         ("a.json", LINES.encode(), ""),
         ("a.jsonl", ARRAY.encode(), ""),
