@@ -160,7 +160,7 @@ def _parsed(line: str, shape: Shape, where: str, labelled: bool) -> _Line:
     cells = shape.cells(line)
     if not cells or cells[0].startswith(_DOCUMENT):
         return _BREAK, "", ""
-    if labelled and len(cells) == 1 < shape.width == 2 and line[0] == " " and is_tag(cells[0]):
+    if len(cells) == 1 < shape.width == 2 and line[0] == " " and is_tag(cells[0]):
         cells = [" ", *cells]  # a space among characters
     if (
         line.rstrip("\n") == shape.header

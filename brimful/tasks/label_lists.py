@@ -17,7 +17,8 @@ from typing import Any
 from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import Layout
-from brimful.tasks.table import FORMATS, Table, all_rows
+from brimful.tasks.rows import PLACES, open_rows
+from brimful.tasks.table import Table, all_rows
 
 MISSING = frozenset(("nan", "NaN", "null", "NULL", "None", "<NA>"))
 """What programs write for a missing value."""
@@ -234,10 +235,11 @@ def one_hot(path: Path, layout: Layout) -> list[list[str]] | None:
     Raises:
         BrimfulError: as `read_table`, or a column that is named holds something else.
     """
-    columns, form = layout.columns, path.suffix.lower()
-    if layout.rewrite is not None or form not in FORMATS:
+    columns = layout.columns
+    if layout.rewrite is not None:
         return None
     with recorded_warnings():  # they come again when the table is read
+        form, _ = open_rows(path, [columns.text], layout)
         first = next(iter(all_rows(path, form, layout)), (0, {}))[1]
     named = [name.strip() for name in columns.label.split(",")]
     if columns.label in first or columns.text not in first:
@@ -255,7 +257,7 @@ def one_hot(path: Path, layout: Layout) -> list[list[str]] | None:
             bits = {name: _bit(row.get(name)) for name in names}
             wrong = [name for name, bit in bits.items() if bit is None]
             if wrong and chosen:
-                place = "row" if form == ".parquet" else "line"
+                place = PLACES.get(form, "line")
                 raise BrimfulError(
                     f"{path}, {place} {number}: {row[wrong[0]]!r:.60} in the column {wrong[0]!r} is neither 0"
                     " nor 1"

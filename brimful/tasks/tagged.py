@@ -260,7 +260,8 @@ def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span
         if settled_place is None:
             raise BrimfulError(
                 f"{path}, {where(row)}: the span {[first_character, last, label]} is not within its text of"
-                f" {len(texts[row])} characters"
+                f" {len(texts[row])} characters; if offsets count UTF-16 units or bytes, give each"
+                ' span its own "text", which tells'
             )
         spans[row].append(Span(*settled_place, label))
     return spans

@@ -1,6 +1,7 @@
 """Cells of labels: each spelling of a list gives the list, and what a column leaves open is said."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_every_spelling_of_a_list_is_the_list(spelling: str, rows: list[list[str
     path = tmp_path_factory.mktemp("lists") / "a.csv"
     found, said = read(write(path, [SPELLINGS[spelling](names) for names in rows]))
     assert [sorted(names) for names in found] == [sorted(names) for names in rows]
-    assert said == []
+    assert [line for line in said if "backslashes" not in line] == []
 
 
 @given(rows=st.lists(st.lists(st.text("ab ,;|'\"[]\\é"), max_size=4), min_size=1, max_size=4))
@@ -190,3 +191,16 @@ def test_seldom_spellings_of_lists(spell, tmp_path: Path):
 )
 def test_marks_within_names_stay(cells: list[str], tmp_path: Path):
     assert read(write(tmp_path / "a.csv", cells)) == ([[cell] for cell in cells], [])
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.json"])
+def test_columns_of_bits_in_files_of_other_forms(name: str, tmp_path: Path):
+    path = tmp_path / name
+    rows = [{"text": "x", "a": 1, "b": 0}, {"text": "y", "a": 1, "b": 1}]
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(b"text,a,b\nx,1,0\ny,1,1\n"))
+    else:
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    found, said = read(path)
+    assert found == [["a"], ["a", "b"]]
+    assert len(said) == 1

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -140,3 +141,12 @@ def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n")
     assert found == ["a", "b", "d"]
     assert issues == {"rows longer than the header": 1, "rows cut short": 1}
+
+
+def test_json_in_a_cell_keeps_its_backslashes(tmp_path: Path):
+    text = json.dumps(['a "b"', "c"])
+    out = io.StringIO()
+    csv.writer(out).writerows([["text", "n"], [text, 1], ["d", 2]])
+    found, issues = read(tmp_path / "a.csv", out.getvalue())
+    assert found == [text, "d"]
+    assert any("backslashes" in issue for issue in issues)
