@@ -119,6 +119,7 @@ def unpack(weights: Path, folder: Path) -> None:
     with atomic_directory(folder) as temporary:
         write_tensors(temporary / "model.safetensors", tensors)
         _tokenizer(packed).save(str(temporary / "tokenizer.json"))
+        write_json(temporary / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
         write_json(temporary / "config.json", values)
 
 

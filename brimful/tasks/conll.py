@@ -23,6 +23,16 @@ SURVEYED = 20_000
 _COLUMNS = re.compile(r"[^ \t]+")
 _MARK, _BETWEEN = "[BIESLUMWbieslumw]", "[-_/:.|]"
 _TAG = re.compile(rf"{_MARK}{_BETWEEN}.+|.+{_BETWEEN}{_MARK}|{_MARK}", re.DOTALL)
+_LABEL = re.compile(rf"{_MARK}{_BETWEEN}(.+)|(.+){_BETWEEN}{_MARK}", re.DOTALL)
+_CHUNKS = "adjp advp conjp intj lst np pp prt sbar ucp vp ac nc pc vc cp"
+_PHRASES = frozenset(_CHUNKS.split())
+"""Labels of chunks, in files that have names, too."""
+_TITLES = """
+word words token tokens form text char chars character characters tag tags label labels ner ner_tag ner_tags
+ne entity iob bio pos pos_tag upos xpos lemma chunk chunk_tag id index 字 词 字符 标签 标注 词性
+"""
+_HEADER = frozenset(_TITLES.split())
+"""What headers call columns."""
 _FEATURE = re.compile(r"(?:^|\|)(?:NER|Ner|ner|NE|Entity|entity|name|Name)=([^|]+)")
 """A tag among the features of CoNLL-U."""
 _RANGE = re.compile(r"\d+[-.]\d+")
@@ -53,6 +63,7 @@ class Shape:
         index: the first column counts words.
         placed: each word is a character with its place behind it.
         characters: every word is a character, and some are of scripts without spaces.
+        header: the line that names the columns; empty if there is none.
     """
 
     tabs: bool
@@ -63,6 +74,7 @@ class Shape:
     index: bool = False
     placed: bool = False
     characters: bool = False
+    header: str = ""
 
     def cells(self, line: str) -> list[str]:
         """The columns of a line; none of an empty one."""
@@ -80,9 +92,12 @@ class Shape:
         return len(cells) != self.width or (labelled and not (self.features or is_tag(cells[self.tag])))
 
 
+_NO_TAG = (OUTSIDE, OUTSIDE.lower())
+
+
 def is_tag(cell: str) -> bool:
     """Whether a cell is O, or has the mark of a tag."""
-    return cell in (OUTSIDE, OUTSIDE.lower()) or _TAG.fullmatch(cell) is not None
+    return cell in _NO_TAG or _TAG.fullmatch(cell) is not None
 
 
 def read_sentences(path: Path, *, labelled: bool) -> Iterator[tuple[Sentence, Shape]]:
@@ -145,7 +160,13 @@ def _parsed(line: str, shape: Shape, where: str, labelled: bool) -> _Line:
     cells = shape.cells(line)
     if not cells or cells[0].startswith(_DOCUMENT):
         return _BREAK, "", ""
-    if shape.is_comment(cells, labelled) or (shape.index and _RANGE.fullmatch(cells[0])):
+    if len(cells) == 1 < shape.width == 2 and line[0] == " " and is_tag(cells[0]):
+        cells = [" ", *cells]  # a space among characters
+    if (
+        line.rstrip("\n") == shape.header
+        or shape.is_comment(cells, labelled)
+        or (shape.index and _RANGE.fullmatch(cells[0]))
+    ):
         return _LEFT_OUT, "", ""
     if not shape.tabs:
         before, tab, _ = line.partition("\t")
@@ -206,14 +227,21 @@ def _without_places(words: Sequence[str]) -> list[str] | None:
 
 def _survey(path: Path, labelled: bool) -> Shape:
     """The shape of a file, from its first lines; warns of what it leaves out."""
-    with recorded_warnings():  # the reading itself gives them
+    with recorded_warnings():  # they come again when all lines are read
         lines = [line.rstrip("\n") for line in islice(text_lines(path), SURVEYED)]
     plain = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+    header = plain[0] if len(plain) > 1 and _is_header(plain[0]) else ""
+    if header:
+        plain, lines = plain[1:], [line for line in lines if line != header]
     tabs = Counter(line.rstrip("\t ").count("\t") for line in plain)
     shape = Shape(tabs=len(tabs) == 1 and 0 not in tabs, width=0)
     if shape.tabs and not all(map(any, zip(*map(shape.cells, plain), strict=True))):
         shape = Shape(tabs=False, width=0)  # two tabs between columns
+    spaces = [] if shape.tabs else [line for line in plain if line[0] == " " and is_tag(line.strip(" "))]
     widths = Counter(len(shape.cells(line)) for line in plain)
+    if spaces and len(widths) > 1:
+        widths[1] -= len(spaces)
+        widths += Counter()
     if not widths:
         return shape
     shape = Shape(tabs=shape.tabs, width=widths.most_common(1)[0][0])
@@ -225,12 +253,18 @@ def _survey(path: Path, labelled: bool) -> Shape:
         ]
     first = int(index)
     tag, features = -1, False
-    if labelled and len(widths) == 1:
+    if len(widths) == 1 and not spaces and _tags_lead(texts, first):
+        tag, first = first, first + 1
+        warn(
+            f"{path}: column {first} holds the tags; the next, such as {texts[0][0][first]!r:.40}, is read as"
+            " words"
+        )
+    elif labelled and len(widths) == 1 and not spaces:
         tag, features = _tag_column(texts, first, path)
     if index:
         warn(
-            f"{path}: its first column counts the words of each text, and is left out; the second, such as"
-            f" {texts[0][0][1]!r:.40}, is read as words"
+            f"{path}: its first column counts the words of each text, and is left out; the next, such as"
+            f" {texts[0][0][1]!r:.40}, is read"
         )
     words = [[cells[first] for cells in text if len(cells) > first] for text in texts]
     placed = any(len(text) > 1 for text in words) and all(_without_places(text) for text in words)
@@ -242,7 +276,25 @@ def _survey(path: Path, labelled: bool) -> Shape:
         words = [_without_places(text) or [] for text in words]
     single = all(is_character(word) for text in words for word in text if word)
     characters = single and any(unspaced(word[0]) for text in words for word in text if word)
-    return Shape(shape.tabs, shape.width, first, tag, features, index, placed, characters)
+    return Shape(shape.tabs, shape.width, first, tag, features, index, placed, characters, header)
+
+
+def _is_header(line: str) -> bool:
+    """Whether a line names the columns."""
+    cells = [cell.strip().lower() for cell in line.split("\t" if "\t" in line else None)]
+    return len(cells) > 1 and _HEADER.issuperset(cells)
+
+
+def _tags_lead(texts: Sequence[Sequence[Sequence[str]]], column: int) -> bool:
+    """Whether a column holds nothing but tags, and no other behind it does."""
+    width = len(texts[0][0])
+    tags = {cells[column] for text in texts for cells in text}
+    if width < column + 2 or not all(map(is_tag, tags)) or not _labels(tags):
+        return False
+    return all(
+        any(not is_tag(cells[other]) for text in texts for cells in text)
+        for other in range(column + 1, width)
+    )
 
 
 def _texts(lines: Iterable[str], shape: Shape) -> list[list[list[str]]]:
@@ -273,8 +325,8 @@ def _counts(texts: Sequence[Sequence[Sequence[str]]]) -> bool:
 def _tag_column(texts: Sequence[Sequence[Sequence[str]]], word: int, path: Path) -> tuple[int, bool]:
     """The column of tags, and whether they are among features.
 
-    It is the last one that holds nothing but tags; of two with the same labels, such as the outer and the
-    inner names of GermEval, the first.
+    It holds nothing but tags. Columns of marks alone and of chunks come behind those of names. Of outer and
+    inner names, such as GermEval's, the outer ones are read, which stand first; else the last column.
     """
     width = len(texts[0][0])
     values = {
@@ -283,16 +335,19 @@ def _tag_column(texts: Sequence[Sequence[Sequence[str]]], word: int, path: Path)
     }
     found = [column for column, cells in values.items() if all(map(is_tag, cells))]
     named = [column for column in found if values[column].keys() - {OUTSIDE}]
+    named = [column for column in named if _labels(values[column])] or named
+    named = [column for column in named if not _labels(values[column]) <= _PHRASES] or named
     if named:
-        last = named[-1]
-        alike = [column for column in named if _labels(values[column]) & _labels(values[last])]
-        if len(alike) > 1:
-            others = ", ".join(str(column + 1) for column in alike[1:])
-            warn(
-                f"{path}: columns {', '.join(str(column + 1) for column in alike)} hold tags of the same"
-                f" labels: column {alike[0] + 1} is read, {others} left out"
+        outer, last = named[0], named[-1]
+        alike = _labels(values[outer]) & _labels(values[last])
+        chosen = outer if alike or _is_within(texts, last, outer) else last
+        if len(named) > 1:
+            columns, others = (
+                ", ".join(str(column + 1) for column in some)
+                for some in (named, [column for column in named if column != chosen])
             )
-        return alike[0] - width if alike[0] == width - 1 else alike[0], False
+            warn(f"{path}: columns {columns} hold tags: column {chosen + 1} is read, {others} left out")
+        return chosen - width if chosen == width - 1 else chosen, False
     if found:
         return found[-1], False
     for column, cells in values.items():
@@ -301,8 +356,14 @@ def _tag_column(texts: Sequence[Sequence[Sequence[str]]], word: int, path: Path)
     return -1, False
 
 
+def _is_within(texts: Sequence[Sequence[Sequence[str]]], inner: int, outer: int) -> bool:
+    """Whether every word with a tag in one column has one in another."""
+    return all(cells[inner] in _NO_TAG or cells[outer] not in _NO_TAG for text in texts for cells in text)
+
+
 def _labels(tags: Iterable[str]) -> set[str]:
-    return {tag[2:].casefold() for tag in tags if tag != OUTSIDE}
+    """The labels of tags; marks alone have none."""
+    return {(found[1] or found[2]).casefold() for tag in tags if (found := _LABEL.fullmatch(tag))}
 
 
 def check_tags(sentences: Iterable[Sentence], path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.tasks.table import check_characters, json_lines
-from brimful.tasks.text_files import text_lines, whole_text
+from brimful.tasks.text_files import suffix_of, text_lines, whole_text
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -63,17 +63,18 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
 
 def has_escapes(path: Path) -> bool:
     """Whether a file of JSON may spell characters that are none, as halves of surrogate pairs."""
-    return b"\\u" in path.read_bytes()
+    with recorded_warnings():  # they come again when the file is read
+        return any("\\u" in line for line in text_lines(path))
 
 
 def in_lines(path: Path) -> bool:
     """Whether each line is an object: the first of several is, or it begins as one in a file named .jsonl."""
-    with recorded_warnings():  # the reading itself gives them
+    with recorded_warnings():  # they come again when the file is read
         lines = (line.strip() for line in text_lines(path) if line.strip())
         first, second = islice(chain(lines, ("", "")), 2)
     if not first.startswith("{"):
         return False
-    if path.suffix.lower() in (".jsonl", ".ndjson"):
+    if suffix_of(path) in (".jsonl", ".ndjson"):
         return first != "{"
     if not second:
         return False

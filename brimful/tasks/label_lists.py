@@ -14,20 +14,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted, warn
+from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import Layout
-from brimful.tasks.table import FORMATS, Table, all_rows
+from brimful.tasks.rows import PLACES, open_rows
+from brimful.tasks.table import Table, all_rows
 
 MISSING = frozenset(("nan", "NaN", "null", "NULL", "None", "<NA>"))
 """What programs write for a missing value."""
 _SEPARATORS = (";", "；", "\n", "、", ",", "，")
+_WEAK = ("\t", "/", "+", "#", "&", " ")
+"""What stands in names, too, and is a separator where all that it divides says so."""
 _SURE = ";；\n"
 """Separators that hardly ever stand in a name."""
 _CALL = re.compile(r"(?:np\.|numpy\.)?(?:array|frozenset|set|list|tuple)\((.*)\)", re.DOTALL)
 _TYPE = re.compile(r",\s*dtype=[^,()\[\]]*$")
 _SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_TAGGED = re.compile(r"(?:__label__\S+\s*)+|(?:<[^<>]+>\s*)+")
+_NAME = re.compile(r"__label__(\S+)|<([^<>]+)>")
+"""Names as fastText and Stack Exchange write them: `__label__a __label__b`, `<a><b>`."""
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
 _NUMBERS_OF_ROWS = frozenset(("", "id", "index", "idx", "unnamed: 0"))
 
@@ -76,6 +82,11 @@ class _Bare(list[Any]):
 
 def _value(text: str) -> list[Any] | dict[Any, Any] | None:
     """The list or object that a cell spells; None: it is no such spelling, but names."""
+    if text[:2] == '"[' and text[-2:] == ']"':  # JSON within JSON
+        try:
+            text = json.loads(text)
+        except ValueError:
+            return None
     if call := _CALL.fullmatch(text):
         text = _TYPE.sub("", call[1]).strip() or "[]"
     if text[:1] + text[-1:] not in ("[]", "()", "{}"):
@@ -149,15 +160,22 @@ def _bit(value: Any) -> bool | None:
 def _divided(cells: list[str], table: Table) -> list[list[str]]:
     """The names of cells that are no lists: divided at `|`, or at the separator that the column shows."""
     distinct = [cell.strip() for cell in dict.fromkeys(cells)]
+    if any(distinct) and all(_TAGGED.fullmatch(cell) for cell in distinct if cell):
+        warn(
+            f"{table.path}: labels such as {next(filter(None, distinct))!r:.60} are read as the names in them"
+        )
+        return [[found[1] or found[2] for found in _NAME.finditer(cell)] for cell in cells]
     separator = "|"
     if not any("|" in cell for cell in distinct):
         separator = next((mark for mark in _SEPARATORS if any(mark in cell for cell in distinct)), "")
+        if not separator:
+            separator = next((mark for mark in _WEAK if _divides(distinct, mark)), "")
         numbers = all(re.fullmatch(r"\d+( +\d+)*|", cell) for cell in distinct)
         if not separator and numbers and any(" " in cell for cell in distinct):
             separator = " "
         if separator:
             held = [cell for cell in cells if separator in cell]
-            taken = separator in _SURE + " " or _recurs(distinct, separator)
+            taken = separator in (*_SURE, *_WEAK) or _recurs(distinct, separator)
             example, shown = held[0].strip(), repr(separator)
             reading = f"lists with {shown} between labels" if taken else "one label each"
             remedy = '["a, b"] is one label in JSON' if taken else '"a|b" and ["a", "b"] are lists'
@@ -175,6 +193,19 @@ def parts(cell: str, separator: str) -> list[str]:
     """The names between separators, without white space, each once (but 0 and 1 as often as they stand)."""
     names = [name for name in map(str.strip, cell.split(separator)) if name]
     return names if set(names) <= _BITS.keys() else list(dict.fromkeys(names))
+
+
+def _divides(cells: Sequence[str], separator: str) -> bool:
+    """Whether all that stands between separators stands in other cells, too, and half of it alone."""
+    found = Counter(name for cell in cells for name in set(parts(cell, separator)))
+    held = {name.strip() for cell in cells if separator in cell for name in cell.split(separator)}
+    alone = held.intersection(cells)
+    return (
+        bool(held)
+        and "" not in held
+        and 2 * len(alone) >= len(held)
+        and all(found[name] > 1 for name in held)
+    )
 
 
 def _recurs(cells: Sequence[str], separator: str) -> bool:
@@ -204,10 +235,12 @@ def one_hot(path: Path, layout: Layout) -> list[list[str]] | None:
     Raises:
         BrimfulError: as `read_table`, or a column that is named holds something else.
     """
-    columns, form = layout.columns, path.suffix.lower()
-    if layout.rewrite is not None or form not in FORMATS:
+    columns = layout.columns
+    if layout.rewrite is not None:
         return None
-    first = next(iter(all_rows(path, form, layout)), (0, {}))[1]
+    with recorded_warnings():  # they come again when the table is read
+        form, _ = open_rows(path, [columns.text], layout)
+        first = next(iter(all_rows(path, form, layout)), (0, {}))[1]
     named = [name.strip() for name in columns.label.split(",")]
     if columns.label in first or columns.text not in first:
         return None
@@ -219,19 +252,20 @@ def one_hot(path: Path, layout: Layout) -> list[list[str]] | None:
         else [name for name in first if name not in others and name.strip().lower() not in _NUMBERS_OF_ROWS]
     )
     rows: list[dict[str, bool]] = []
-    for number, row in all_rows(path, form, layout):
-        bits = {name: _bit(row.get(name)) for name in names}
-        wrong = [name for name, bit in bits.items() if bit is None]
-        if wrong and chosen:
-            place = "row" if form == ".parquet" else "line"
-            raise BrimfulError(
-                f"{path}, {place} {number}: {row[wrong[0]]!r:.60} in the column {wrong[0]!r} is neither 0"
-                " nor 1"
-            )
-        names = [name for name in names if name not in wrong] if wrong else names
-        if len(names) < 2:
-            return None
-        rows.append({name: bool(bit) for name, bit in bits.items()})
+    with recorded_warnings():
+        for number, row in all_rows(path, form, layout):
+            bits = {name: _bit(row.get(name)) for name in names}
+            wrong = [name for name, bit in bits.items() if bit is None]
+            if wrong and chosen:
+                place = PLACES.get(form, "line")
+                raise BrimfulError(
+                    f"{path}, {place} {number}: {row[wrong[0]]!r:.60} in the column {wrong[0]!r} is neither 0"
+                    " nor 1"
+                )
+            names = [name for name in names if name not in wrong] if wrong else names
+            if len(names) < 2:
+                return None
+            rows.append({name: bool(bit) for name, bit in bits.items()})
     if not chosen:
         listed = ",".join(names)
         warn(

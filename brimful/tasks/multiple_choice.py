@@ -34,7 +34,7 @@ from brimful.tasks.json_files import json_values
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, all_rows, everything, json_lines
 from brimful.tasks.task import Metric, Outputs, Row, Task
-from brimful.tasks.text_files import readable
+from brimful.tasks.text_files import readable, suffix_of
 
 LABEL = "label"
 """The target of each example that is the number of its row's right choice; `CHOICE` is its own number."""
@@ -120,7 +120,7 @@ def read_choices(
 
 
 def _own_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
-    form = path.suffix.lower()
+    form = suffix_of(path)
     if form not in (".jsonl", ".parquet"):
         raise BrimfulError(
             f"{path}: questions with choices are .jsonl or .parquet files with the keys context, question,"

@@ -19,7 +19,7 @@ from brimful.tasks.json_files import SUFFIXES, has_escapes, in_lines, json_value
 from brimful.tasks.layouts import OWN_LAYOUT
 from brimful.tasks.offsets import Place, quoted, settle, tell
 from brimful.tasks.table import Table, Take, all_rows, check_characters, everything, json_lines
-from brimful.tasks.text_files import readable
+from brimful.tasks.text_files import readable, suffix_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
@@ -59,7 +59,8 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
         BrimfulError: the file cannot be read or holds no question, or a question lacks a part.
     """
     path = Path(path)
-    form = path.suffix.lower()
+    with readable(path):
+        form = suffix_of(path)
     if form not in (*SUFFIXES, ".parquet"):
         raise BrimfulError(
             f"{path}: questions are .json files in SQuAD's layout, or .jsonl or .parquet files of rows"
@@ -185,6 +186,16 @@ def _given(row: Mapping[str, Any], where: str) -> list[_Given]:
     return answers
 
 
+def _is_spaced(answer: _Given) -> bool:
+    return answer.text != answer.text.strip()
+
+
+def _trimmed(answer: _Given) -> _Given:
+    text = answer.text.lstrip()
+    start = None if answer.start is None else answer.start + len(answer.text) - len(text)
+    return _Given(start, text.rstrip())
+
+
 def _of_lists(value: Mapping[str, Any], where: str) -> list[Any]:
     """Answers of Hugging Face datasets."""
     starts, texts = value.get("answer_start"), value.get("text")
@@ -199,6 +210,14 @@ def _placed(
     path: Path, contexts: Sequence[str], given: Sequence[Sequence[_Given]], where: Sequence[str]
 ) -> list[list[Answer]]:
     """The answers of each question, each where its text stands in the context."""
+    spaced = [(row, each.text) for row, answers in enumerate(given) for each in answers if _is_spaced(each)]
+    if spaced:
+        row, text = spaced[0]
+        warn(
+            f"{path}: {counted(len(spaced), 'answer')} read without the white space at the ends"
+            f" ({where[row]}: {text!r:.60})"
+        )
+        given = [[_trimmed(each) for each in answers] for answers in given]
     places = [
         Place(row, answer.start, None, answer.text)
         for row, answers in enumerate(given)

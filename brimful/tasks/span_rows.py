@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 _TEXTS = ("text", "content", "sentence", "data", "raw", "raw_text", "originalText", "document")
-_WORDS = ("tokens", "words", "text", "sentence", "chars", "content")
+_WORDS = ("tokens", "words", "tokenized_text", "text", "sentence", "chars", "content")
 _TAGS = ("ner_tags", "tags", "labels", "label", "ner", "bio", "ner_tag", "tag", "iob", "fine_ner_tags")
 _SPANS = ("spans", "entities", "label", "labels", "entity", "annotations", "annotation", "entity_list", "ner")
 _START = ("start", "startoffset", "begin", "beginoffset", "from", "startidx", "startindex", "startpos",

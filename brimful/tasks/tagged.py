@@ -1,6 +1,7 @@
 """Files of texts with labelled spans: JSON with places of spans or with tags of words, or CoNLL columns."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.console import counted, warn
+from brimful.corpus.reading.tables import plain_file
 from brimful.errors import BrimfulError
 from brimful.tasks.conll import check_tags, joined, read_sentences
 from brimful.tasks.json_files import SUFFIXES, in_lines, records
@@ -18,9 +20,9 @@ from brimful.tasks.schemes import Tag, read_tags, spans_of
 from brimful.tasks.span_rows import Given, Record, read_record
 from brimful.tasks.spans import OUTSIDE, Span
 from brimful.tasks.table import Table, Take, all_rows, everything
-from brimful.tasks.text_files import readable, text_lines
+from brimful.tasks.text_files import readable, suffix_of, text_lines
 
-_NEITHER = (".csv", ".zip", ".gz", ".bz2", ".xz", ".zst", ".xlsx", ".xml", ".ann")
+_NEITHER = (".csv", ".xlsx", ".xml", ".ann")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ def read_tagged(
             text, or no tag.
     """
     path = Path(path)
-    form = path.suffix.lower()
+    with readable(path):
+        form = suffix_of(path)
     by_record = form in SUFFIXES or form == ".parquet" or layout.rewrite is not None
     if not by_record and form in _NEITHER:
         raise BrimfulError(
@@ -145,7 +148,7 @@ def _check_order(path: Path, rows: Sequence[tuple[int, Sequence[str]]], known: d
 
 
 def _record_rows(path: Path, labelled: bool, layout: Layout) -> Iterator[_Row]:
-    parquet = path.suffix.lower() == ".parquet"
+    parquet = suffix_of(path) == ".parquet"
     rows = all_rows(path, ".parquet", OWN_LAYOUT) if parquet else records(path)
     place = "row" if parquet else "line" if in_lines(path) else "record"
     names = _names_of_tags(path) if parquet else {}
@@ -192,7 +195,8 @@ def _names_of_tags(path: Path) -> dict[str, list[str]]:
     from pyarrow.parquet import read_schema
 
     try:
-        metadata = read_schema(path).metadata or {}
+        with plain_file(str(path), Counter()) as file:
+            metadata = read_schema(file).metadata or {}
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
     except (ArrowException, ValueError, KeyError, TypeError):
         return {}
@@ -256,7 +260,8 @@ def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span
         if settled_place is None:
             raise BrimfulError(
                 f"{path}, {where(row)}: the span {[first_character, last, label]} is not within its text of"
-                f" {len(texts[row])} characters"
+                f" {len(texts[row])} characters; if offsets count UTF-16 units or bytes, give each"
+                ' span its own "text", which tells'
             )
         spans[row].append(Span(*settled_place, label))
     return spans

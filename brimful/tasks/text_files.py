@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from brimful.console import counted, visible, warn
-from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.archives import member_of
+from brimful.corpus.reading.inputs import Span, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 from brimful.errors import BrimfulError
 
@@ -48,6 +49,19 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
             f"{path}: {counted(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
             " form feed, U+0085, U+2028 or the like: put texts with those into a .jsonl"
         )
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix that names the format of a file, also of one that is compressed or alone in a .zip.
+
+    Raises:
+        BrimfulError: a .zip holds several files, or cannot be read.
+        OSError: see `readable`.
+    """
+    suffix, compression = split_suffix(str(path))
+    if compression == ".zip" and not suffix:
+        return split_suffix(member_of(str(path)))[0]
+    return suffix
 
 
 def whole_text(path: Path) -> str:

@@ -105,6 +105,8 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
     file = None if given is not None else json_file(folder, config)
     state = None if file is None else _state(file)
     settings = read_settings(folder, config, state)
+    if file is not None and kind is not None and "tokenizer_class" not in config:
+        kind = _unless_another(kind, state, file)
     names = special_tokens(kind, settings)
     path = file or given or folder / (kind.file if kind else "tokenizer.json")
     try:
@@ -132,6 +134,23 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         if "do_lower_case" not in settings.values:
             _warn_of_capitals(tokenizer, path)
     return FolderTokenizer(tokenizer, roles, settings.values.get("split_special_tokens") is True)
+
+
+def _unless_another(kind: TokenizerClass, state: dict[str, Any] | None, file: Path) -> TokenizerClass | None:
+    """The class that transformers takes for a tokenizer.json; None if it was written for another model."""
+    expected = {"vocab.txt": "WordPiece", "vocab.json": "BPE"}.get(kind.file, "Unigram")
+    model = (state or {}).get("model")
+    found = model.get("type") if isinstance(model, dict) else None
+    if found not in ("WordPiece", "BPE", "Unigram") or found == expected:
+        return kind
+    if file not in _warned:
+        _warned.add(file)
+        warn(
+            f"{file} is a {found} model: it is read as it stands, though transformers takes it for"
+            f" {kind.names[0]}, since no file names its class; write"
+            f' "tokenizer_class": "PreTrainedTokenizerFast" into {CONFIG} beside it'
+        )
+    return None
 
 
 def _state(file: Path) -> dict[str, Any]:

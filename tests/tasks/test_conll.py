@@ -1,5 +1,7 @@
 """CoNLL columns of all kinds: the words of the file, and the spans of seqeval."""
 
+import gzip
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -135,7 +137,7 @@ def test_of_outer_and_inner_names_the_outer_ones_are_read(tmp_path: Path):
     table, said = read(tmp_path / "a.tsv", content)
     assert table.texts == ["Universität Ulm", "Ulm"]
     assert table.labels == [[Span(0, 15, "ORG")], [Span(0, 3, "LOC")]]
-    assert any("columns 3, 4 hold tags of the same labels: column 3 is read" in line for line in said)
+    assert any("columns 3, 4 hold tags: column 3 is read" in line for line in said)
     # The chunks of CoNLL-2003 have other labels than its names.
     table, said = read(tmp_path / "b.conll", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
     assert (table.labels, said) == ([[Span(0, 2, "ORG")]], [])
@@ -211,3 +213,55 @@ def test_lines_that_break_the_layout_are_refused(tmp_path: Path, content: str, m
     with pytest.raises(BrimfulError, match=message) as error:
         read(tmp_path / "a.conll", content)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "spans", "warning"),
+    [
+        (
+            "B-PER\tAnna\nO\tlives\n\nO\thm\nB-LOC\tRome\n",
+            ["Anna PER", "Rome LOC"],
+            "column 1 holds",
+        ),
+        ("1 B-PER Anna\n2 O lives\n\n1 B-LOC Rome\n2 O hm\n", ["Anna PER", "Rome LOC"], "column 2 holds"),
+        ("1\tAnna\tB-PER\tO\n2\tRome\tB-ORG\tB-LOC\n", ["Anna PER", "Rome ORG"], "column 3 is read, 4 left"),
+        ("Anna NNP B-NP B-PER\nruns VBZ B-VP O\n", ["Anna PER"], ""),
+        ("Anna B-PER B-NP\nruns O B-VP\n", ["Anna PER"], ""),
+        ("王\tB-PER\tB\n明\tI-PER\tE\n在\tO\tS\n", ["王明 PER"], ""),
+        ("word\tlabel\nAnna\tB-PER\nruns\tO\n", ["Anna PER"], "without a word are left out (line 1"),
+        ("Word POS Tag\nAnna NNP B-PER\nruns VBZ O\n", ["Anna PER"], "without a word are left out (line 1"),
+        ("王 B-PER\n明 I-PER\n  O\n京 B-LOC\n", ["王明 PER", "京 LOC"], ""),
+    ],
+)
+def test_columns_in_other_orders_and_headers(tmp_path: Path, content: str, spans: list[str], warning: str):
+    table, said = read(tmp_path / "a.conll", content)
+    assert table.labels is not None
+    found = [
+        f"{text[start:end]} {label}"
+        for text, row in zip(table.texts, table.labels, strict=True)
+        for start, end, label in row
+    ]
+    assert found == spans
+    assert any(warning in line for line in said) if warning else not said
+
+
+def test_a_charset_is_said_once(tmp_path: Path):
+    path = tmp_path / "a.conll"
+    path.write_bytes("王\tB-PER\n小\tI-PER\n住\tO\n在\tO\n北\tB-LOC\n京\tI-LOC\n\n".encode("gbk") * 20)
+    with recorded_warnings() as said:
+        assert read_tagged(path, labelled=True).texts == ["王小住在北京"] * 20
+    assert [line.count("gb18030") for line in said] == [1]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.conll.gz", "a.jsonl.zip", "b.zip"])
+def test_packed_files_are_read(tmp_path: Path, name: str):
+    rows = "王\tB-PER\n小\tI-PER\n" if name[0] == "a" and "json" not in name else ""
+    content = (rows or '{"text": "王小", "spans": [[0, 2, "PER"]]}\n').encode()
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(content))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("in.txt" if rows else "in.jsonl", content)
+    table = read_tagged(path, labelled=True)
+    assert (table.texts, table.labels) == (["王小"], [[Span(0, 2, "PER")]])

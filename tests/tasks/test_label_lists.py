@@ -1,6 +1,7 @@
 """Cells of labels: each spelling of a list gives the list, and what a column leaves open is said."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_every_spelling_of_a_list_is_the_list(spelling: str, rows: list[list[str
     path = tmp_path_factory.mktemp("lists") / "a.csv"
     found, said = read(write(path, [SPELLINGS[spelling](names) for names in rows]))
     assert [sorted(names) for names in found] == [sorted(names) for names in rows]
-    assert said == []
+    assert [line for line in said if "backslashes" not in line] == []
 
 
 @given(rows=st.lists(st.lists(st.text("ab ,;|'\"[]\\é"), max_size=4), min_size=1, max_size=4))
@@ -166,3 +167,40 @@ def test_what_is_no_list_of_names_is_refused_with_its_place(tmp_path: Path):
         (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "label": label}))
         with pytest.raises(BrimfulError, match=r"line 1: the label .* is no list of names"):
             MultiLabel.read(tmp_path / "a.jsonl", labelled=True)
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        "/".join,
+        "+".join,
+        "\t".join,
+        " ".join,
+        lambda names: " ".join(f"__label__{name}" for name in names),
+        lambda names: "".join(f"<{name}>" for name in names),
+        lambda names: json.dumps(json.dumps(names)),
+    ],
+)
+def test_seldom_spellings_of_lists(spell, tmp_path: Path):
+    rows = [["a"], ["a", "b"], [], ["b", "c"], ["c"]]
+    assert read(write(tmp_path / "a.csv", [spell(names) for names in rows]))[0] == rows
+
+
+@pytest.mark.parametrize(
+    "cells", [["C", "C++", "C"], ["New York", "New Jersey", "York"], ["A/B", "A/C", "B/C"], ["+", "-"]]
+)
+def test_marks_within_names_stay(cells: list[str], tmp_path: Path):
+    assert read(write(tmp_path / "a.csv", cells)) == ([[cell] for cell in cells], [])
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.json"])
+def test_columns_of_bits_in_files_of_other_forms(name: str, tmp_path: Path):
+    path = tmp_path / name
+    rows = [{"text": "x", "a": 1, "b": 0}, {"text": "y", "a": 1, "b": 1}]
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(b"text,a,b\nx,1,0\ny,1,1\n"))
+    else:
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    found, said = read(path)
+    assert found == [["a"], ["a", "b"]]
+    assert len(said) == 1

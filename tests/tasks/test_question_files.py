@@ -137,3 +137,15 @@ def test_an_answer_that_is_nowhere_counts_in_a_test_and_is_not_learnt(tmp_path: 
     assert spans[3] == [0, 0]
     assert "1 of 4 questions" in said[0]
     assert "training leaves them out" in said[0]
+
+
+@pytest.mark.parametrize("start", [None, 3, 4, 5])
+@pytest.mark.parametrize("text", [" Rome", "Rome ", " Rome\n", "Rome"])
+def test_white_space_around_answers_is_none_of_theirs(start: int | None, text: str, tmp_path: Path):
+    context = "He, Rome, hm"
+    row = {"context": context, "question": "?", "answers": [{"text": text, "answer_start": start}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    with recorded_warnings() as said:
+        labels = read_questions(tmp_path / "a.jsonl", labelled=True).labels
+    assert labels == [[Answer(4, "Rome")]]
+    assert any("white space at the ends" in line for line in said) == (text != "Rome")

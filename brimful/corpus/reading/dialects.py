@@ -116,6 +116,7 @@ class _Fit:
             of columns.
         whole: whether all of a column is quoted.
         example: such a field.
+        doubles: whether a quoted field holds a doubled quote.
         stray: fields that begin with a quote and do not end in one.
     """
 
@@ -128,6 +129,7 @@ class _Fit:
     proof: bool = False
     whole: bool = False
     example: str = ""
+    doubles: bool = False
     stray: int = 0
 
 
@@ -169,7 +171,7 @@ class _Sample:
         rows: list[tuple[int, bool]] = []
         header: list[str] = []
         by_column: Counter[int] = Counter()
-        quoted, proof, example = 0, False, ""
+        quoted, proof, example, doubles = 0, False, "", False
         stray, strayed = 0, ""
         width, clean, values = 0, True, list[str]()
         end = ""
@@ -181,6 +183,7 @@ class _Sample:
                 if rows:
                     by_column[width] += 1
                 quoted += 1
+                doubles = doubles or (dialect.doubled and pair in body)
                 is_proof = delimiter in body or "\n" in body or (pair if dialect.doubled else quote) in body
                 if is_proof or not example:
                     example = f"{quote}{body}{quote}"
@@ -207,7 +210,7 @@ class _Sample:
         bad = sum(width != most or not clean for width, clean in rows[1:]) + (not rows[0][1])
         whole = len(rows) > 3 and any(count >= len(rows) - 1 for count in by_column.values())
         shown = strayed if stray else example
-        return _Fit(dialect, header, most, len(rows), bad, quoted, proof, whole, shown, stray)
+        return _Fit(dialect, header, most, len(rows), bad, quoted, proof, whole, shown, doubles, stray)
 
 
 def _most(widths: Sequence[int]) -> int:
@@ -340,6 +343,9 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
         may_be_raw: whether quotes may be text, as in TSV. Writers of CSV quote what needs it and often more.
     """
     escapes = _escapes(sample, delimiter)
+    usual = sample.fit(Dialect(delimiter=delimiter, quote='"'))
+    if escapes == "sure" and usual.doubles and not usual.bad:
+        escapes = "doubtful"  # who doubles quotes does not escape them, too: it is JSON in a cell
     is_sure = escapes in ("sure", "missing")
     raw = sample.fit(Dialect(delimiter=delimiter))
     escaped = sample.fit(Dialect(delimiter=delimiter, escaped=True)) if escapes else raw
@@ -360,9 +366,10 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
 
     best = min(candidates, key=rank)
     doubt = ""
-    if escapes == "doubtful" and not best.dialect.escaped:
+    if escapes in ("doubtful", "possible") and not (best.dialect.escaped or raw.dialect.escaped):
+        before = "backslashes and quotes" if escapes == "doubtful" else "ends of columns and of lines"
         doubt = (
-            "has backslashes only before backslashes and quotes: they are kept as text; if they are escapes,"
+            f"has backslashes only before {before}: they are kept as text; if they are escapes,"
             " write it without them"
         )
     if escapes == "missing" and best.dialect.escaped and best.quoted:

@@ -1,8 +1,8 @@
 """Files of words as they are distributed: a word a line, dictionaries with frequencies and tags, CSV, JSON.
 
-Read are user dictionaries of jieba (`word 10 n`), those of HanLP (`word n 10`), tables with tabs or commas
-(THUOCL, Sogou), and JSON, in UTF-8, UTF-16 or GB18030. What stands behind words is left out if most lines
-have it; words may hold spaces.
+Read are user dictionaries of jieba (`word 10 n`), HanLP (`word n 10`) and LAC (`word/n`), dictionaries of
+Rime, tables with tabs or commas (THUOCL, MeCab), and JSON, in UTF-8, UTF-16 or GB18030. What stands beside
+words is left out if most lines have it; words may hold spaces.
 """
 
 import codecs
@@ -34,6 +34,22 @@ _HEADER = frozenset(("word", "words", "term", "terms", "name", "token", "entry",
 _KEYS = ("word", "term", "name", "text", "token", "entry", "keyword", "label", "value")
 
 
+_PART = r"(?:[^\s/]+/[A-Za-z]\w*)"
+_LAC = re.compile(rf"{_PART}(?:\s+{_PART})*")
+"""An entry of LAC, of one word or several: `word/n`, `new/a word/n`."""
+_FORMS = (
+    re.compile(r"(\S.*?)\s*[|;:=\x01]\s*\d+(?:[|;:=\x01].*)?"),  # word|10|n
+    re.compile(r"\d+[.、)]?\s+(\S.*)|\d+[.、](\D.*)"),  # 10 word, 1. word
+    re.compile(r"'[a-z']+\s+(\S.*)"),  # pinyin of Sogou
+    re.compile(
+        r"([\u2e80-\U0003ffff]\S*)(?:\s+[\x21-\x7e]+){1,2}"
+    ),  # word TAG 10, with tags of the user's own
+)
+"""Lines of other tools; the group is the word."""
+_RIME = re.compile(r"^---\s*$.*?^\.\.\.\s*$", re.MULTILINE | re.DOTALL)
+"""The settings at the head of a dictionary of Rime."""
+
+
 class WordList(NamedTuple):
     """The words of a file.
 
@@ -63,7 +79,7 @@ def word_list(path: str | Path, what: str) -> WordList:
     text = _decoded(content, path, what, notes)
     words = _of_json(text)
     if words is None:
-        lines = [line.strip() for line in text.splitlines()]
+        lines = [line.strip() for line in _RIME.sub("", text, count=1).splitlines()]
         lines = [line for line in lines if line and not _COMMENT.match(line)]
         words = _of_lines(lines, path, notes)
     words = list(dict.fromkeys(word for word in map(str.strip, words) if word))
@@ -138,6 +154,15 @@ def _of_lines(lines: Sequence[str], path: str | Path, notes: list[str]) -> list[
         rows = _of_commas(lines)
     if rows is not None:
         return told(_column(rows), "other columns of")
+    if all(map(_LAC.fullmatch, lines)):
+        return told(("".join(re.findall(r"(\S+)/\w+", line)) for line in lines), "tags behind the words of")
+    for form in _FORMS:
+        matches = [form.fullmatch(line) for line in lines]
+        if sum(map(bool, matches)) >= _MOST * len(lines) > 1:
+            found = [line if match is None else next(filter(None, match.groups()))
+                     for line, match in zip(lines, matches, strict=True)]  # fmt: skip
+            if len(set(found)) >= _SAME * len(found):
+                return told(found, "what stands beside the words of")
     split = [_divided(line) for line in lines]
     marked = [word for line, word in zip(lines, split, strict=True) if word != line]
     if 2 * len(marked) >= len(lines) and len(set(marked)) >= _SAME * len(marked):

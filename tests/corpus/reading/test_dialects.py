@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -160,3 +161,12 @@ def test_a_column_twice_is_said(tmp_path: Path) -> None:
     out = pa.BufferOutputStream()
     pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), out)
     assert read(tmp_path / "a.parquet", out.getvalue().to_pybytes()) == (found, issues)
+
+
+def test_json_in_a_cell_keeps_its_backslashes(tmp_path: Path):
+    text = json.dumps(['a "b"', "c"])
+    out = io.StringIO()
+    csv.writer(out).writerows([["text", "n"], [text, 1], ["d", 2]])
+    found, issues = read(tmp_path / "a.csv", out.getvalue())
+    assert found == [text, "d"]
+    assert any("backslashes" in issue for issue in issues)

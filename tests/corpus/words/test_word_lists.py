@@ -130,3 +130,38 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     assert any("0 of 2 entries occur in the text (the first is 'not here')" in line for line in said["other"])
     assert not any("occur in" in line for line in said["jieba"] + said["plain"])
     assert any("3 of 3 lines are left out ('无创dna' is read of" in line for line in said["jieba"])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["糖尿病/n", "高/a 血压/n"],
+        ["糖尿病|10|n", "高血压|5|n"],
+        ["糖尿病:10", "高血压:5"],
+        ["10 糖尿病", "20 高血压"],
+        ["1.糖尿病", "2.高血压"],
+        ["'tang'niao'bing 糖尿病", "'gao'xue'ya 高血压"],
+        ["糖尿病 disease 10", "高血压 NN 5"],
+        ["# Rime", "---", "name: a", "sort: by_weight", "...", "糖尿病\ttang niao bing\t1", "高血压\tgao\t2"],
+    ],
+)
+def test_dictionaries_of_other_tools(lines: list[str], tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found, notes = word_list(path, "lexicon")
+    assert found == ["糖尿病", "高血压"]
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["type 2 diabetes", "vitamin c deficiency"],
+        ["24/7", "AC/DC"],
+        ["3D 打印", "5G 网络"],
+        ["维生素 B", "北京"],
+    ],
+)
+def test_words_that_look_like_such_stay(words: list[str], tmp_path: Path):
+    (tmp_path / "a.txt").write_text("\n".join(words), encoding="utf-8")
+    assert word_list(tmp_path / "a.txt", "lexicon") == (words, [])
