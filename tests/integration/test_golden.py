@@ -198,6 +198,7 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         paths=[str(folder / "texts.txt")],
         out=str(out),
         tokenizer="train:400",
+        lowercase=True,
         validation_share=0.1,
         workers=1,
         read={"split": "line"},
