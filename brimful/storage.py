@@ -326,14 +326,17 @@ def write_json(path: Path | str, value: Any) -> None:
         )
 
 
-def read_json(path: Path | str) -> Any:
+def read_json(path: Path | str, *, marked: bool = False) -> Any:
     """Read a JSON file.
+
+    Args:
+        marked: whether other programs wrote it, which may put a byte order mark first.
 
     Raises:
         BrimfulError: it is absent or not JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig" if marked else "utf-8"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
@@ -345,13 +348,13 @@ def read_json(path: Path | str) -> Any:
         raise BrimfulError(f"{path} is not valid JSON in UTF-8; it is damaged or not Brimful's") from error
 
 
-def read_object(path: Path | str) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
+def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
+    """Read a JSON file that holds an object. Arguments as those of `read_json`.
 
     Raises:
         BrimfulError: it is absent, not JSON, or holds something else.
     """
-    value = read_json(path)
+    value = read_json(path, marked=marked)
     if not isinstance(value, dict):
         raise BrimfulError(f"{path} is not a JSON object")
     return value

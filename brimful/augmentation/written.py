@@ -1,7 +1,5 @@
 """Tables with all their columns, read and written in one format."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from brimful.errors import BrimfulError, nearest
 from brimful.paths import utf8_path
 from brimful.storage import atomic_file, sweep
 from brimful.tasks.layouts import Layout
+from brimful.tasks.output import row_writer
 from brimful.tasks.table import FORMATS, all_rows
 from brimful.tasks.text_files import readable
 
@@ -29,12 +28,14 @@ class Rows:
         values: of each row, by column.
         columns: of the table.
         schema: of a Parquet file, pyarrow's.
+        quoted: whether fields of a .tsv are quoted where they need it; in layouts of TSV, quotes are text.
     """
 
     form: str
     values: list[dict[str, Any]]
     columns: list[str]
     schema: Any = None
+    quoted: bool = True
 
 
 def read_rows(path: Path, layout: Layout) -> tuple[Rows, list[str]]:
@@ -81,7 +82,7 @@ def read_rows(path: Path, layout: Layout) -> tuple[Rows, list[str]]:
     if short:
         warn(f"{path}: {counted(short, 'row')} without a text are left out")
     schema = _schema(path) if form == ".parquet" else None
-    return Rows(form, values, columns, schema), [text, second] if pairs else [text]
+    return Rows(form, values, columns, schema, layout.form != ".tsv"), [text, second] if pairs else [text]
 
 
 def _schema(path: Path) -> Any:
@@ -142,12 +143,10 @@ class RowFile:
                 self._parquet.write_table(pa.Table.from_pylist(rows, schema=self._rows.schema))
         elif self._rows.form == ".jsonl":
             self._file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
-        elif self._rows.form == ".tsv":  # quotes are text there
+        elif self._rows.form == ".tsv" and not self._rows.quoted:
             lines = ("\t".join(str(row.get(name, "")) for name in names) for row in rows)
             self._file.writelines(line.encode() + b"\n" for line in lines)
         else:
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(
+            row_writer(self._file, self._rows.form).writerows(
                 [row.get(name, "") for name in names] for row in rows
             )
-            self._file.write(text.getvalue().encode())

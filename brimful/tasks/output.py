@@ -82,13 +82,20 @@ class _Lines(_Text):
         self.file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
+def row_writer(file: IO[bytes], form: str) -> Any:
+    """What writes rows of .tsv or .csv: a csv.writer whose lines end in a line feed, in UTF-8.
+
+    Fields with a delimiter, a quote or a line end are quoted, in both forms.
+    """
+    # Every Python quotes a field with a character of this line end in it, and no other.
+    return csv.writer(_Encoded(file), delimiter="\t" if form == ".tsv" else ",", lineterminator="\r\n")
+
+
 class _Fields(_Text):
     header: list[str] | None = None
 
     def rows(self, rows: Iterable[Row]) -> None:
-        delimiter = "\t" if self.path.suffix == ".tsv" else ","
-        # Every Python quotes a field with a character of this line end in it, and no other.
-        writer = csv.writer(_Encoded(self.file), delimiter=delimiter, lineterminator="\r\n")
+        writer = row_writer(self.file, self.path.suffix)
         for row in rows:
             if self.header is None:
                 self.header = list(row)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
+from brimful.storage import read_object
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -64,13 +65,7 @@ def read_values(path: Path) -> dict[str, Any]:
     Raises:
         BrimfulError: the file cannot be read or holds something else.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BrimfulError(f"cannot read {path}: {' '.join(str(error).split())}") from error
-    if not isinstance(value, dict):
-        raise BrimfulError(f"{path} is not a JSON object")
-    return value
+    return read_object(path, marked=True)
 
 
 def values_beside(folder: Path, name: str) -> dict[str, Any]:

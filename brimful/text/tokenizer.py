@@ -315,7 +315,8 @@ def _load_json(file: Path) -> "Tokenizer":
     try:
         return Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # tokenizers raises bare Exception for whatever it cannot parse
-        reason = " ".join(str(error).split())
+        is_text = not isinstance(error, UnicodeDecodeError)
+        reason = " ".join(str(error).split()) if is_text else "it is not UTF-8"
         raise BrimfulError(f"{file} is not a tokenizer.json that `tokenizers` can read ({reason})") from error
 
 

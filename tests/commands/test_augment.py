@@ -53,11 +53,8 @@ def read(path: Path) -> list[dict]:
         return pq.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if path.suffix == ".tsv":
-        header, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-        return [dict(zip(header, line, strict=True)) for line in lines]
     with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
 def rows_of(**more) -> list[dict]:

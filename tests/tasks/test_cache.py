@@ -170,7 +170,7 @@ def test_it_can_be_off_and_a_full_disk_is_no_error(
     (tmp_path / "file").touch()
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "file"))
     assert len(encoded(kind, path, tokenizer)) == 3
-    assert "BRIMFUL_CACHE=off does without" in capfd.readouterr().err
+    assert "cannot be written" in capfd.readouterr().err
     monkeypatch.delenv("BRIMFUL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "brimful" / "tasks"
@@ -182,7 +182,7 @@ def test_errors_are_those_of_reading(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.tsv").write_text("text\nb\n")
     with pytest.raises(BrimfulError, match="no column 'label'"):
         TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
-    assert not folder.exists()
+    assert not any(folder.iterdir())
 
 
 def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

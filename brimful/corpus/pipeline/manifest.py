@@ -23,12 +23,17 @@ def require_some(texts: Sequence[dict[str, Any]]) -> None:
     if any(text["documents"] for text in texts):
         return
     reasons = Counter(_dropped(text["counts"] for text in texts))
+    paths: dict[str, str] = {}
     for text in texts:
-        for issues in text["issues"].values():
+        for path, issues in text["issues"].items():
             reasons.update(issues)
-    listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(reasons.items())) or "no documents"
+            paths |= {issue: path for issue in issues if issue not in paths}
+    listed = "; ".join(
+        f"{reason}: {count:,}" + (f", such as in {paths[reason]}" if reason in paths else "")
+        for reason, count in sorted(reasons.items())
+    )
     hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
-    raise BrimfulError(f"nothing left of the input after cleaning ({listed}){hint}")
+    raise BrimfulError(f"nothing left of the input after cleaning ({listed or 'no documents'}){hint}")
 
 
 def _dropped(counts: Iterable[dict[str, int]]) -> dict[str, int]:
