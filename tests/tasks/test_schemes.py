@@ -1,7 +1,7 @@
 """Schemes of tags: names are read whatever their form is, and spans are those of seqeval."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from brimful.errors import BrimfulError
@@ -28,6 +28,7 @@ FORMS = {  # how a mark and a label make a name, and what each mark is called
     st.booleans(),
 )
 def test_a_name_is_read_in_every_form(form: str, marks: str, labels: list[str], outside: bool):
+    assume(any(len(label) > 1 for label in labels))  # I-S may be either way round
     shape, called = FORMS[form]
     wanted = {
         shape.format(mark=called.get(mark, mark), label=label): Tag(mark, label)
