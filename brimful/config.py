@@ -124,7 +124,8 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
     if sizes.setdefault(id(node), 1) == 0:
         raise _refused(node, "an alias that contains itself")
     if isinstance(node, yaml.ScalarNode):
-        if odd := re.search("[\0\ud800-\udfff]", node.value):
+        # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
+        if odd := re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value):
             raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
     elif sizes[id(node)] == 1:
         sizes[id(node)] = 0
