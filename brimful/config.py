@@ -47,8 +47,15 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number."""
+    """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number, and escapes line ends,
+    which it would fold into spaces."""
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = '"' if re.search("[\n\r\x85\u2028\u2029]", data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 for _class in (_Loader, _Dumper):
     _class.add_implicit_resolver(

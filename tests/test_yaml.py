@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brimful.arguments import parse
@@ -60,6 +60,9 @@ def read_or_refuse(path: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 @given(VALUES, st.sampled_from(["utf-8", "utf-16"]))
+@example("\x85", "utf-16")
+@example("\u2028 \n a\r", "utf-16")
+@example("\udcd3", "utf-8")
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value: Any, charset: str) -> None:
     path = tmp_path_factory.mktemp("yaml") / "a.yaml"
     text = yaml.dump({"key": value}, Dumper=_Dumper, allow_unicode=charset == "utf-16", sort_keys=False)
