@@ -389,7 +389,7 @@ def _best(sample: _Sample, delimiter: str, *, may_be_raw: bool) -> tuple[_Fit, s
     if not best.quoted:
         return raw, doubt
     about = f"{best.quoted:,} fields of it stand in quotes, such as {best.example!r:.60}"
-    kept = f"{about}: the quotes are kept as text; if they are none, name the file .csv"
+    kept = f"{about}: the quotes are kept as text; if they delimit fields, name the file .csv"
     dropped = f"{about}: they are read as quoted fields; if the quotes are text, write it as .jsonl"
     if best.bad != raw.bad:
         if best.bad < raw.bad:
