@@ -24,6 +24,7 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import DTYPES, Precision
 from brimful.runs import checkpoint
+from brimful.runs.lock import FolderLock
 from brimful.train.config import TrainerConfig
 from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
@@ -527,4 +528,6 @@ def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, de
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
-    assert _resolve(config, World(0, 1, torch.device(device)))[0].rows_per_micro_batch == resolved
+    assert (
+        _resolve(config, World(0, 1, torch.device(device)), FolderLock())[0].rows_per_micro_batch == resolved
+    )

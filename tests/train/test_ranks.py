@@ -20,6 +20,7 @@ from brimful.commands.pretrain_config import PretrainConfig
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.runs.lock import FolderLock
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from brimful.train.sharding import owners, work_on_whole
@@ -358,7 +359,7 @@ def test_a_sharded_model_needs_rows_as_a_number(tmp_path: Path) -> None:
         trainer=TrainerConfig(shard="model"),
     )
     with pytest.raises(BrimfulError, match=r"trainer\.shard=model needs rows_per_micro_batch as a number"):
-        _resolve(config, ALONE)
+        _resolve(config, ALONE, FolderLock())
 
 
 def test_one_rank_says_that_it_shares_nothing(
