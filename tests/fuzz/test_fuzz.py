@@ -44,7 +44,8 @@ def _spin(line: str) -> int:
 
 
 def _eat(line: str) -> int:
-    kept = bytearray(oracles.MEMORY + (20 << 20))
+    # A fork begins without the parent's pages of libraries, several 100 MB.
+    kept = bytearray(oracles.MEMORY + (1 << 30))
     kept[:: 1 << 12] = b"x" * len(kept[:: 1 << 12])
     return _write("out.jsonl", "{}")
 

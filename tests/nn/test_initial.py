@@ -133,7 +133,8 @@ def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, 
     folder_of(tmp_path / "hf", old, family)
     # Words that the corpus has: pairs of its own pieces become one.
     texts = tmp_path / "texts.txt"
-    words = sorted(w for w in old.get_vocab() if w.isascii() and w.isalpha() and len(w) > 1)[:30]
+    words = sorted(w for w in old.get_vocab() if w.isascii() and w.isalpha() and w.islower())
+    words = [word for word in words if len(word) > 1][:30]
     texts.write_text("\n".join(f"{a}{b} {b}{a}{b}" for a in words for b in words), encoding="utf-8")
     options = {"tokenizer": str(tmp_path / "hf"), "extend": 20, "validation_share": 0.05, "workers": 1}
     prepare(paths=[texts], out=tmp_path / "new", read={"split": "line"}, **options)
@@ -261,7 +262,7 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
         (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
         found = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
         assert found.new_pieces == 0
-        assert ["another normalizer" in warning for warning in found.warnings] == [True] * (not lowercase)
+        assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):
         initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
