@@ -256,16 +256,20 @@ def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) ->
 
 
 def _within_reach(
-    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, overlap: int | None, where: Callable[[int], str]
+    tokenizer: Tokenizer, texts: Sequence[str], tokens: int, whole: bool, where: Callable[[int], str]
 ) -> Sequence[str]:
-    """The texts, of very long ones what can become tokens; the tokenizer cuts nothing yet."""
+    """The texts, of very long ones what can become tokens; the tokenizer cuts nothing yet.
+
+    Args:
+        whole: whether all tokens count: in windows, and in pairs, where the longer text is cut.
+    """
     long = [n for n, text in enumerate(texts) if isinstance(text, str) and len(text) > LONG]
     if not long:
         return texts
     made = list(texts)
     for n in long:
         name, text = where(n), made[n]
-        made[n] = beginning(tokenizer, text, tokens, name) if overlap is None else in_full(text, name)
+        made[n] = in_full(text, name) if whole else beginning(tokenizer, text, tokens, name)
     return made
 
 
@@ -307,9 +311,10 @@ def encode_texts(
     windows: dict[str, Any] = {} if overlap is None else {"stride": overlap}
     if windows and second is not None:
         windows["strategy"] = "only_second"
-    texts = _within_reach(tokenizer, texts, max_length, overlap, where)
+    whole = overlap is not None or second is not None
+    texts = _within_reach(tokenizer, texts, max_length, whole, where)
     if second is not None:
-        second = _within_reach(tokenizer, second, max_length, overlap, where)
+        second = _within_reach(tokenizer, second, max_length, whole, where)
     inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts: list[int] = []

@@ -137,11 +137,11 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
 
 
 def _unless_another(kind: TokenizerClass, state: dict[str, Any] | None, file: Path) -> TokenizerClass | None:
-    """The class that transformers takes for a tokenizer.json; None if it was written for another model."""
-    expected = {"vocab.txt": "WordPiece", "vocab.json": "BPE"}.get(kind.file, "Unigram")
+    """The class that transformers takes for a tokenizer.json; None for WordPiece classes if the file has
+    another model, of which they would make nonsense."""
     model = (state or {}).get("model")
     found = model.get("type") if isinstance(model, dict) else None
-    if found not in ("WordPiece", "BPE", "Unigram") or found == expected:
+    if kind.file != "vocab.txt" or found not in ("BPE", "Unigram"):
         return kind
     if file not in _warned:
         _warned.add(file)

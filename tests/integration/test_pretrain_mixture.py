@@ -227,8 +227,7 @@ def test_another_tokenizer_is_refused(chained: Path, documents: list[str], tmp_p
     changed = text.replace(f'"{word}":', '"~":', 1).rstrip().encode()
     file.write_bytes(changed + b" " * (len(text.encode()) - len(changed)))
     assert f"{file} is damaged" in refused(call, out, "--data", data)
-    message = refused(call, out, "--data", data, "--no-verify-data")
-    assert f"{file} is not the tokenizer that made the shards" in message
+    assert f"{file} is damaged" in refused(call, out, "--data", data, "--no-verify-data")
     texts = write_table(tmp_path / "texts.jsonl", [{"text": text.upper()} for text in documents[:50]])
     assert main(["prepare", texts, "--out", str(tmp_path / "mine"), "--workers", "1"]) == 0
     message = refused(call, out, "--data", chained, tmp_path / "mine")
