@@ -81,12 +81,13 @@ def read_rows(path: Path, layout: Layout) -> tuple[Rows, list[str]]:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     if short:
         warn(f"{path}: {counted(short, 'row')} without a text are left out")
-    schema = _schema(path) if form == ".parquet" else None
-    return Rows(form, values, columns, schema, layout.form != ".tsv"), [text, second] if pairs else [text]
+    wanted = [text, second] if pairs else [text]
+    schema = _schema(path, wanted) if form == ".parquet" else None
+    return Rows(form, values, columns, schema, layout.form != ".tsv"), wanted
 
 
-def _schema(path: Path) -> Any:
-    """The types of a Parquet file's columns, without dictionaries."""
+def _schema(path: Path, texts: list[str]) -> Any:
+    """The types of a Parquet file's columns, without dictionaries; texts are strings, numbers too."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
@@ -95,6 +96,8 @@ def _schema(path: Path) -> Any:
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))
+        if field.name in texts and not pa.types.is_large_string(field.type):
+            found = found.set(index, field.with_type(pa.string()))
     return found.remove_metadata()
 
 

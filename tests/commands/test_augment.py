@@ -124,6 +124,18 @@ def test_rate_0_and_other_columns(folder, tmp_path) -> None:
     assert len({row["sentence"] for row in read(out)}) > len(TEXTS)
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int16(), pa.large_string()])
+def test_texts_of_parquet_that_are_numbers(folder, tmp_path, kind: pa.DataType) -> None:
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    numbers = pa.array(range(len(TEXTS))).cast(kind)
+    label = pa.array([1] * len(TEXTS), pa.int8())
+    pq.write_table(pa.table({"text": TEXTS, "text_b": numbers, "label": label}), source)
+    brimful.augment(input=source, output=out, encoder=folder, copies=2)
+    found = pq.read_table(out)
+    assert found.schema.field("label").type == pa.int8()
+    assert set(found["text_b"].to_pylist()) == set(map(str, numbers.to_pylist()))
+
+
 def test_a_layout_names_the_columns(folder, tmp_path) -> None:
     """CoLA has no header; the output has one, and is read with the same layout."""
     source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"

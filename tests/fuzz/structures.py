@@ -118,6 +118,15 @@ def _seal(value: Any) -> int:
     return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
+def sealed(content: bytes) -> bool:
+    """Whether this is a commit record with the checksum of its content."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "crc32" in value and value["crc32"] == _seal(value)
+
+
 def mutate_json(content: bytes, draw: Draw) -> bytes:
     """A JSON file, or one line of it. A commit record may get the checksum of its new content."""
     try:

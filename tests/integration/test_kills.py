@@ -15,6 +15,7 @@ import pytest
 from brimful.runs import checkpoint
 from brimful.seals import check_seal
 from brimful.storage import TEMPORARY, sweep
+from builders.disks import mounted
 from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, sha256, start, steps_and_losses
 
 ALL_AT_ONCE = (
@@ -274,13 +275,8 @@ def test_damaged_shards_are_refused_on_resume(interrupted, chained, tmp_path, ca
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("cannot mount a small tmpfs here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)  # this process may still map files there
+    with mounted(tmp_path / "disk", "64m") as place:
+        yield place
 
 
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(interrupted, pretrained, small_disk, call: Call):

@@ -24,6 +24,7 @@ from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
 from brimful.text.tokenizer import load
+from builders.disks import mounted
 
 WORDS = [
     "the",
@@ -522,13 +523,8 @@ def test_where_the_output_cannot_be(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("cannot mount a small tmpfs here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with mounted(tmp_path / "disk", "1m") as place:
+        yield place
 
 
 def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, small_disk: Path) -> None:
