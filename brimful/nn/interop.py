@@ -258,7 +258,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: s
 
 def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
     """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
-    and the subfolders of modules of sentence-transformers.
+    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
 
     Raises:
         BrimfulError: the folder has no weights.
@@ -269,7 +269,8 @@ def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list
     values = read_object(config_file(Path(directory)))
     names = named_tensors(Path(directory), encoder, values)[0].keys() - known
     decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    tensors = sorted({name.rpartition(".")[0] for name in names} - {decoder})
+    modules = {name.rpartition(".")[0] for name in names} - {decoder}
+    tensors = sorted(name.removeprefix(prefix) for name in modules)
     linear = isinstance(head, SequenceHead) and head.linear
     return tensors + other_modules(Path(directory), classifier=linear)
 

@@ -60,10 +60,11 @@ def fill(table: np.ndarray, ranges: Ranges, value: int) -> None:
 def character_classes() -> np.ndarray:
     """The class of every code point, uint8 (0x110000,)."""
     table = np.full(0x110000, SINGLE, np.uint8)
-    by_category = {"L": WORD, "N": WORD, "M": MARK, "Z": SPACE}
-    for code in range(0x20000):
-        category = unicodedata.category(chr(code))
-        table[code] = SPACE if category == "Cc" else by_category.get(category[0], SINGLE)
+    categories = "".join(map(unicodedata.category, map(chr, range(0x20000)))).encode()
+    major, minor = np.frombuffer(categories, np.uint8).reshape(-1, 2).T
+    for letter, value in (("L", WORD), ("N", WORD), ("M", MARK), ("Z", SPACE)):
+        table[:0x20000][major == ord(letter)] = value
+    table[:0x20000][(major == ord("C")) & (minor == ord("c"))] = SPACE
     named = [(_HAN, HAN), (_HIRAGANA, HIRAGANA), (_KATAKANA, KATAKANA), (_UNSPACED, SINGLE), (_MARKS, MARK)]
     for ranges, value in named:
         fill(table, ranges, value)

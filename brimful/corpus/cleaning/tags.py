@@ -31,6 +31,8 @@ _TAG = re.compile(
     r"|(?P<comment><!--)|(?P<cdata><!\[CDATA\[|\]\]>)"
     r"|(?P<other><!doctype\b[^<>]{0,500}>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
 )
+# Where `_TAG` may match. It ignores case, so it finds no place fast.
+_START = re.compile(r"<[A-Za-z\\/!?]|\]\]>")
 _BARE_ATTRIBUTES = re.compile(
     r"(?i)(?:[\s/]+(?:nowrap|noshade|checked|selected|disabled|readonly|multiple|compact|defer|async|autofocus"
     r"|autoplay|controls|loop|muted|hidden|itemscope|required|reversed|open|ismap|allowfullscreen|playsinline"
@@ -70,12 +72,14 @@ _PLAIN = frozenset(("p", "br", "img", "!"))
 # Not a list of tags, as in `<p>标签：科技</p>`.
 _NOUN_AFTER = re.compile(rf"(?i)(?P<apart>[\"'”’」`）)]?[ \t]|[\"'”’」`）)])?的?{_NOUN}(?!\s*(?:[:：<|]|\Z))")
 _NOUN_BEFORE = re.compile(r"(?i)(?:标签|标记|元素|节点|\btags?|\belements?)[ \t]?[\"'“‘「`（(]?$")
-# Alternatives that all begin with a plain letter are found fast.
-_SUBJECT = re.compile(
-    "HTML|XHTML|html|xhtml|CSS|css|DOM|jQuery|jquery|JavaScript|Javascript|javascript|JSX|Vue|React|Angular|Bootstrap"
-    "|Thymeleaf|JSP|PHP|Flask|Django|XPath|xpath|BeautifulSoup|markup|Div|div|innerHTML|stylesheet"
-    "|前端|网页代码|源代码|选择器|样式表|爬虫|正则|组件"
+# What text about markup speaks of. A regular expression finds names fast, since their first letters are rare,
+# and `str.find` finds words fast.
+_SUBJECT_NAMES = re.compile(
+    "HTML|XHTML|CSS|DOM|JavaScript|Javascript|JSX|Vue|React|Angular|Bootstrap|Thymeleaf|JSP|PHP|Flask|Django|XPath"
+    "|BeautifulSoup|Div|前端|网页代码|源代码|选择器|样式表|爬虫|正则|组件"
 )
+_SUBJECT_WORDS = ["html", "xhtml", "css", "jquery", "jQuery", "javascript", "xpath", "markup", "div"]
+_SUBJECT_WORDS += ["innerHTML", "stylesheet"]
 _BEFORE_WORD = re.compile(r"[^\w./<-]")
 _AFTER_WORD = re.compile(r"(?:[35s]|\.js)?(?![\w/-]|\.[a-z])")
 _FAR = 300  # characters between an example and what is said of it
@@ -213,7 +217,11 @@ def _scan(text: str) -> list[Tag]:
     tags: list[Tag] = []
     place = 0
     endless: set[str] = set()
-    while match := _TAG.search(text, place):
+    while start := _START.search(text, place):
+        match = _TAG.match(text, start.start())
+        if match is None:
+            place = start.start() + 1
+            continue
         begin, place = match.span()
         name = match["name"]
         if name is None:
@@ -445,13 +453,22 @@ def _subjects(text: str, tags: list[Tag]) -> list[int]:
 
 def _subject(text: str, begin: int, end: int) -> int | None:
     """The first place that speaks of markup. Parts of words, of addresses and of file names do not."""
-    for match in _SUBJECT.finditer(text, begin, end):
-        place = match.start()
-        if match[0] > "\x7f" or (
-            (not place or _BEFORE_WORD.match(text, place - 1)) and _AFTER_WORD.match(text, match.end())
-        ):
-            return place
-    return None
+    found = end
+    for match in _SUBJECT_NAMES.finditer(text, begin, end):
+        if match[0] > "\x7f" or _stands_alone(text, *match.span()):
+            found = match.start()
+            break
+    for word in _SUBJECT_WORDS:
+        place = text.find(word, begin, end)
+        while 0 <= place < found:
+            if _stands_alone(text, place, place + len(word)):
+                found = place
+            place = text.find(word, place + 1, end)
+    return found if found < end else None
+
+
+def _stands_alone(text: str, begin: int, end: int) -> bool:
+    return bool((not begin or _BEFORE_WORD.match(text, begin - 1)) and _AFTER_WORD.match(text, end))
 
 
 def _has_noun(text: str, tag: Tag) -> bool:

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,25 +26,29 @@ def cleaning_version() -> str:
 
 def code_of(source: str) -> str:
     """The syntax tree of a module as text, without docstrings."""
-    return " ".join(_dump(ast.parse(source)))
+    words: list[str] = []
+    _dump(ast.parse(source), words)
+    return " ".join(words)
 
 
-def _dump(node: object) -> Iterator[str]:
+def _dump(node: object, words: list[str]) -> None:
+    """Append the words of a tree. A list serves all levels, since each run of `prepare` does this twice."""
     if isinstance(node, ast.AST):
-        yield type(node).__name__
-        for name, value in ast.iter_fields(node):
+        words.append(type(node).__name__)
+        for name in node._fields:
+            value = getattr(node, name, None)
             if name == "body" and isinstance(value, list):
                 value = [part for part in value if not _is_docstring(part)]
             if value is not None and value != []:  # newer Pythons have more fields, which are empty here
-                yield name
-                yield from _dump(value)
+                words.append(name)
+                _dump(value, words)
     elif isinstance(node, list):
-        yield "["
+        words.append("[")
         for part in node:
-            yield from _dump(part)
-        yield "]"
+            _dump(part, words)
+        words.append("]")
     else:
-        yield repr(node)
+        words.append(repr(node))
 
 
 def _is_docstring(node: object) -> bool:

@@ -11,7 +11,6 @@ break stays, which costs little.
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 NARROWEST, WIDEST = 40, 120
 # Room that a wrapped line may leave: some programs balance lines, Chinese ones move punctuation.
@@ -67,9 +66,11 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
         return text, 0
     lines = text.split("\n")
     widths = [0 if line.isspace() else len(line) if line.isascii() else _width(line) for line in lines]
-    if not (_GOING_ON.search(text) or any(_wrapped_paragraphs(lines, widths))):
+    paragraphs = _paragraphs(lines, widths)
+    columns = _columns(paragraphs, widths)
+    if not (columns or _GOING_ON.search(text)):
         return text, 0
-    wrapped = _wrapped_breaks(lines, widths)
+    wrapped = _wrapped_breaks(lines, widths, paragraphs, _common_width(lines, widths, paragraphs, columns))
     if not wrapped:
         return text, 0
     pieces = [lines[0]]
@@ -94,11 +95,12 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
     return ("".join(pieces), times) if times else (text, 0)
 
 
-def _wrapped_breaks(lines: list[str], widths: list[int]) -> set[int]:
+def _wrapped_breaks(
+    lines: list[str], widths: list[int], paragraphs: list[tuple[int, int]], limit: int
+) -> set[int]:
     """The numbers of the lines that end where a program broke them."""
-    limit = _common_width(lines, widths)
     found: set[int] = set()
-    for begin, end in _paragraphs(lines, widths, 2):
+    for begin, end in paragraphs:
         here = [
             number
             for number in range(begin, end - 1)
@@ -207,23 +209,32 @@ def _is_full(after: str, width: int, limit: int) -> bool:
     return width + 1 + _width(word[0]) > limit - _SLACK if word else width > limit - _SLACK_WIDE
 
 
-def _wrapped_paragraphs(lines: list[str], widths: list[int]) -> Iterator[tuple[int, int, int]]:
+def _columns(paragraphs: list[tuple[int, int]], widths: list[int]) -> list[tuple[int, int, int]]:
     """(begin, end, width) of each paragraph of three lines or more that may be wrapped.
 
     In other paragraphs, many lines have room even for a long word.
     """
-    for begin, end in _paragraphs(lines, widths):
+    found = []
+    for begin, end in paragraphs:
+        if end - begin < 3:
+            continue
         limit = max(widths[begin:end])
         if NARROWEST <= limit <= WIDEST:
             long = sum(width > limit - _LONG_WORD for width in widths[begin : end - 1])
             if long >= _FILLED_SHARE * (end - begin - 1):
-                yield begin, end, limit
+                found.append((begin, end, limit))
+    return found
 
 
-def _common_width(lines: list[str], widths: list[int]) -> int:
+def _common_width(
+    lines: list[str],
+    widths: list[int],
+    paragraphs: list[tuple[int, int]],
+    columns: list[tuple[int, int, int]],
+) -> int:
     """The width at which the text was wrapped, or 0."""
     votes: Counter[int] = Counter()
-    for begin, end, limit in _wrapped_paragraphs(lines, widths):
+    for begin, end, limit in columns:
         filled = [
             lines[number + 1].lstrip()[0]
             for number in range(begin, end - 1)
@@ -235,7 +246,7 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
         least = _GOING_ON_SHARE if len(filled) >= _FULL_SHARE * (end - begin - 1) else _FILLED_SHARE
         if going_on >= least * (end - begin - 1):
             votes[limit] += going_on
-    breaks = sum(end - begin - 1 for begin, end in _paragraphs(lines, widths))
+    breaks = sum(end - begin - 1 for begin, end in paragraphs if end - begin >= 3)
     if not votes or votes.total() < _WRAPPED_SHARE * breaks:
         return 0
     below = 0
@@ -246,20 +257,24 @@ def _common_width(lines: list[str], widths: list[int]) -> int:
     return 0
 
 
-def _paragraphs(lines: list[str], widths: list[int], least: int = 3) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each run of `least` or more lines that are not empty.
+def _paragraphs(lines: list[str], widths: list[int]) -> list[tuple[int, int]]:
+    """(begin, end) of each run of two or more lines that are not empty.
 
     A line that is indented further than the one before begins a run.
     """
+    found = []
     begin = before = 0
-    for number, width in enumerate([*widths, 0]):
-        line = lines[number] if width else ""
-        indent = len(line) - len(line.lstrip()) if line[:1].isspace() else 0
+    for number, line in enumerate(lines):
+        width = widths[number]
+        indent = len(line) - len(line.lstrip()) if width and line[0].isspace() else 0
         if not width or indent > before:
-            if number - begin >= least:
-                yield begin, number
+            if number - begin >= 2:
+                found.append((begin, number))
             begin = number if width else number + 1
         before = indent if width else WIDEST
+    if len(lines) - begin >= 2:
+        found.append((begin, len(lines)))
+    return found
 
 
 def _continues(line: str, after: str) -> bool:

@@ -27,6 +27,7 @@ class CleanTask:
     Attributes:
         seconds: CPU seconds after which a document is hostile.
         limit: bounds the documents read.
+        version: of the code of cleaning, which the worker need not find again.
     """
 
     directory: Path
@@ -36,6 +37,7 @@ class CleanTask:
     dedup: DedupConfig
     seconds: float
     limit: int | None = None
+    version: str = field(default_factory=cleaning_version)
 
     @property
     def name(self) -> str:
@@ -47,7 +49,7 @@ class CleanTask:
         """A hash of the settings and the input files that decide the clean text."""
         lines = self.dedup.line_bytes if self.dedup.lines else None
         settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
-        return config_hash([cleaning_version(), settings, asdict(self.part)])
+        return config_hash([self.version, settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:
