@@ -1,10 +1,13 @@
-"""The house: imports follow the layers, light parts stay light, and the public API is the documented one."""
+"""The house: imports follow the layers, closures stay small, light parts stay light, and the public API is
+the documented one."""
 
 import ast
 import importlib
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -64,21 +67,72 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imports_of(module: str) -> set[str]:
-    """The modules of Brimful that `module` imports, in functions and for type checkers too."""
+# What one must read to change a module: (modules, lines) that its closure may have.
+CLOSURES = {
+    "brimful.train.config": (65, 11_939),
+    "brimful.train.trainer": (100, 17_265),
+    "brimful.tasks.regression": (94, 17_581),
+    "brimful.commands.predict": (129, 24_296),
+    "brimful.commands.pretrain": (131, 22_286),
+    "brimful.commands.finetune": (168, 30_648),
+    "brimful.commands.distil": (206, 36_742),
+}
+# A function that imports hides what its module needs. Each name counts, and so does `import_module`.
+DEFERRED = 82
+LONGEST_FILE = 600
+
+
+@dataclass(frozen=True)
+class Imports:
+    """The modules of Brimful that a module imports: `top` when it is loaded or for type checkers, `deferred`
+    in functions."""
+
+    top: frozenset[str]
+    deferred: tuple[str, ...]
+
+
+@cache
+def imports_of(module: str) -> Imports:
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    top, deferred = set(), []
+    for node in ast.walk(tree):
+        found = []
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *([base] if base else [])])
-            found |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
-    return {name for name in found if name.split(".")[0] == "brimful"}
+            found = [f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            deferred.append("")
+        found = [name for name in found if name.split(".")[0] == "brimful"]
+        if id(node) in inside:
+            deferred += found
+        else:
+            top |= set(found)
+    return Imports(frozenset(top), tuple(deferred))
+
+
+def closure_of(module: str) -> set[str]:
+    """The module, what it imports, what that imports ... The names at the top lead to everything, and stand
+    for nothing."""
+    found, open_ones = set(), [module]
+    while open_ones:
+        module = open_ones.pop()
+        if module not in found and module not in EXEMPT:
+            found.add(module)
+            open_ones += imports_of(module).top
+    return found
+
+
+def count_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def part_of(module: str) -> str:
@@ -92,7 +146,8 @@ def test_every_module_has_a_layer() -> None:
 @pytest.mark.parametrize("module", [module for module in MODULES if module not in EXEMPT])
 def test_imports_follow_the_layers(module: str) -> None:
     own = part_of(module)
-    for imported in imports_of(module):
+    imports = imports_of(module)
+    for imported in {*imports.top, *imports.deferred} - {""}:
         other = part_of(imported)
         lowest = LAYER[own] == 0 == LAYER.get(other, 1)
         # `from brimful import X` would go through the top, which imports everything.
@@ -102,11 +157,31 @@ def test_imports_follow_the_layers(module: str) -> None:
 
 def test_modules_import_each_other_in_no_circle() -> None:
     modules = {module for module in MODULES if module not in EXEMPT}
-    graph = {module: imports_of(module) & modules for module in modules}
+    graph = {module: {*imports_of(module).top, *imports_of(module).deferred} & modules for module in modules}
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", CLOSURES)
+def test_what_one_must_read_is_limited(module: str) -> None:
+    closure = closure_of(module)
+    lines = sum(count_lines(MODULES[each]) for each in closure)
+    most, most_lines = CLOSURES[module]
+    print("\n".join(sorted(closure)))
+    assert len(closure) <= most
+    assert lines <= most_lines
+
+
+def test_imports_in_functions_are_limited() -> None:
+    deferred = {module: len(imports_of(module).deferred) for module in MODULES}
+    assert sum(deferred.values()) <= DEFERRED, {module: n for module, n in deferred.items() if n}
+
+
+def test_no_file_is_long() -> None:
+    lengths = {str(path): count_lines(path) for path in MODULES.values()}
+    assert max(lengths.values()) <= LONGEST_FILE, {path: n for path, n in lengths.items() if n > LONGEST_FILE}
 
 
 def run(code: str) -> str:
