@@ -21,8 +21,9 @@ from brimful.data.loader import prefetch
 from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens, prediction_slots
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
-from brimful.data.rows import Cursor, RowStream
+from brimful.data.rows import RowStream
 from brimful.data.sequences import SequencesConfig
+from brimful.types import Cursor
 
 TURN = 2.0  # seconds at least, so that a turn holds many updates
 STEP = 0.03

@@ -24,7 +24,6 @@ from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
-from brimful.data.rows import Cursor
 from brimful.distributed import World
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
@@ -35,6 +34,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
+from brimful.types import Cursor
 
 MEAN_DOCUMENT = 340  # tokens; about 250 of a sequence at 512
 OPTIMIZER = OptimizerConfig()

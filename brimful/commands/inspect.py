@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from brimful.commands.pretrain_config import PretrainConfig
-    from brimful.data.rows import Cursor, RowStream
+    from brimful.data.rows import RowStream
+from brimful.types import Cursor
 
 EXCERPT = 200
 _AGAIN = "run prepare again"

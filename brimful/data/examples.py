@@ -20,7 +20,6 @@ from tokenizers import Encoding, Tokenizer
 from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.ragged import Chain, Ragged
-from brimful.data.rows import Cursor
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
@@ -28,6 +27,7 @@ from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation
 from brimful.text.beginnings import LONG, beginning, in_full
+from brimful.types import Cursor
 
 TOKENS = 4096
 """Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from brimful.data.batch import PackedBatch
-from brimful.data.rows import Cursor
+from brimful.types import Cursor
 
 SWITCH_SECONDS = 3e-4
 """Seconds until the thread gets the interpreter's lock back from a step that computes in Python. The thread

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, groupby, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,10 @@ from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, uniform
+from brimful.types import Cursor
 
 ROWS_PER_GROUP = 4
 """The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""
-
-Cursor = dict[str, Any]
-"""The state of a stream, in JSON values."""
 
 
 @lru_cache

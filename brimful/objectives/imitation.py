@@ -25,7 +25,8 @@ from brimful.objectives.padded import PaddedLayout, padded, padded_score_sum
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import PrimaryMetric, Runtime
+from brimful.train.objective import Runtime
+from brimful.types import PrimaryMetric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ from brimful.objectives.losses import (
     prediction_weights,
 )
 from brimful.objectives.sampled_softmax import sample_vocabulary
-from brimful.train.objective import PrimaryMetric, Runtime
+from brimful.train.objective import Runtime
+from brimful.types import PrimaryMetric
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""

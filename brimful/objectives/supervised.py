@@ -9,7 +9,8 @@ from brimful.data.batch import PackedBatch
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
-from brimful.train.objective import PrimaryMetric, Runtime
+from brimful.train.objective import Runtime
+from brimful.types import PrimaryMetric
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""

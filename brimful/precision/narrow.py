@@ -11,7 +11,7 @@ update smaller than the spacing of the 16-bit format survives:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ from torch.distributed.tensor import DTensor
 from brimful.errors import BrimfulError
 from brimful.precision.rounding import round_stochastically
 from brimful.randomness import derive_key
-
-Rounding = Literal["stochastic", "kahan", "master", "nearest"]
+from brimful.types import Rounding
 
 CHUNK = 4 << 20
 """Elements whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""

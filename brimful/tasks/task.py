@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -30,7 +30,7 @@ from brimful.objectives.losses import Imitation
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table, Take, everything, read_table, read_texts
-from brimful.train.objective import PrimaryMetric
+from brimful.types import Direction, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
@@ -55,7 +55,7 @@ class Metric:
 
     name: str
     title: str
-    best: Literal["highest", "lowest"] = "highest"
+    best: Direction = "highest"
     percent: bool = False
 
     def score(self, measured: Mapping[str, float]) -> float:

@@ -22,10 +22,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from brimful.distributed import World
-from brimful.train.compression import CompressedSum, Compression
+from brimful.train.compression import CompressedSum
+from brimful.train.config import BUCKET_MB
+from brimful.types import Compression
 
-BUCKET_MB = 32.0
-"""The default size of a bucket in MiB."""
 ALIGNMENT = 64
 """Each gradient begins at a multiple of this many numbers, for kernels that read several at a time."""
 

@@ -12,7 +12,7 @@ micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/1695
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +23,8 @@ from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.compiled import Compiled, lacks, warn_once
 from brimful.nn.encoder import Encoder
-from brimful.train.buckets import BUCKET_MB
-
-Compile = Literal["auto"] | bool
-"""Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
+from brimful.train.config import BUCKET_MB
+from brimful.types import Compile
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 

@@ -15,15 +15,14 @@ is 2^-8 for bfloat16 and 2^-11 for float16. In float16, numbers below 2^-28 time
 lose more: to this bound comes 2^-39 times that largest number, for each rank and for the sum.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from brimful.distributed import World, all_gather, all_to_all
 from brimful.precision.policy import DTYPES
-
-Compression = Literal["none", "bf16", "fp16"]
+from brimful.types import Compression
 
 _SCALE = 2
 """The 16-bit places behind each part that hold its power of two, a float32."""

@@ -5,13 +5,11 @@ from typing import Literal
 
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
-from brimful.precision.narrow import Rounding
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision, Residual
-from brimful.train.buckets import BUCKET_MB
-from brimful.train.compilation import Compile
-from brimful.train.compression import Compression
-from brimful.train.guard import Policy
-from brimful.train.sharding import Shard
+from brimful.types import Compile, Compression, Rounding, Shard, SpikePolicy
+
+BUCKET_MB = 32.0
+"""The default of the most MiB of gradients that ranks sum at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ class TrainerConfig:
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
-    on_spike: Policy = incidental("stop")
+    on_spike: SpikePolicy = incidental("stop")
     """What to do about a loss spike: stop the run; skip the update, for which every loss is read before the
     step; or roll back to the checkpoint before it, and skip the update when it comes again."""
     prefetch: int = incidental(2)

@@ -26,8 +26,9 @@ from brimful.activity import Collective
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
-from brimful.train.buckets import BUCKET_MB, Buckets
-from brimful.train.compression import Compression
+from brimful.train.buckets import Buckets
+from brimful.train.config import BUCKET_MB
+from brimful.types import Compression
 
 if TYPE_CHECKING:
     from brimful.precision.scaler import AutomaticLossScaler

@@ -7,13 +7,13 @@ know before the optimizer's step.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
-from brimful.data.rows import Cursor
 from brimful.distributed import World
 from brimful.train.metrics import Window, values
+from brimful.types import Cursor, SpikePolicy
 
 MEMORY = 64
 """The running mean and deviation of the loss cover about this many updates."""
@@ -21,8 +21,6 @@ FIRST_JUDGED = 16
 """A loss can be a spike only after this many losses."""
 PATIENCE = 8
 """This many of 16 updates may be left out. The next spike stops the run."""
-
-Policy = Literal["stop", "skip", "roll-back"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Guard:
         left_out: the numbers of updates that were left out, or will be when they come again.
     """
 
-    def __init__(self, threshold: float, policy: Policy, world: World) -> None:
+    def __init__(self, threshold: float, policy: SpikePolicy, world: World) -> None:
         self.threshold = threshold
         self.policy = policy
         self.world = world
@@ -100,7 +98,7 @@ class Guard:
         """How many of the 16 updates before a spike were left out."""
         return sum(step >= spike.update - 2 * PATIENCE for step in self.left_out)
 
-    def action(self, spike: Spike) -> Policy:
+    def action(self, spike: Spike) -> SpikePolicy:
         """What to do about a spike: the policy, or `stop` after too many."""
         return "stop" if self.recently_left_out(spike) >= PATIENCE else self.policy
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from brimful.console import warn
-from brimful.train.guard import Policy, Spike
+from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 from brimful.train.sinks import Sink
+from brimful.types import SpikePolicy
 
 SPIKES = "spikes.jsonl"
 
@@ -123,7 +124,7 @@ class Journal:
             return f"{self.directory / SPIKES} names the batch"
         return f"the batch: {self.shows} {spike.update + 1}"
 
-    def spike(self, spike: Spike, action: Policy) -> None:
+    def spike(self, spike: Spike, action: SpikePolicy) -> None:
         """Write a line about a spike and what is done about it."""
         if self.writes:
             if action != "stop":  # the error message says it

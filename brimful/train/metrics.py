@@ -39,12 +39,12 @@ from typing import TYPE_CHECKING, Any
 from brimful.errors import BrimfulError
 from brimful.nn.flops import Shape, scored_pieces, step_flops
 from brimful.storage import atomic_file, cannot_write
+from brimful.types import Cursor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from brimful.data.batch import PackedBatch
-    from brimful.data.rows import Cursor
     from brimful.distributed import World
     from brimful.nn.layers import EncoderConfig
 

@@ -8,17 +8,38 @@ over all of them, so an update can be made again with smaller ones. Only dropout
 import gc
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 
 from brimful.console import warn
-from brimful.data.rows import Phase, RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError, is_out_of_memory
 
 
-def valid_sizes(phases: Sequence[Phase], most: int) -> list[int]:
+class CountedPhase(Protocol):
+    """What micro-batches must know of a phase of a run (`data.rows.Phase`)."""
+
+    @property
+    def size(self) -> int:
+        """Of an update."""
+
+    @property
+    def counted(self) -> Literal["rows", "sequences"]:
+        """The unit of `size`; the same in all phases."""
+
+
+class SizedStream(Protocol):
+    """A stream whose micro-batches have a number of rows that can be set (`data.rows.RowStream`)."""
+
+    rows_per_micro_batch: int
+
+    @property
+    def phases(self) -> Sequence[CountedPhase]:
+        """All phases of the run."""
+
+
+def valid_sizes(phases: Sequence[CountedPhase], most: int) -> list[int]:
     """The numbers of rows up to `most` that a micro-batch may have, ascending.
 
     Where updates are counted in rows, a size must divide the update of every phase. Where they are counted in
@@ -41,7 +62,7 @@ class MicroBatches:
         fell_to: the size after halving, or None.
     """
 
-    def __init__(self, world: World, stream: RowStream | None = None, *, auto: bool = False) -> None:
+    def __init__(self, world: World, stream: SizedStream | None = None, *, auto: bool = False) -> None:
         self.world = world
         self.stream = stream
         self.auto = auto

@@ -7,7 +7,7 @@ the forward pass, so the mean over a whole update is exact however it is split i
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.precision.policy import DTYPES, Precision, autocast, resolve
 from brimful.train.config import TrainerConfig, check_precision
-
-PrimaryMetric = tuple[str, Literal["highest", "lowest"]]
+from brimful.types import PrimaryMetric
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ whole tensors, so any number of ranks can read them, sharded or not.
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -26,8 +26,6 @@ from brimful.activity import Collective
 from brimful.distributed import World, all_gather
 from brimful.optim.muon import Muon
 from brimful.train.buckets import ALIGNMENT, round_up
-
-Shard = Literal["none", "optimizer", "model"]
 
 
 class Piece(NamedTuple):

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from brimful.data.batch import PackedBatch, blank
-from brimful.data.rows import Cursor
 from brimful.distributed import World
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
@@ -18,6 +17,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
+from brimful.types import Cursor
 
 VOCABULARY, LONGEST, SLOTS = 90, 24, 64
 ALONE = World(0, 1, torch.device("cpu"))

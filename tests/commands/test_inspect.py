@@ -20,8 +20,9 @@ from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
-from brimful.data.rows import Cursor, RowStream
+from brimful.data.rows import RowStream
 from brimful.errors import BrimfulError
+from brimful.types import Cursor
 from builders.inspection import ALL, Updates, check_rows
 
 

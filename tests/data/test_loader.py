@@ -13,7 +13,7 @@ import torch
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.loader import Update, prefetch
-from brimful.data.rows import Cursor
+from brimful.types import Cursor
 
 CPU = torch.device("cpu")
 DEPTHS = [0, 1, 2, 7]

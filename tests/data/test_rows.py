@@ -20,9 +20,10 @@ from brimful.data import rows as rows_module
 from brimful.data.batch import IGNORED, STEP
 from brimful.data.blocks import PackingConfig
 from brimful.data.masking import MaskingConfig
-from brimful.data.rows import Cursor, Phase, Row, RowStream
+from brimful.data.rows import Phase, Row, RowStream
 from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
+from brimful.types import Cursor
 from builders.batches import check_invariants
 from builders.streams import (
     SPECIAL,

@@ -15,7 +15,7 @@ import torch
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.loader import prefetch
-from brimful.data.rows import Cursor
+from brimful.types import Cursor
 
 pytestmark = [
     pytest.mark.gpu,

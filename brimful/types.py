@@ -1,0 +1,25 @@
+"""Aliases that modules of several folders share. One of them costs its reader no other module.
+
+An alias of one folder stands with the code that it belongs to.
+"""
+
+from typing import Any, Literal
+
+Cursor = dict[str, Any]
+"""The state of a stream of updates, in JSON values."""
+
+Direction = Literal["highest", "lowest"]
+"""Which of two values of a metric is better."""
+PrimaryMetric = tuple[str, Direction]
+"""The name of the metric by which checkpoints and learning rates are compared, and its direction."""
+
+Compile = Literal["auto"] | bool
+"""Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
+Compression = Literal["none", "bf16", "fp16"]
+"""The format in which float32 gradients travel between ranks; none: their own."""
+Rounding = Literal["stochastic", "kahan", "master", "nearest"]
+"""How 16-bit parameters are rounded."""
+Shard = Literal["none", "optimizer", "model"]
+"""What ranks divide among them: nothing, the optimizers' states, or the model too."""
+SpikePolicy = Literal["stop", "skip", "roll-back"]
+"""What happens at a loss spike."""
