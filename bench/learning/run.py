@@ -23,7 +23,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.storage import atomic_file
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
 

@@ -28,7 +28,7 @@ from brimful.data.batch import IGNORED
 from brimful.nn.encoder import SHAPES
 from brimful.nn.flops import step_flops
 from brimful.nn.hf_config import read_config
-from brimful.text.tokenizer import mask_id
+from brimful.text.special_ids import mask_id
 from brimful.train.memory import keep_freed_memory
 
 RIVALS = ("grouped", "lines", "modernbert")

@@ -283,7 +283,7 @@ def fault_of(run: Mapping[str, Any]) -> str | None:
 def parameters_allowed(track: Track, vocabulary: int) -> int:
     """The most parameters of a model: those of the rival `grouped`."""
     from bench.speedrun.rival import new_model
-    from brimful.text.tokenizer import SpecialIds
+    from brimful.text.special_ids import SpecialIds
 
     model = new_model("grouped", track, vocabulary, SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4))
     return sum(parameter.numel() for parameter in model.parameters())

@@ -34,7 +34,8 @@ from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_directory, commit, find_commit, read_commit, read_json
-from brimful.text.tokenizer import load, special_ids
+from brimful.text.special_ids import special_ids
+from brimful.text.tokenizer import load
 
 REPEATED = 32
 """A held-out sequence is not scored if this many of its tokens in a row occur in the training text, or

@@ -20,7 +20,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.products import products_of_run
 from brimful.precision.policy import Precision, autocast
-from brimful.text.tokenizer import mask_id
+from brimful.text.special_ids import mask_id
 
 TOKENS = {"cpu": 2048, "cuda": 16_384}
 """Tokens in a forward pass, by the type of the device."""

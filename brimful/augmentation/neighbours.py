@@ -17,7 +17,7 @@ from brimful.data.augmented import GLUED, SPACED
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.text.characters import HAN, character_classes, character_scripts
-from brimful.text.tokenizer import unknown_id
+from brimful.text.special_ids import unknown_id
 
 WORDS = 100_000
 """The most words among which neighbours are looked for: the first of a file, the most frequent of the texts.

@@ -33,7 +33,7 @@ from brimful.precision.policy import resolve
 from brimful.runs.directory import find_model
 from brimful.tasks.columns import Column
 from brimful.tasks.entries import Entry
-from brimful.text.tokenizer import special_ids, unknown_id
+from brimful.text.special_ids import special_ids, unknown_id
 
 
 @dataclass(frozen=True)

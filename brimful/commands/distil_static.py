@@ -27,7 +27,7 @@ from brimful.tasks.output import write_rows
 from brimful.tasks.static import StaticModel
 from brimful.tasks.static_training import StaticConfig, token_vectors, train_static
 from brimful.tasks.task import LEAST
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True)

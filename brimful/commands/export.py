@@ -46,7 +46,7 @@ from brimful.seals import EXPORT as RECORD
 from brimful.seals import own_files
 from brimful.storage import atomic_directory, commit, require_folder_place
 from brimful.tasks.model import saved_settings
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""

@@ -78,7 +78,8 @@ def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:
     """
     from brimful.data.examples import encode_texts
     from brimful.tasks.table import read_table
-    from brimful.text.tokenizer import load, special_ids
+    from brimful.text.special_ids import special_ids
+    from brimful.text.tokenizer import load
 
     table = read_table(path, labelled=False)
     loaded = load(tokenizer)

@@ -23,7 +23,7 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep
 from brimful.precision.policy import Precision
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule_cycles
 

@@ -18,7 +18,7 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
 from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
-from brimful.text.tokenizer import mask_id, special_ids
+from brimful.text.special_ids import mask_id, special_ids
 
 UNUSED = re.compile(
     r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE

@@ -13,7 +13,7 @@ from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
 from brimful.nn.sentence_modules import encoder_folder
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.text.sentence_folder import lowers_text
-from brimful.text.tokenizer import markers, read, tokenizer_file
+from brimful.text.special_ids import markers
+from brimful.text.tokenizer import read, tokenizer_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

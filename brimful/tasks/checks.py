@@ -25,7 +25,7 @@ from brimful.tasks.question_files import Answer
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
-from brimful.text.tokenizer import unknown_id
+from brimful.text.special_ids import unknown_id
 
 FEW = 10
 """A label of fewer rows is rare."""

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.tasks.table import Table
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True)

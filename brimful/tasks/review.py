@@ -25,7 +25,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
 from brimful.tasks.spans import Span
 from brimful.tasks.task import Row, Task
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 from brimful.train.objective import Runtime
 
 SHOWN = 20

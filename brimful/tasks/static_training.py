@@ -22,7 +22,7 @@ from brimful.nn.heads import pool
 from brimful.randomness import derive_key, permutation
 from brimful.tasks.inference import predict
 from brimful.tasks.static import StaticModel
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from brimful.errors import BrimfulError
 from brimful.text.characters import code_points
 from brimful.text.pruning_rules import Rules, UnknownWords
-from brimful.text.tokenizer import named_as, unknown_id
+from brimful.text.special_ids import named_as, unknown_id
 from brimful.text.tokenizer_files import State, in_order, renumbered
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from brimful.text.scripts import of_the_same_scripts
-from brimful.text.tokenizer import named_specials
+from brimful.text.special_ids import named_specials
 from brimful.text.tokenizer_files import State, ids_of_processor, merge_pair, merged, pieces_of
 
 if TYPE_CHECKING:

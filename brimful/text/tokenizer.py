@@ -1,12 +1,9 @@
-"""Load and save a Hugging Face `tokenizers` tokenizer, and find its special tokens."""
+"""Load and save a Hugging Face `tokenizers` tokenizer."""
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from brimful.console import warn
 from brimful.errors import BrimfulError
@@ -17,127 +14,27 @@ from brimful.text.folder_tokenizer import chosen_class, read_folder
 from brimful.text.lower_first import lower_first
 from brimful.text.markers import plain_markers
 from brimful.text.sentence_folder import lowers_text
+from brimful.text.special_ids import (
+    NAMES,
+    name_of,
+    remember_roles,
+    roles_in,
+    roles_of,
+    special_ids,
+    special_tokens,
+)
 from brimful.text.tokenizer_files import ids_of_processor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything, `mask` where the
-    vocabulary has none."""
-
-    pad: int
-    unk: int | None
-    cls: int
-    sep: int
-    mask: int | None
-
-
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
-_NAMES = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>", "<cls>"),
-    "sep": ("[SEP]", "</s>", "<sep>"),
-    "mask": ("[MASK]", "<mask>"),
-}
-_KEYS = {role: (f"{role}_token",) for role in _NAMES} | {
-    "cls": ("cls_token", "bos_token"),
-    "sep": ("sep_token", "eos_token"),
-}
-"""The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
-# A tokenizer.json does not say which token has which role, and takes long to read where it is large.
-_said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
-_unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 _CLASS = "PreTrainedTokenizerFast"
 _USUAL_CLASSES = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer", "Unigram": "XLMRobertaTokenizer"}
 """Classes that put ends around texts, by the kind of their vocabulary."""
 _SAVED = ("tokenizer_class", "model_max_length", "model_input_names", "clean_up_tokenization_spaces")
 _bare: set[Path] = set()
-
-
-def _special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
-    """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
-    it say, else those of BERT or RoBERTa."""
-    found = {}
-    for role in _NAMES:
-        name = _name_of(tokenizer, role)
-        index = None if name is None else tokenizer.token_to_id(name)
-        if name is not None and index is not None:
-            found[role] = (name, index)
-        elif role in ("pad", "cls", "sep"):
-            raise _missing(role)
-    return found
-
-
-def _name_of(tokenizer: "Tokenizer", role: str) -> str | None:
-    """The name of a special token that the vocabulary has; None where it has none."""
-    said = _said.get(tokenizer, {})
-    candidates = (said[role],) if role in said else _NAMES[role]
-    return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
-
-
-def _missing(role: str) -> BrimfulError:
-    looked = ", ".join(_NAMES[role])
-    keys = " or ".join(_KEYS[role])
-    return BrimfulError(
-        f"the tokenizer has no {role} token (looked for {looked}); name it as {keys} in tokenizer_config.json"
-    )
-
-
-def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
-    """Ids of the special tokens, under the names that the files beside the tokenizer say, or else those of
-    BERT ([CLS]) or RoBERTa (<s>).
-
-    Raises:
-        BrimfulError: one that an encoder needs is missing.
-    """
-    ids = {role: index for role, (_, index) in _special_tokens(tokenizer).items()}
-    return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))
-
-
-def mask_id(tokenizer: "Tokenizer") -> int:
-    """The id of the mask token.
-
-    Raises:
-        BrimfulError: a special token is missing.
-    """
-    found = special_ids(tokenizer).mask
-    if found is None:
-        raise _missing("mask")
-    return found
-
-
-def unknown_id(tokenizer: "Tokenizer") -> int:
-    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
-    if tokenizer not in _unknown:
-        model = json.loads(tokenizer.to_str())["model"]
-        name = model.get("unk_token")
-        found = tokenizer.token_to_id(name) if name else model.get("unk_id")
-        _unknown[tokenizer] = -1 if found is None else found
-    return _unknown[tokenizer]
-
-
-def named_specials(tokenizer: "Tokenizer") -> set[int]:
-    """Ids of the pieces that have the name of a special token."""
-    names = {name for names in _NAMES.values() for name in names} | {*_said.get(tokenizer, {}).values()}
-    names.discard("")
-    return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
-
-
-def markers(tokenizer: "Tokenizer") -> set[str]:
-    """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
-    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-
-
-def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
-    """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
-    as plain in a text."""
-    _said[tokenizer] = _said.get(other, {})
-    tokenizer.encode_special_tokens = other.encode_special_tokens
-    return tokenizer
 
 
 def load(path: str | Path) -> "Tokenizer":
@@ -166,17 +63,17 @@ def read(path: str | Path) -> "Tokenizer":
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode_special_tokens = True
-        _said[tokenizer] = _roles(values_beside(folder, CONFIG), tokenizer)
+        remember_roles(tokenizer, roles_in(values_beside(folder, CONFIG), tokenizer))
         return tokenizer
     found = read_folder(folder, given)
     tokenizer, never = lower_first(found.tokenizer) if lowers_text(folder) else (found.tokenizer, set[str]())
-    said = _roles(found.roles, tokenizer)
-    _said[tokenizer] = said
+    roles = roles_in(found.roles, tokenizer)
+    remember_roles(tokenizer, roles)
     ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
-    known = {role: name for role in _NAMES if (name := _name_of(tokenizer, role)) is not None}
+    known = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
     names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
-    _said[plain] = said
+    remember_roles(plain, roles)
     if not ends and {"cls", "sep"} <= known.keys() and known["cls"] != known["sep"]:
         _warn_of_bare_texts(folder, known, type(tokenizer.model).__name__)
     return plain
@@ -185,16 +82,6 @@ def read(path: str | Path) -> "Tokenizer":
 def _ids_around(tokenizer: "Tokenizer") -> list[int]:
     processor = tokenizer.post_processor
     return ids_of_processor(None if processor is None else json.loads(processor.__getstate__()))
-
-
-def _roles(names: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, str]:
-    """The special tokens that the vocabulary has, by our roles."""
-    found = {}
-    for role, keys in _KEYS.items():
-        name = next((names[key] for key in keys if names.get(key)), None)
-        if isinstance(name, str) and tokenizer.token_to_id(name) is not None:
-            found[role] = name
-    return found
 
 
 def _is_own(folder: Path) -> bool:
@@ -208,7 +95,7 @@ def _is_own(folder: Path) -> bool:
     if lowers_text(folder):
         return False
     config = values_beside(folder, CONFIG)
-    keys = [key for key in config if key.removesuffix("_token") not in _NAMES]
+    keys = [key for key in config if key.removesuffix("_token") not in NAMES]
     if keys == [*_SAVED, "split_special_tokens"]:
         return config["split_special_tokens"] is True and config["tokenizer_class"] == _CLASS
     corpus = any((folder / name).is_file() for name in ("plan.json", "MANIFEST.json"))
@@ -248,8 +135,8 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
         for index, token in tokenizer.get_added_tokens_decoder().items()
         if not token.special or token.content in own
     }
-    needed = [tokenizer.token_to_id(name) for name in _said.get(tokenizer, {}).values() if name]
-    mask = tokenizer.token_to_id(_said.get(tokenizer, {}).get("mask", ""))
+    needed = [tokenizer.token_to_id(name) for name in roles_of(tokenizer).values() if name]
+    mask = tokenizer.token_to_id(roles_of(tokenizer).get("mask", ""))
     around = _ids_around(tokenizer)
     highest = max((*own.values(), *added, *around, *(i for i in needed if i not in (None, mask))), default=-1)
     if highest >= rows:
@@ -259,7 +146,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
             " embeddings (vocab_size of config.json); put the tokenizer's own files back"
         )
     if mask is not None and mask >= rows:
-        _said[tokenizer] = {**_said.get(tokenizer, {}), "mask": ""}
+        remember_roles(tokenizer, {**roles_of(tokenizer), "mask": ""})
 
 
 def gives_token_types(folder: Path) -> bool:
@@ -344,7 +231,7 @@ def save(
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
-        **{f"{role}_token": name for role, (name, _) in _special_tokens(tokenizer).items()},
+        **{f"{role}_token": name for role, (name, _) in special_tokens(tokenizer).items()},
     }
     with atomic_file(directory / "tokenizer_config.json") as temporary:
         temporary.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -32,7 +32,7 @@ from bench.speedrun.track import CHINESE, ENGLISH
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
-from brimful.text.tokenizer import SpecialIds
+from brimful.text.special_ids import SpecialIds
 from builders.speedrun import TRACK
 
 

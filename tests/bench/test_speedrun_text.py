@@ -22,7 +22,7 @@ from bench.speedrun.text import (
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
-from brimful.text.tokenizer import mask_id
+from brimful.text.special_ids import mask_id
 from builders.speedrun import TRACK
 
 

@@ -20,7 +20,8 @@ from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.interop import load_model, reads_token_types, save_model
 from brimful.nn.sentence_modules import read_pooling, write_modules
 from brimful.runs.directory import model_files
-from brimful.text.tokenizer import load, special_ids
+from brimful.text.special_ids import special_ids
+from brimful.text.tokenizer import load
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10

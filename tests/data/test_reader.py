@@ -19,7 +19,7 @@ from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
 from brimful.data.sequences import Sequences, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
-from brimful.text.tokenizer import SpecialIds, special_ids
+from brimful.text.special_ids import SpecialIds, special_ids
 from builders.batches import check_invariants
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -20,7 +20,8 @@ from brimful.corpus.tokenize.training import train
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
 from brimful.nn.heads import PretrainingHead
-from brimful.text.tokenizer import load, save, special_ids
+from brimful.text.special_ids import special_ids
+from brimful.text.tokenizer import load, save
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer

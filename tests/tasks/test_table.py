@@ -21,7 +21,7 @@ from brimful.tasks.output import write_rows
 from brimful.tasks.question_answering import read_questions
 from brimful.tasks.table import Table, read_table, read_texts
 from brimful.tasks.tagged import read_tagged
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 
 
 def write(path: Path, data: str | bytes) -> Path:

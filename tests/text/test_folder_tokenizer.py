@@ -14,17 +14,8 @@ from brimful.corpus.segments.fast_tokenizer import FastTokenizer
 from brimful.errors import BrimfulError
 from brimful.text.characters import code_points
 from brimful.text.lower_first import lower_first
-from brimful.text.tokenizer import (
-    gives_token_types,
-    load,
-    markers,
-    read,
-    require_rows,
-    save,
-    special_ids,
-    tokenizer_hash,
-    unknown_id,
-)
+from brimful.text.special_ids import markers, special_ids, unknown_id
+from brimful.text.tokenizer import gives_token_types, load, read, require_rows, save, tokenizer_hash
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
 transformers = pytest.importorskip("transformers")

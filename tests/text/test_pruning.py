@@ -22,7 +22,8 @@ from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.text.pruning import Pruned, prune, unknown_rate
 from brimful.text.scripts import of_the_same_scripts
-from brimful.text.tokenizer import load, save, special_ids
+from brimful.text.special_ids import special_ids
+from brimful.text.tokenizer import load, save
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 ENGLISH = [

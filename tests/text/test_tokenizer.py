@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.corpus.tokenize.training import thinned, train
 from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, mask_id, named_as, save, special_ids, tokenizer_hash
+from brimful.text.special_ids import mask_id, named_as, special_ids
+from brimful.text.tokenizer import load, save, tokenizer_hash
 from brimful.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
 
 TEXTS = [

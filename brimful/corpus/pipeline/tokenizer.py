@@ -17,7 +17,8 @@ from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
 from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, mask_id, named_as, save, tokenizer_hash
+from brimful.text.special_ids import mask_id, named_as
+from brimful.text.tokenizer import load, save, tokenizer_hash
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

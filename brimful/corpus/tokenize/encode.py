@@ -12,7 +12,7 @@ from brimful.corpus.segments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
 from brimful.corpus.words.segmenter import Segmenter, word_starts
 from brimful.text.characters import SCRIPTS, character_scripts, code_points
-from brimful.text.tokenizer import unknown_id
+from brimful.text.special_ids import unknown_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.corpus.tokenize.training import thinned
 from brimful.errors import BrimfulError
 from brimful.text.characters import IDEOGRAPHS, one_of
-from brimful.text.tokenizer import named_as, unknown_id
+from brimful.text.special_ids import named_as, unknown_id
 from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_model
 from brimful.storage import read_json
-from brimful.text.tokenizer import special_ids
+from brimful.text.special_ids import special_ids
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from builders.distillation import EPOCH, ROWS, STILL
