@@ -1,11 +1,13 @@
 """Checkpoints: full tensors as safetensors, the rest as JSON. Each is a directory that is whole or absent."""
 
 import os
+import platform
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -16,7 +18,6 @@ from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
-from brimful.runs.directory import warn_of_versions
 from brimful.runs.host_copies import HostCopies
 from brimful.storage import (
     atomic_directory,
@@ -27,6 +28,7 @@ from brimful.storage import (
     temporary_path,
     write_tensors,
 )
+from brimful.version import VERSION
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
@@ -275,3 +277,16 @@ def load_for_resume(
         say(f"resuming at step {step}")
         warn_of_versions(found[2]["versions"])
     return found
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that decide a run's bits."""
+    packages = {name: version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), "brimful": VERSION, **packages}
+
+
+def warn_of_versions(before: Mapping[str, str]) -> None:
+    """Warn about `versions` that have changed."""
+    for name, now in versions().items():
+        if before.get(name) != now:
+            warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")

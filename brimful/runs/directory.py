@@ -1,15 +1,13 @@
 """A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
 
 import os
-import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from brimful.config import build, read_yaml, write_yaml
-from brimful.console import say, warn
+from brimful.console import say
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file
@@ -26,7 +24,6 @@ from brimful.storage import (
     write_json,
 )
 from brimful.text.tokenizer import tokenizer_files
-from brimful.version import VERSION
 
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
@@ -210,19 +207,6 @@ def read_summary(directory: Path) -> dict[str, Any]:
         BrimfulError: it is absent, damaged, or no summary.
     """
     return read_object(directory / SUMMARY)
-
-
-def versions() -> dict[str, str]:
-    """The versions of the packages that decide a run's bits."""
-    packages = {name: version(name) for name in ("torch", "numpy")}
-    return {"python": platform.python_version(), "brimful": VERSION, **packages}
-
-
-def warn_of_versions(before: Mapping[str, str]) -> None:
-    """Warn about `versions` that have changed."""
-    for name, now in versions().items():
-        if before.get(name) != now:
-            warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")
 
 
 def absolute(path: str) -> str:

@@ -25,7 +25,6 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint
-from brimful.runs.directory import versions
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request, stopped
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
@@ -509,7 +508,7 @@ class Trainer:
                 "loss_scaling": self.gradients.state_dict(),
                 "best": self.best,
                 "ranks": self.world.size,
-                "versions": versions(),
+                "versions": checkpoint.versions(),
                 **self.about,
             }
             spared = [self.best[0]] if self.best else []
