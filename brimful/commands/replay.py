@@ -9,7 +9,7 @@ from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import load_data, trainings
 from brimful.config import build, read_yaml
 from brimful.console import output_console, visible
-from brimful.data.examples import ExampleStream
+from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_pretrained
 from brimful.runs.directory import CONFIG

@@ -1,17 +1,13 @@
-"""Labelled or plain texts, encoded and packed: the stream of updates for fine-tuning and distillation.
+"""Labelled or plain texts, encoded: what fine-tuning, distillation and inference read.
 
 An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
-An update holds exactly B examples, so a mean over it is the same as without packing. Where the examples of a
-text belong together, it holds exactly B texts, each whole in one micro-batch. Order and cursor work as in
-`rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
-the rest from the next.
+`example_stream` makes micro-batches of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import pairwise
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +15,9 @@ from tokenizers import Encoding, Tokenizer
 
 from brimful.console import warn
 from brimful.data.batch import IGNORED, PackedBatch, pack
-from brimful.data.ragged import Chain, Ragged
-from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
+from brimful.data.ragged import Chain, Ragged, ranges
 from brimful.errors import BrimfulError
-from brimful.packing.assignment import assign
-from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key, permutation
 from brimful.text.beginnings import LONG, beginning, in_full
-from brimful.types import Cursor
-
-TOKENS = 4096
-"""Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
 
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""
@@ -118,7 +105,7 @@ class Examples:
     def take_texts(self, index: np.ndarray) -> "Examples":
         """All examples of the texts `index` (int64), in their order; text i of the result is `index[i]`."""
         counts = self.count_of_text[index]
-        chosen = _runs(self.first_of_text[index], counts)
+        chosen = ranges(self.first_of_text[index], counts)
 
         def pick(values: Any) -> Any:
             return values.take(chosen) if isinstance(values, Ragged) else [values[i] for i in chosen]
@@ -161,7 +148,7 @@ class Examples:
         """What the units `index` of their epochs are: examples, and their numbers in them. The same under
         every seed in every epoch."""
         if self.together:
-            index = _runs(self.first_of_text[index], self.count_of_text[index])
+            index = ranges(self.first_of_text[index], self.count_of_text[index])
         return self, index
 
     def origins(self, index: np.ndarray) -> np.ndarray:
@@ -198,31 +185,6 @@ class Examples:
     def rounded_batch(self, index: np.ndarray) -> PackedBatch:
         """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens."""
         return self.batch(index, -(-int(self.lengths[index].sum()) // GRAIN) * GRAIN)
-
-    def batches(self, tokens: int = TOKENS) -> Iterator[PackedBatch]:
-        """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
-        if len(self):
-            for index in self.pack(np.arange(len(self)), tokens, derive_key("inference")):
-                yield self.rounded_batch(index)
-
-    def pack(self, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
-        """Spread the examples `index` over few micro-batches of at most `tokens` tokens (or one longer unit),
-        by best-fit. Examples that belong together stand next to each other, in the order of `index`."""
-        starts = np.arange(len(index))
-        if self.together:
-            starts = np.flatnonzero(self.first_of_text[self.text_of_example[index]] == index)
-        counts = np.diff(np.append(starts, len(index)))
-        lengths = np.add.reduceat(self.lengths[index], starts)
-        plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
-        row_offsets, order = assign(plan, lengths, key)
-        units = [order[a:b] for a, b in pairwise(row_offsets)]
-        return [index[_runs(starts[chosen], counts[chosen])] for chosen in units]
-
-
-def _runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each run; `counts` (int64) has their lengths."""
-    numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    return numbers + np.arange(len(numbers))
 
 
 def _ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
@@ -419,144 +381,3 @@ def is_text(value: object) -> bool:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
         return False
-
-
-class Drawn(Protocol):
-    """Examples that each epoch may show in another way: `Examples`, `augmented.AugmentedExamples`."""
-
-    @property
-    def max_length(self) -> int:
-        """The longest that an example may be."""
-
-    @property
-    def units(self) -> int:
-        """What updates count in an epoch: examples, or texts whose examples belong together."""
-
-    @property
-    def longest_unit(self) -> int:
-        """The most tokens that a unit may have."""
-
-    def __len__(self) -> int:
-        """Examples of an epoch."""
-
-    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
-        """What the units `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
-
-    def origins(self, index: np.ndarray) -> np.ndarray:
-        """The number in the data of the examples `index`: what a batch calls `sequence_index`."""
-
-
-class ExampleStream:
-    """Updates of exactly `sequences` units (`Examples.units`), in micro-batches of at most `tokens` tokens,
-    or as many as a unit may have.
-
-    Args:
-        fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA
-            graphs. S is what the first updates of a run need; see `slots`.
-    """
-
-    def __init__(
-        self,
-        examples: Drawn,
-        *,
-        sequences: int,
-        tokens: int,
-        seed: int,
-        fixed_shapes: bool = False,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.examples = examples
-        self.sequences = sequences
-        self.tokens = max(tokens, examples.longest_unit)
-        self.seed = seed
-        self.fixed_shapes = fixed_shapes
-        self.rank = rank
-        self.world = world
-        self._slots = SequenceSlots(shown=rank == 0)
-        self._order = lru_cache(maxsize=2)(
-            lambda epoch: permutation(examples.units, derive_key(seed, "examples", epoch))
-        )
-
-    def start(self) -> Cursor:
-        """The cursor of a new run."""
-        return {"epoch": 0, "example": 0}
-
-    def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
-        """Empty: there are no sources."""
-        return {}
-
-    def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
-        """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
-        update, following = self._update(cursor)
-        mine = update.packed[self.rank :: self.world]
-        if not self.fixed_shapes:
-            return [update.named(update.shown.rounded_batch(index)) for index in mine], following
-        S = self._slots.choose({"examples": self._sampled}, self._needed(update))
-        return [update.named(update.shown.batch(index, self.tokens, S)) for index in mine], following
-
-    def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
-        """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
-        update, following = self._update(cursor)
-        return [update.numbers(index) for index in update.packed], following
-
-    def _update(self, cursor: Cursor) -> tuple["_Update", Cursor]:
-        epoch, start = cursor["epoch"], cursor["example"]
-        chosen: list[np.ndarray] = []
-        epochs: list[np.ndarray] = []
-        missing = self.sequences
-        while missing:
-            order = self._order(epoch)
-            chosen.append(order[start : start + missing])
-            epochs.append(np.full(len(chosen[-1]), epoch))
-            missing -= len(chosen[-1])
-            start += len(chosen[-1])
-            if start == len(order):
-                epoch, start = epoch + 1, 0
-        key = derive_key(self.seed, "micro-batches", epoch, start)
-        index = np.concatenate(chosen)
-        shown, places = self.examples.drawn(self.seed, np.concatenate(epochs), index)
-        origins = None if shown is self.examples else self.examples.origins(index)
-        return _Update(shown, shown.pack(places, self.tokens, key), origins), {
-            "epoch": epoch,
-            "example": start,
-        }
-
-    def _needed(self, update: "_Update") -> int:
-        """Sequence slots that the micro-batches of an update need."""
-        tokens = np.array([update.shown.lengths[index].sum() for index in update.packed])
-        sequences = np.array([len(index) for index in update.packed])
-        return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
-
-    def _sampled(self) -> int:
-        """What the first updates of a run need."""
-        update, cursor = self._update(self.start())
-        most = self._needed(update)
-        for _ in range(sampled_updates(len(update.packed)) - 1):
-            update, cursor = self._update(cursor)
-            most = max(most, self._needed(update))
-        return most
-
-
-@dataclass(frozen=True)
-class _Update:
-    """The examples of an update.
-
-    Attributes:
-        shown: as their epoch shows them.
-        packed: int64, those of each micro-batch in `shown`.
-        origins: int64, what the data calls each of `shown`; None: the same.
-    """
-
-    shown: Examples
-    packed: list[np.ndarray]
-    origins: np.ndarray | None
-
-    def numbers(self, index: np.ndarray) -> np.ndarray:
-        """What the data calls examples of `shown`."""
-        return index if self.origins is None else self.origins[index]
-
-    def named(self, batch: PackedBatch) -> PackedBatch:
-        """The batch with the numbers in the data."""
-        assert batch.sequence_index is not None
-        return replace(batch, sequence_index=self.numbers(batch.sequence_index))

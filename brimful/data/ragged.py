@@ -82,3 +82,9 @@ class Chain(Sequence[np.ndarray]):
     def any(self) -> bool:
         """Whether an element of an array is not zero."""
         return any(part.any() for part in self.parts)
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each range, one after the other: int64. `counts` (int64) has their lengths."""
+    numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return numbers + np.arange(len(numbers))

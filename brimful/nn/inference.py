@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
+from brimful.data.example_stream import batches
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.products import products_of_run
@@ -78,7 +79,7 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     products = products_of_run(device, int(examples.lengths.sum()))
     with torch.inference_mode():
-        for batch in examples.batches():
+        for batch in batches(examples):
             with products:
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

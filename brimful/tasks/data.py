@@ -8,7 +8,7 @@ import numpy as np
 
 from brimful.console import warn
 from brimful.data import examples
-from brimful.data.examples import Drawn, ExampleStream
+from brimful.data.example_stream import Drawn, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import Examples
 from brimful.distributed import World
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead

@@ -16,7 +16,8 @@ from brimful.data.augmented import (
     copy_keys,
     picked,
 )
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import GRAIN, Examples, ExampleStream, encode_texts
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import GRAIN, Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from builders.batches import check_invariants

@@ -19,7 +19,8 @@ from brimful.data import examples as examples_module
 from brimful.data import rows as rows_module
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import PackingConfig
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import Examples
 from brimful.data.loader import prefetch
 from brimful.data.masking import prediction_slots
 from brimful.data.rows import Phase, RowStream, divide, expected_slots, most_slots_needed

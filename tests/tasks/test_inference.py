@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.data.example_stream import batches as micro_batches
 from brimful.data.examples import Examples
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
@@ -56,7 +57,7 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
 @pytest.mark.parametrize("tokens", [1, 64, 100, 4096])
 def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens):
     lengths = np.random.default_rng(seed).integers(1, 65, 200).tolist()
-    batches = list(examples_of(lengths, seed).batches(tokens))
+    batches = list(micro_batches(examples_of(lengths, seed), tokens))
     index = np.concatenate([batch.sequence_index for batch in batches])
     assert sorted(index) == list(range(200))
     for batch in batches:
@@ -78,4 +79,4 @@ def test_answers_are_float32_whatever_the_computation(seed):
 
 
 def test_no_examples_are_no_batches():
-    assert list(examples_of([], 0).batches()) == []
+    assert list(micro_batches(examples_of([], 0))) == []

@@ -17,7 +17,8 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError

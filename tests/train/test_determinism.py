@@ -146,7 +146,8 @@ TRAIN = """
 import hashlib, sys
 from pathlib import Path
 import numpy as np, torch
-from brimful.data.examples import Examples, ExampleStream
+from brimful.data.examples import Examples
+from brimful.data.example_stream import ExampleStream
 from brimful.distributed import World
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import SequenceHead

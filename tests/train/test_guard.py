@@ -218,7 +218,7 @@ from pathlib import Path
 import test_guard as toy
 from builders import training
 import torch
-from brimful.data.examples import ExampleStream
+from brimful.data.example_stream import ExampleStream
 from brimful.distributed import world
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bench.common.memory import saved_bytes
-from brimful.data.examples import ExampleStream
+from brimful.data.example_stream import ExampleStream
 from brimful.nn.encoder import Encoder
 from brimful.nn.layers import EncoderConfig
 from builders.training import VOCABULARY, assert_same_bits, examples_of, trainer_of, weights

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import ExampleStream
+from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
