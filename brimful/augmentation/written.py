@@ -13,7 +13,7 @@ from brimful.paths import utf8_path
 from brimful.storage import atomic_file, sweep
 from brimful.tasks.layouts import Layout
 from brimful.tasks.output import row_writer
-from brimful.tasks.table import FORMATS, all_rows
+from brimful.tasks.rows import FORMATS, all_rows
 from brimful.tasks.text_files import readable
 
 _AT_ONCE = 1 << 14

@@ -30,6 +30,7 @@ from brimful.tasks.data import check_length
 from brimful.tasks.encoded import encode
 from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.registry import task_of
+from brimful.tasks.table_files import read_file
 from brimful.text.tokenizer import load
 
 
@@ -92,7 +93,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
     tables, found = [], list[Finding]()
     for path in config.files:
         with recorded_warnings() as said:
-            tables.append(kind.read(path, labelled=True, layout=layout))
+            tables.append(read_file(kind, path, labelled=True, layout=layout))
         found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in said]
     train, *others = tables
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)

@@ -37,6 +37,7 @@ from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table, with_text
+from brimful.tasks.table_files import read_file
 from brimful.tasks.teachers import ARRAYS, rows_of_array
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
@@ -154,7 +155,7 @@ def _read(
             warn_of_cut(every.examples.cut, len(every), path, max_length, windows=False)
         sizes.append(len(every))
         found.append(every.take(with_text(every.table)))
-    test = None if config.test is None else files.kind.read(config.test, labelled=False, layout=layout)
+    test = None if config.test is None else read_file(files.kind, config.test, labelled=False, layout=layout)
     return found, sizes, test
 
 

@@ -32,7 +32,8 @@ from brimful.tasks.parts import read_parts
 from brimful.tasks.review import abstain
 from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
 from brimful.tasks.submission import Submission, check_submission, require_distinct
-from brimful.tasks.table import Table, Take, read_texts
+from brimful.tasks.table import Table, Take
+from brimful.tasks.table_files import read_file, read_texts
 from brimful.tasks.task import Row
 
 
@@ -117,7 +118,7 @@ class _Tasked:
         self.model.to(device)
 
     def read(self, take: Take) -> Table:
-        return self.model.task.read(self.config.input, labelled=False, layout=self.layout, take=take)
+        return read_file(self.model.task, self.config.input, labelled=False, layout=self.layout, take=take)
 
     def encode(self, table: Table) -> Encoded:
         return self.model.encode(table)

@@ -40,6 +40,7 @@ from brimful.tasks.entries import (
 )
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.table import Table
+from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
 
 VARIABLE = "BRIMFUL_CACHE"
@@ -194,7 +195,7 @@ class TaskFiles:
         """A table.
 
         Raises:
-            BrimfulError: as `Task.read`.
+            BrimfulError: as `read_file`.
         """
         path = Path(path)
         if path not in self._tables:
@@ -202,7 +203,7 @@ class TaskFiles:
             table = self._once(
                 key,
                 path,
-                lambda: self.kind.read(path, labelled=self.labelled, layout=self.layout),
+                lambda: read_file(self.kind, path, labelled=self.labelled, layout=self.layout),
                 entry_of_table,
                 lambda entry: table_of_entry(entry, path),
             )
@@ -215,7 +216,7 @@ class TaskFiles:
         """The examples of a table.
 
         Raises:
-            BrimfulError: as `Task.read` and `Task.encode`.
+            BrimfulError: as `read_file` and `Task.encode`.
         """
         table = self.read(path)
         key = self._tables[Path(path)][1]

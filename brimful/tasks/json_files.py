@@ -9,7 +9,7 @@ from typing import Any
 
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
-from brimful.tasks.table import check_characters, json_lines
+from brimful.tasks.rows import check_characters, json_lines
 from brimful.tasks.text_files import suffix_of, text_lines, whole_text
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")

@@ -17,8 +17,8 @@ from typing import Any
 from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import Layout
-from brimful.tasks.rows import PLACES, open_rows
-from brimful.tasks.table import Table, all_rows
+from brimful.tasks.rows import PLACES, all_rows, open_rows
+from brimful.tasks.table import Table
 
 MISSING = frozenset(("nan", "NaN", "null", "NULL", "None", "<NA>"))
 """What programs write for a missing value."""

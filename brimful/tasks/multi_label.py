@@ -17,7 +17,8 @@ from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.label_lists import known_parts, names_of_rows, one_hot
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, Take, everything, read_table, read_texts
+from brimful.tasks.table import Table, Take, everything
+from brimful.tasks.table_files import read_table, read_texts
 from brimful.tasks.task import LEAST, Metric, Row, Task
 from brimful.tasks.text_files import readable
 

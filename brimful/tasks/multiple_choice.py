@@ -32,7 +32,8 @@ from brimful.tasks.classification import DIGITS
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.json_files import json_values
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, Take, all_rows, everything, json_lines
+from brimful.tasks.rows import all_rows, json_lines
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Metric, Outputs, Row, Task
 from brimful.tasks.text_files import readable, suffix_of
 

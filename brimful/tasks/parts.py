@@ -54,7 +54,7 @@ def read_parts(read: Callable[[Take], Table]) -> Iterator[Table]:
     """The tables that a file's parts are.
 
     Args:
-        read: a reader, such as `lambda take: task.read(path, labelled=False, take=take)`.
+        read: a reader, such as `lambda take: read_file(task, path, labelled=False, take=take)`.
 
     Raises:
         BrimfulError: as the reader, or some parts have second texts and others none.

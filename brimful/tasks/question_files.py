@@ -18,7 +18,8 @@ from brimful.errors import BrimfulError
 from brimful.tasks.json_files import SUFFIXES, has_escapes, in_lines, json_values
 from brimful.tasks.layouts import OWN_LAYOUT
 from brimful.tasks.offsets import Place, quoted, settle, tell
-from brimful.tasks.table import Table, Take, all_rows, check_characters, everything, json_lines
+from brimful.tasks.rows import all_rows, check_characters, json_lines
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.text_files import readable, suffix_of
 
 NOWHERE = -1

@@ -16,10 +16,11 @@ from brimful.tasks.conll import check_tags, joined, read_sentences
 from brimful.tasks.json_files import SUFFIXES, in_lines, records
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
 from brimful.tasks.offsets import Place, quoted, same_text, settle, tell
+from brimful.tasks.rows import all_rows
 from brimful.tasks.schemes import Tag, read_tags, spans_of
 from brimful.tasks.span_rows import Given, Record, read_record
 from brimful.tasks.spans import OUTSIDE, Span
-from brimful.tasks.table import Table, Take, all_rows, everything
+from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.text_files import readable, suffix_of, text_lines
 
 _NEITHER = (".csv", ".xlsx", ".xml", ".ann")

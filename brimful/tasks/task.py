@@ -28,8 +28,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
 from brimful.objectives.losses import Imitation
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table, Take, everything, read_table, read_texts
+from brimful.tasks.table import Table
 from brimful.types import Direction, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
@@ -84,26 +83,13 @@ class Task(Protocol):
     windows: ClassVar[bool] = True
     """Whether a long text can be read in windows."""
 
+    read: ClassVar[Callable[..., Table] | None] = None
+    """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
+    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+
     labels: list[str]
     """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained
     task knows: `from_labels` makes it again from them. A property or a class attribute will do."""
-
-    @classmethod
-    def read(
-        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
-    ) -> Table:
-        """Read a file of this task; without labels, also a .txt file of one text a line.
-
-        Args:
-            layout: names the columns, or says how files of GLUE or CLUE are laid out.
-            take: which rows; a file without labels can be read in parts (`parts.read_parts`).
-
-        Raises:
-            BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
-        """
-        if labelled:
-            return read_table(path, labelled=True, layout=layout, take=take)
-        return read_texts(path, layout, take)
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:

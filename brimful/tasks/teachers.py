@@ -20,7 +20,8 @@ from brimful.nn.encoder import Encoder
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, reorder
-from brimful.tasks.table import FORMATS, Table, rows_of_file
+from brimful.tasks.rows import FORMATS, rows_of_file
+from brimful.tasks.table import Table
 from brimful.tasks.task import Outputs, Task, TaskHead
 from brimful.tasks.text_files import readable
 from brimful.text.tokenizer import tokenizer_hash

@@ -16,7 +16,8 @@ from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import find_task
 from brimful.tasks.submission import Submission, check_submission
-from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.table import Table
+from brimful.tasks.table_files import read_file, read_table, read_texts
 
 MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
 MNLI += "\tsentence2_parse\tsentence1\tsentence2"
@@ -93,7 +94,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
     layout = LAYOUTS[name]
     path = tmp_path / ("train.json" if name.startswith("clue") else "train.tsv")
     path.write_text(content, encoding="utf-8")
-    table = find_task(layout.task).read(path, labelled=True, layout=layout)
+    table = read_file(find_task(layout.task), path, labelled=True, layout=layout)
     assert (list(table.texts), table.second and list(table.second)) == (texts, second)
     said = capfd.readouterr().err
     assert ("1 row (line 3) lack a field of glue/qqp and are left out" in said) == (name == "glue/qqp")
@@ -205,7 +206,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
         read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
     for name in ("token-classification", "question-answering", "multiple-choice"):
         with pytest.raises(BrimfulError, match="leave out --columns"):
-            find_task(name).read(path, labelled=True, layout=find_layout(None, columns))
+            read_file(find_task(name), path, labelled=True, layout=find_layout(None, columns))
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -266,7 +267,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
     train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     layout, task = find_layout("clue/cluener"), find_task("token-classification")
     with recorded_warnings() as said:
-        table = task.read(train, labelled=True, layout=layout)
+        table = read_file(task, train, labelled=True, layout=layout)
     assert [[tuple(span) for span in spans] for spans in table.labels] == [
         [(0, 4, "company"), (4, 7, "name")],
         [(0, 3, "name")],
@@ -277,7 +278,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         " (line 2: '小军' name in '彭小军' name)"
     ]
     test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
-    unlabelled = task.read(test, labelled=False, layout=layout)
+    unlabelled = read_file(task, test, labelled=False, layout=layout)
     span = {"start": 4, "end": 7, "label": "name", "text": "叶老桂", "probability": 0.9}
     submission = Submission(layout)
     submission.add(unlabelled, [{"spans": [span]}])
@@ -285,7 +286,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
     assert json.loads(out.read_text(encoding="utf-8")) == {"id": 7, "label": {"name": {"叶老桂": [[4, 6]]}}}
     train.write_text('{"text": "a", "label": {"name": 3}}\n')
     with pytest.raises(BrimfulError, match=r"record 1 is not in the layout clue/cluener"):
-        task.read(train, labelled=True, layout=layout)
+        read_file(task, train, labelled=True, layout=layout)
 
 
 def test_sentences_of_sst_without_a_header(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
 from brimful.tasks.question_answering import read_questions
-from brimful.tasks.table import Table, read_table, read_texts
+from brimful.tasks.table import Table
+from brimful.tasks.table_files import read_table, read_texts
 from brimful.tasks.tagged import read_tagged
 from brimful.text.special_ids import special_ids
 

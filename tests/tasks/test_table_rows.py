@@ -18,7 +18,7 @@ from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.errors import BrimfulError
 from brimful.tasks.output import FORMATS, write_rows
 from brimful.tasks.rows import rows_of_file
-from brimful.tasks.table import read_table
+from brimful.tasks.table_files import read_table
 
 TEXTS = ["a b", "很好", 'c "d"', "a b"]
 
