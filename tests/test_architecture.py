@@ -73,10 +73,10 @@ CLOSURES = {
     "brimful.train.config": (7, 1_380),
     "brimful.train.trainer": (66, 10_910),
     "brimful.tasks.regression": (28, 4_673),
-    "brimful.commands.predict": (108, 20_004),
+    "brimful.commands.predict": (98, 17_400),
     "brimful.commands.pretrain": (133, 22_357),
-    "brimful.commands.finetune": (168, 29_871),
-    "brimful.commands.distil": (210, 36_853),
+    "brimful.commands.finetune": (169, 29_867),
+    "brimful.commands.distil": (211, 36_850),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 82

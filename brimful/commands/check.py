@@ -26,9 +26,9 @@ from brimful.tasks.checks import (
     label_counts,
     measure_lengths,
 )
-from brimful.tasks.data import check_length
 from brimful.tasks.encoded import encode
 from brimful.tasks.layouts import OWN, Columns, find_layout
+from brimful.tasks.limits import check_length
 from brimful.tasks.registry import task_of
 from brimful.tasks.table_files import read_file
 from brimful.text.tokenizer import load

@@ -31,10 +31,10 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles, known_outputs
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
+from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table, with_text
 from brimful.tasks.table_files import read_file

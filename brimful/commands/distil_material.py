@@ -23,9 +23,10 @@ from brimful.runs.directory import CONFIG, find_model, model_files
 from brimful.storage import crc32
 from brimful.tasks.baselines import Tfidf, available, taught
 from brimful.tasks.cache import TaskFiles
-from brimful.tasks.data import TaskData, load_task_data, require_pairs, warn_of_cut
+from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN, find_layout
+from brimful.tasks.limits import require_pairs, warn_of_cut
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table, with_text

@@ -13,8 +13,8 @@ from brimful.data.examples import Examples
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.baselines import TIMED, Tfidf, available, linear, median_ms
-from brimful.tasks.data import TaskData
-from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.data import TaskData, evaluation
+from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.teachers import ModelTeacher
 

@@ -33,8 +33,9 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json, require_folder_place
 from brimful.tasks import baselines
 from brimful.tasks.comparison import Judged, measure_methods
-from brimful.tasks.data import TaskData, check_length
+from brimful.tasks.data import TaskData
 from brimful.tasks.layouts import OWN, Columns, find_layout
+from brimful.tasks.limits import check_length
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
 from brimful.tasks.task import Task

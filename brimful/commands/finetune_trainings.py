@@ -21,10 +21,10 @@ from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
 from brimful.runs.stages import Result, Stages
 from brimful.tasks.classification import WEIGHT
-from brimful.tasks.data import TaskData, example_stream, hold_out, load_task_data
+from brimful.tasks.data import TaskData, evaluation, example_stream, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import find_layout
-from brimful.tasks.model import TaskModel, evaluation
+from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.train.objective import Runtime

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +22,13 @@ from brimful.nn.sentence_modules import other_modules
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import check_length, warn_of_cut
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict as run
 from brimful.tasks.layouts import OWN, Columns, Layout, find_layout, require_task
+from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.parts import read_parts
-from brimful.tasks.review import abstain
 from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
 from brimful.tasks.submission import Submission, check_submission, require_distinct
 from brimful.tasks.table import Table, Take
@@ -266,3 +265,12 @@ def _quietly(read: Callable[[Take], Table], take: Take) -> Table:
     """A part of a file whose warnings were printed when it was checked."""
     with recorded_warnings():
         return read(take)
+
+
+def abstain(rows: Sequence[Row], below: float) -> list[Row]:
+    """Rows of predictions, with an empty label where the probability is under `below`."""
+    kept = [row["probability"] >= below for row in rows]
+    return [
+        {**row, "label": row["label"] if keep else "", "abstained": not keep}
+        for row, keep in zip(rows, kept, strict=True)
+    ]

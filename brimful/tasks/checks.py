@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 
 from brimful.console import counted, recorded_warnings, visible
 from brimful.errors import BrimfulError
-from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.label_lists import MISSING
+from brimful.tasks.limits import require_pairs
 from brimful.tasks.question_files import Answer
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table

@@ -1,23 +1,23 @@
-"""The tables of a task as examples: encoded, split, streamed in updates."""
+"""The tables of a task as examples: encoded, split, streamed in updates, and evaluated between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from brimful.console import warn
-from brimful.data import examples
 from brimful.data.example_stream import Drawn, ExampleStream
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
+from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.layouts import OWN_LAYOUT, Layout
-from brimful.tasks.table import Table
-from brimful.tasks.task import Task
+from brimful.tasks.limits import check_length, require_pairs, warn_of_cut
+from brimful.tasks.model import TaskModel
+from brimful.tasks.task import Task, TaskHead
 from brimful.train.objective import Runtime
 
 
@@ -105,20 +105,6 @@ def load_task_data(
     return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
 
 
-def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
-    """Refuse single texts where the training table has pairs, and the other way round.
-
-    Args:
-        training: the name of the training table.
-    """
-    if (table.second is not None) != pairs:
-        has, lacks = (training, table.path) if pairs else (table.path, training)
-        raise BrimfulError(
-            f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
-            " --columns.text-b names, must be in all tables or in none"
-        )
-
-
 def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
     """Four fifths of the texts, in order, and a fifth to choose on; the same ones on every call.
 
@@ -137,22 +123,6 @@ def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
     return train.take(np.sort(rows[~held])), train.take(rows[held])
 
 
-def warn_of_cut(cut: int, texts: int, path: Path | str, max_length: int, *, windows: bool = True) -> None:
-    """Say how many texts lost their ends, and what would keep them.
-
-    Args:
-        windows: whether the verb has --overlap.
-    """
-    remedy = "raise --max-length" + (", or read them in windows with --overlap 32" if windows else "")
-    examples.warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")
-
-
-def check_length(max_length: int, longest: int) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or is over the longest."""
-    if not 3 <= max_length <= longest:
-        raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
-
-
 def example_stream(
     examples: Drawn, sequences: int, tokens: int, seed: int, runtime: Runtime
 ) -> ExampleStream:
@@ -166,3 +136,15 @@ def example_stream(
         rank=runtime.world.rank,
         world=runtime.world.size,
     )
+
+
+def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
+    """The `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
+    if held_out is None:
+        return no_evaluation
+
+    def evaluate(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+        model = TaskModel(task, encoder, head, held_out.examples.max_length)
+        return model.judge(held_out, runtime, finite=False)[1]  # training has a guard of its own
+
+    return evaluate

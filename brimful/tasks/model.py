@@ -15,13 +15,12 @@ from brimful.nn.heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
 from brimful.nn.hf_config import config_file
 from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
-from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
 from brimful.storage import read_object
-from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
+from brimful.tasks.limits import require_pairs
 from brimful.tasks.parts import read_parts
 from brimful.tasks.registry import tasks
 from brimful.tasks.table import Table
@@ -216,18 +215,6 @@ def predicted_rows(task: Task, answers: Any, data: Encoded, *, scores: bool = Fa
         return rows
     each = zip(rows, task.scores(answers).tolist(), strict=True)
     return [row | {"scores": dict(zip(task.labels, values, strict=True))} for row, values in each]
-
-
-def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
-    """The `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
-    if held_out is None:
-        return no_evaluation
-
-    def evaluate(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        model = TaskModel(task, encoder, head, held_out.examples.max_length)
-        return model.judge(held_out, runtime, finite=False)[1]  # training has a guard of its own
-
-    return evaluate
 
 
 def reorder(head: TaskHead, order: Sequence[int]) -> None:

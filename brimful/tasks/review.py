@@ -6,7 +6,6 @@ the trial with the same settings, which has not. Without a dev table there is no
 """
 
 import importlib.util
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -310,12 +309,3 @@ def review(
         "errors": worst_errors(task, answers if temperature is None else answers / temperature, test),
     }
     return told, temperature
-
-
-def abstain(rows: Sequence[Row], below: float) -> list[Row]:
-    """Rows of predictions, with an empty label where the probability is under `below`."""
-    kept = [row["probability"] >= below for row in rows]
-    return [
-        {**row, "label": row["label"] if keep else "", "abstained": not keep}
-        for row, keep in zip(rows, kept, strict=True)
-    ]

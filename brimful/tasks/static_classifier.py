@@ -13,8 +13,8 @@ from brimful.nn.hf_config import config_file
 from brimful.precision.policy import Precision
 from brimful.storage import read_object
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import require_pairs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.limits import require_pairs
 from brimful.tasks.model import predicted_rows
 from brimful.tasks.static import KIND, StaticModel, token_ids
 from brimful.tasks.table import Table

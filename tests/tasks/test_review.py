@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.commands.predict import abstain
 from brimful.distributed import World
 from brimful.tasks import review
 from brimful.tasks.checks import check_tables
@@ -14,7 +15,7 @@ from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
-from brimful.tasks.review import abstain, calibrate, doubtful_labels, review_classifier, worst_errors
+from brimful.tasks.review import calibrate, doubtful_labels, review_classifier, worst_errors
 from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.tasks.token_classification import Found, TokenClassification

@@ -12,7 +12,7 @@ from brimful.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
-from brimful.tasks.model import evaluation
+from brimful.tasks.data import evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics

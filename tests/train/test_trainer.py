@@ -14,7 +14,7 @@ from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.tasks.model import evaluation
+from brimful.tasks.data import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.trainer import Trainer
