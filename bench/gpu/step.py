@@ -22,10 +22,10 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.data.batch import PackedBatch
 from brimful.errors import is_out_of_memory
-from brimful.nn.compiled import set_up_compiler
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
+from brimful.nn.torch_compile import set_up_compiler
 from brimful.precision.policy import Precision, resolve_residual
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0

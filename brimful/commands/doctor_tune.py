@@ -19,7 +19,7 @@ from brimful.data.sources import Source
 from brimful.distributed import World
 from brimful.machine.host import usable_cores
 from brimful.machine.tuning import Candidate, compare, fastest, time_updates
-from brimful.nn.compiled import lacks
+from brimful.nn.torch_compile import lacks
 from brimful.precision.policy import Precision, has_fast_bf16, resolve_residual
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.micro_batch import MicroBatches

@@ -9,7 +9,7 @@ from brimful.errors import BrimfulError
 from brimful.machine.host import processor
 from brimful.machine.topology import nvidia_smi
 from brimful.nn.attention import BACKENDS, choose_backend
-from brimful.nn.compiled import lacks
+from brimful.nn.torch_compile import lacks
 from brimful.precision.policy import DTYPES, resolve
 
 

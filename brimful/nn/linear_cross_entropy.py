@@ -32,7 +32,7 @@ from torch import Tensor
 from brimful.data.batch import IGNORED, STEP
 from brimful.errors import BrimfulError
 from brimful.nn import bfloat16
-from brimful.nn.compiled import Compiled
+from brimful.nn.torch_compile import Compiled
 from brimful.nn.workers import run, workers
 
 GROUP = 64 << 20

@@ -21,8 +21,8 @@ from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
-from brimful.nn.compiled import Compiled, lacks, warn_once
 from brimful.nn.encoder import Encoder
+from brimful.nn.torch_compile import Compiled, lacks, warn_once
 from brimful.train.config import BUCKET_MB
 from brimful.types import Compile
 

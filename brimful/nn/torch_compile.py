@@ -1,7 +1,4 @@
-"""torch.compile with a way out: what a machine cannot compile runs eagerly.
-
-brimful/compiled.py compiles loops with numba, and has nothing to do with this.
-"""
+"""torch.compile with a way out: what a machine cannot compile runs eagerly."""
 
 import os
 import shutil
