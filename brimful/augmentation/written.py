@@ -11,7 +11,7 @@ from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.paths import utf8_path
 from brimful.storage import atomic_file, sweep
-from brimful.tasks.layouts import Layout
+from brimful.tasks.layouts import FileLayout
 from brimful.tasks.output import row_writer
 from brimful.tasks.rows import FORMATS, all_rows
 from brimful.tasks.text_files import readable
@@ -38,7 +38,7 @@ class Rows:
     quoted: bool = True
 
 
-def read_rows(path: Path, layout: Layout) -> tuple[Rows, list[str]]:
+def read_rows(path: Path, layout: FileLayout) -> tuple[Rows, list[str]]:
     """The rows of a table, and the columns of its texts: one, or two of pairs.
 
     Raises:

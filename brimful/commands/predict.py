@@ -24,7 +24,7 @@ from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict as run
-from brimful.tasks.layouts import OWN, Columns, Layout, find_layout, require_task
+from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require_task
 from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
@@ -81,7 +81,7 @@ class PredictConfig:
 class _Tasked:
     """A task model, which writes predictions, or collects them for a leaderboard."""
 
-    def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
+    def __init__(self, folder: Path, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
         self.layout = layout
         loaded: TaskModel | StaticClassifier
@@ -152,7 +152,7 @@ class _Vectors:
     windows = True
     """Whether it can read long texts in windows."""
 
-    def __init__(self, folder: Path, config: PredictConfig, layout: Layout) -> None:
+    def __init__(self, folder: Path, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
         self.layout = layout
         self.found: dict[str, int] = {}

@@ -38,7 +38,7 @@ from brimful.tasks.entries import (
     table_of_entry,
     try_to_write,
 )
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.table import Table
 from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
@@ -186,7 +186,7 @@ class TaskFiles:
     """
 
     kind: type[Task]
-    layout: Layout = OWN_LAYOUT
+    layout: FileLayout = OWN_LAYOUT
     ranks: World = ALONE
     labelled: bool = True
     _tables: dict[Path, tuple[Table, dict[str, Any] | None]] = field(default_factory=dict)

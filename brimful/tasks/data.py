@@ -14,7 +14,7 @@ from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.limits import check_length, require_pairs, warn_of_cut
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task, TaskHead
@@ -54,7 +54,7 @@ def load_task_data(
     windows: bool = True,
     split: bool,
     more_tests: Sequence[str] = (),
-    layout: Layout = OWN_LAYOUT,
+    layout: FileLayout = OWN_LAYOUT,
     metric: str | None = None,
     ranks: World = ALONE,
 ) -> TaskData:

@@ -16,7 +16,7 @@ from typing import Any
 
 from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
-from brimful.tasks.layouts import Layout
+from brimful.tasks.layouts import FileLayout
 from brimful.tasks.rows import PLACES, all_rows, open_rows
 from brimful.tasks.table import Table
 
@@ -226,7 +226,7 @@ def _without_vectors(rows: list[list[str]], table: Table) -> list[list[str]]:
     return [[str(place) for place, bit in enumerate(names) if _BITS[bit]] for names in rows]
 
 
-def one_hot(path: Path, layout: Layout) -> list[list[str]] | None:
+def one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
     """The labels of each row of a table that has a column of 0 and 1 for each label; None of another table.
 
     The columns are those that `--columns.label a,b,c` names, or, where there is no column of labels, all

@@ -29,7 +29,7 @@ OWN = Columns()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class FileLayout:
     """How the files of a task are laid out.
 
     Attributes:
@@ -81,7 +81,7 @@ class Layout:
             raise BrimfulError(f"the files of {task} have keys and columns of their own: leave out --columns")
 
 
-OWN_LAYOUT = Layout()
+OWN_LAYOUT = FileLayout()
 
 
 def _glue(
@@ -95,9 +95,9 @@ def _glue(
     primary: str = "",
     bare: tuple[str, ...] = (),
     id: str = "index",
-) -> Layout:
+) -> FileLayout:
     columns = Columns(text=text, text_b=text_b, label=label)
-    return Layout(
+    return FileLayout(
         name=f"glue/{name}",
         task=task,
         columns=columns,
@@ -111,9 +111,9 @@ def _glue(
     )
 
 
-def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> Layout:
+def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
     facts: dict[str, Any] = {"form": ".jsonl", "id": "id", "submission": "lines"} | more
-    return Layout(name=f"clue/{name}", task="classification", columns=columns, labels=labels, **facts)
+    return FileLayout(name=f"clue/{name}", task="classification", columns=columns, labels=labels, **facts)
 
 
 def _marked_names(row: dict[str, Any]) -> dict[str, Any]:
@@ -177,16 +177,16 @@ _ALL = (
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
     _clue("wsc", ("true", "false"), rewrite=_marked_names),
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
-    Layout(name="clue/cluener", task="token-classification", rewrite=_spans, submission="spans", id="id"),
-    Layout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
-    Layout(name="clue/c3", task="multiple-choice", submission="lines"),
-    Layout(name="clue/chid", task="multiple-choice", answers="_answer", submission="answers"),
-    Layout(name="squad", task="question-answering", submission="answers"),
+    FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans, submission="spans", id="id"),
+    FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
+    FileLayout(name="clue/c3", task="multiple-choice", submission="lines"),
+    FileLayout(name="clue/chid", task="multiple-choice", answers="_answer", submission="answers"),
+    FileLayout(name="squad", task="question-answering", submission="answers"),
 )
 LAYOUTS = {layout.name: layout for layout in _ALL}
 
 
-def require_task(layout: Layout, task: str) -> None:
+def require_task(layout: FileLayout, task: str) -> None:
     """Refuse a layout of another task.
 
     Raises:
@@ -196,7 +196,7 @@ def require_task(layout: Layout, task: str) -> None:
         raise BrimfulError(f"the layout {layout.name} is for the task {layout.task}, not {task}")
 
 
-def find_layout(name: str | None, columns: Columns = OWN) -> Layout:
+def find_layout(name: str | None, columns: Columns = OWN) -> FileLayout:
     """The layout that `--layout` names, with the columns that were named beside it.
 
     Raises:

@@ -16,7 +16,7 @@ from brimful.objectives.losses import Imitation, class_imitation
 from brimful.precision.policy import widen
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.label_lists import known_parts, names_of_rows, one_hot
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.table_files import read_table, read_texts
 from brimful.tasks.task import LEAST, Metric, Row, Task
@@ -39,7 +39,7 @@ class MultiLabel(Task):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         """Read a table whose labels are lists in one column, or columns of 0 and 1 (`label_lists`)."""
         if not labelled:

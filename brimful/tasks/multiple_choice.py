@@ -31,7 +31,7 @@ from brimful.objectives.losses import (
 from brimful.tasks.classification import DIGITS
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.json_files import json_values
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.rows import all_rows, json_lines
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Metric, Outputs, Row, Task
@@ -90,7 +90,7 @@ class _Read(NamedTuple):
 
 
 def read_choices(
-    path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
 ) -> ChoiceTable:
     """Read .jsonl or .parquet with context, question, choices and answer, or the files of C3 or CHID.
 
@@ -120,7 +120,7 @@ def read_choices(
     )
 
 
-def _own_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
+def _own_rows(path: Path, layout: FileLayout, labelled: bool) -> Iterator[_Read]:
     form = suffix_of(path)
     if form not in (".jsonl", ".parquet"):
         raise BrimfulError(
@@ -134,7 +134,7 @@ def _own_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
         yield _Read(where, 0 if by_row else number, *parts)
 
 
-def _c3_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
+def _c3_rows(path: Path, layout: FileLayout, labelled: bool) -> Iterator[_Read]:
     """The questions of a JSON list of [lines, questions, id], or of several such lists in one file."""
     number = 0
     for content in json_values(path):
@@ -154,7 +154,7 @@ def _c3_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
             ) from error
 
 
-def _chid_rows(path: Path, layout: Layout, labelled: bool) -> Iterator[_Read]:
+def _chid_rows(path: Path, layout: FileLayout, labelled: bool) -> Iterator[_Read]:
     """A row for each blank of each passage. The asked one becomes `_ASKED`, others become `_OTHER`."""
     answers = _chid_answers(*layout.files(path)) if labelled else {}
     for line, content in json_lines(path):
@@ -185,7 +185,7 @@ def _chid_answers(path: Path, file: Path) -> Mapping[str, Any]:
     return values[0]
 
 
-_READERS: dict[str, Callable[[Path, Layout, bool], Iterator[_Read]]] = {
+_READERS: dict[str, Callable[[Path, FileLayout, bool], Iterator[_Read]]] = {
     "": _own_rows,
     "clue/c3": _c3_rows,
     "clue/chid": _chid_rows,
@@ -251,7 +251,7 @@ class MultipleChoice(Task):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_choices(path, labelled=labelled, layout=layout, take=take)

@@ -31,7 +31,7 @@ from brimful.objectives.losses import (
 )
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.question_files import NOWHERE, QuestionTable, read_questions
 from brimful.tasks.spans import without_spaces
 from brimful.tasks.table import Table, Take, everything
@@ -101,7 +101,7 @@ class QuestionAnswering(Task):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_questions(path, labelled=labelled, take=take)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import brimful.tasks
 from brimful.errors import BrimfulError, nearest
-from brimful.tasks.layouts import OWN_LAYOUT, Layout, require_task
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout, require_task
 from brimful.tasks.task import Task
 
 DEFAULT = "classification"
@@ -43,7 +43,7 @@ def find_task(name: str) -> type[Task]:
     return tasks()[name]
 
 
-def task_of(name: str | None, layout: Layout = OWN_LAYOUT) -> type[Task]:
+def task_of(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type[Task]:
     """The task that `--task` names; without a name that of the layout, or `DEFAULT`.
 
     Raises:

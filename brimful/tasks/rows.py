@@ -16,7 +16,7 @@ from brimful.corpus.reading.json_records import Named, check_keys, json_line, js
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.corpus.reading.values import cell
 from brimful.errors import BrimfulError
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.text_files import first_lines, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
@@ -28,7 +28,7 @@ Rows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
 
 
-def open_rows(path: Path, wanted: Sequence[str], layout: Layout) -> tuple[str, Rows]:
+def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[str, Rows]:
     """The format that a table is found to have, and its rows.
 
     Args:
@@ -41,7 +41,7 @@ def open_rows(path: Path, wanted: Sequence[str], layout: Layout) -> tuple[str, R
     return form, rows_of(path, form, wanted, layout)
 
 
-def _form(path: Path, wanted: Sequence[str], layout: Layout) -> str:
+def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
     found = _found(path, wanted)
     if layout.form and found.kind in ("text", layout.form[1:]):
         return layout.form
@@ -67,7 +67,7 @@ def is_text(path: Path, wanted: Sequence[str]) -> bool:
     return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
 
 
-def rows_of(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> Rows:
+def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> Rows:
     """The rows of a table of a known format.
 
     Raises:
@@ -107,7 +107,7 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> Rows:
     return rows_of(path, form, wanted, OWN_LAYOUT)
 
 
-def all_rows(path: Path, form: str, layout: Layout) -> Rows:
+def all_rows(path: Path, form: str, layout: FileLayout) -> Rows:
     """The rows of a table with all their values.
 
     Args:
@@ -121,7 +121,7 @@ def all_rows(path: Path, form: str, layout: Layout) -> Rows:
     return rows_of(path, form, [layout.columns.text, layout.columns.text_b], layout)
 
 
-def _delimited(path: Path, form: str, wanted: Sequence[str], layout: Layout) -> Rows:
+def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> Rows:
     """A row of another width than the header is refused; in a known layout it may be longer, and what it
     lacks is missing."""
 

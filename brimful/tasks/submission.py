@@ -9,7 +9,7 @@ from typing import Any
 from brimful.console import counted
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
-from brimful.tasks.layouts import LAYOUTS, Layout
+from brimful.tasks.layouts import LAYOUTS, FileLayout
 from brimful.tasks.table import Table
 from brimful.tasks.task import Row, Task
 
@@ -22,7 +22,7 @@ SUFFIXES = {
 _LARGEST_SIMILARITY = 5.0
 
 
-def check_submission(layout: Layout, task: Task, output: Path) -> None:
+def check_submission(layout: FileLayout, task: Task, output: Path) -> None:
     """Refuse what no leaderboard would take.
 
     Raises:
@@ -59,7 +59,7 @@ class Submission:
     """What a leaderboard takes of the rows of `Task.rows`, written together. Rows without ids are numbered
     from 0."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: FileLayout) -> None:
         self.layout = layout
         self._answers: list[tuple[str, Any]] = []
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.rows import PLACES, Rows, is_text, open_rows
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Task
@@ -20,7 +20,7 @@ def read_file(
     path: Path | str,
     *,
     labelled: bool,
-    layout: Layout = OWN_LAYOUT,
+    layout: FileLayout = OWN_LAYOUT,
     take: Take = everything,
 ) -> Table:
     """Read a file of a task: by its own `read`, else as a table; without labels, also a .txt file.
@@ -55,7 +55,7 @@ def read_table(
     *,
     labelled: bool,
     lists: bool = False,
-    layout: Layout = OWN_LAYOUT,
+    layout: FileLayout = OWN_LAYOUT,
     take: Take = everything,
 ) -> Table:
     """Read a table.
@@ -157,7 +157,7 @@ def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
     return str(value)
 
 
-def read_texts(path: Path | str, layout: Layout = OWN_LAYOUT, take: Take = everything) -> Table:
+def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = everything) -> Table:
     """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
 
     Args:

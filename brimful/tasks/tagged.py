@@ -14,7 +14,7 @@ from brimful.corpus.reading.tables import plain_file
 from brimful.errors import BrimfulError
 from brimful.tasks.conll import check_tags, joined, read_sentences
 from brimful.tasks.json_files import SUFFIXES, in_lines, records
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.offsets import Place, quoted, same_text, settle, tell
 from brimful.tasks.rows import all_rows
 from brimful.tasks.schemes import Tag, read_tags, spans_of
@@ -40,7 +40,7 @@ class TaggedTable(Table):
 
 
 def read_tagged(
-    path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
 ) -> TaggedTable:
     """Read texts with spans: JSON in lines or an array, Parquet, or CoNLL columns in a file of another name.
 
@@ -148,7 +148,7 @@ def _check_order(path: Path, rows: Sequence[tuple[int, Sequence[str]]], known: d
         )
 
 
-def _record_rows(path: Path, labelled: bool, layout: Layout) -> Iterator[_Row]:
+def _record_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Row]:
     parquet = suffix_of(path) == ".parquet"
     rows = all_rows(path, ".parquet", OWN_LAYOUT) if parquet else records(path)
     place = "row" if parquet else "line" if in_lines(path) else "record"

@@ -26,7 +26,7 @@ from brimful.nn.heads import TokenHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import Imitation, class_imitation, count
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.layouts import OWN_LAYOUT, Layout
+from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.schemes import CONTINUED
 from brimful.tasks.spans import OUTSIDE, Span, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.table import Table, Take, everything
@@ -62,7 +62,7 @@ class TokenClassification(Task):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: Layout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
