@@ -20,9 +20,9 @@ from brimful.console import counted, recorded_warnings, visible
 from brimful.errors import BrimfulError
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.label_lists import MISSING
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.limits import require_pairs
 from brimful.tasks.question_files import Answer
-from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.text.special_ids import unknown_id
@@ -77,7 +77,7 @@ def label_names_of(table: Table) -> list[list[str]] | None:
     named: list[list[str]] = []
     for label in table.labels or []:
         parts = label if isinstance(label, list) else [label]
-        names = [part.label if isinstance(part, Span) else part for part in parts]
+        names = [part.label if isinstance(part, LabelledSpan) else part for part in parts]
         if not all(isinstance(name, str) for name in names):
             return None
         named.append(names)
@@ -135,7 +135,7 @@ def check_rows(table: Table) -> list[Finding]:
 
 def _label(label: Any) -> str:
     if isinstance(label, list):
-        names = [part.label if isinstance(part, Span) else part for part in label]
+        names = [part.label if isinstance(part, LabelledSpan) else part for part in label]
         if any(isinstance(part, Answer) for part in label):
             names = list(dict.fromkeys(part.text for part in label))
         label = "|".join(map(str, names))

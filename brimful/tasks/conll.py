@@ -15,7 +15,7 @@ from pathlib import Path
 
 from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError
-from brimful.tasks.spans import OUTSIDE
+from brimful.tasks.labelled_spans import OUTSIDE
 from brimful.tasks.text_files import text_lines
 
 SURVEYED = 20_000

@@ -31,9 +31,9 @@ from brimful.objectives.losses import (
 )
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.labelled_spans import without_spaces
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.question_files import NOWHERE, QuestionTable, read_questions
-from brimful.tasks.spans import without_spaces
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Metric, Outputs, Row, Task
 

@@ -22,7 +22,7 @@ from brimful.tasks.classification import DIGITS, Classification, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
-from brimful.tasks.spans import Span
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.task import Row, Task
 from brimful.text.special_ids import special_ids
 from brimful.train.objective import Runtime
@@ -222,7 +222,7 @@ def _wrongness(label: Any, prediction: Any) -> float:
 def _plain(item: Any) -> Any:
     """A span without its text and probability, or a name."""
     if isinstance(item, dict):
-        return Span(item["start"], item["end"], item["label"])
+        return LabelledSpan(item["start"], item["end"], item["label"])
     return item
 
 

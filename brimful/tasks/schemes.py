@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from brimful.errors import BrimfulError
-from brimful.tasks.spans import OUTSIDE, Span
+from brimful.tasks.labelled_spans import OUTSIDE, LabelledSpan
 
 CONTINUED = "X"
 """The mark of a token that continues a word: it belongs to what the token before it belongs to."""
@@ -78,7 +78,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     return {name: known[name] for name in names}
 
 
-def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Span]:
+def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[LabelledSpan]:
     """The spans that tags describe, by the rules of conlleval and of seqeval's default mode.
 
     A span begins at B and S, where the label changes, and after O; it ends before the next one, and after E
@@ -87,7 +87,7 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Spa
     Args:
         places: the characters of each tagged word.
     """
-    spans: list[Span] = []
+    spans: list[LabelledSpan] = []
     inside = is_open = False  # the word before is in a span; and the span may go on
     for (mark, label), (start, end) in zip(tags, places, strict=True):
         if mark == CONTINUED:
@@ -99,7 +99,7 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Spa
             if is_open and mark not in "BS" and spans[-1].label == label:
                 spans[-1] = spans[-1]._replace(end=end)
             else:
-                spans.append(Span(start, end, label))
+                spans.append(LabelledSpan(start, end, label))
         is_open = inside and mark not in "ES"
     return spans
 

@@ -14,12 +14,12 @@ from brimful.corpus.reading.tables import plain_file
 from brimful.errors import BrimfulError
 from brimful.tasks.conll import check_tags, joined, read_sentences
 from brimful.tasks.json_files import SUFFIXES, in_lines, records
+from brimful.tasks.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.offsets import Place, quoted, same_text, settle, tell
 from brimful.tasks.rows import all_rows
 from brimful.tasks.schemes import Tag, read_tags, spans_of
 from brimful.tasks.span_rows import Given, Record, read_record
-from brimful.tasks.spans import OUTSIDE, Span
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.text_files import readable, suffix_of, text_lines
 
@@ -36,7 +36,7 @@ class TaggedTable(Table):
 
     words: Sequence[list[tuple[int, int]]]
 
-    types = {"labels": list[Span], "words": list[tuple[int, int]]}  # noqa: RUF012
+    types = {"labels": list[LabelledSpan], "words": list[tuple[int, int]]}  # noqa: RUF012
 
 
 def read_tagged(
@@ -84,7 +84,7 @@ def read_tagged(
 
 
 _Words = list[tuple[int, int]]
-_Row = tuple[int, str, list[Span], _Words, str]
+_Row = tuple[int, str, list[LabelledSpan], _Words, str]
 """The line of a text, the text, its spans, its words, its id in a submission or nothing."""
 
 
@@ -232,7 +232,7 @@ def _labelled_rows(path: Path, place: str, found: list[_Found]) -> Iterator[_Row
     clean.tell()
 
 
-def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span]]:
+def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[LabelledSpan]]:
     """The spans of each text, in characters."""
     texts = [each.text for each in found]
     given = [_in_characters(each.places, found, each.record.spans) if each.places else each.record.spans
@@ -254,7 +254,7 @@ def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span
             f" offsets than their own, which is nowhere in their text, and stay there ({where(first.row)}:"
             f" {quoted(first.text or '')})"
         )
-    spans: list[list[Span]] = [[] for _ in found]
+    spans: list[list[LabelledSpan]] = [[] for _ in found]
     for (row, first_character, last, _), label, settled_place in zip(
         places, labels, settled.places, strict=True
     ):
@@ -264,7 +264,7 @@ def _spans_of(path: Path, place: str, found: Sequence[_Found]) -> list[list[Span
                 f" {len(texts[row])} characters; if offsets count UTF-16 units or bytes, give each"
                 ' span its own "text", which tells'
             )
-        spans[row].append(Span(*settled_place, label))
+        spans[row].append(LabelledSpan(*settled_place, label))
     return spans
 
 
@@ -306,9 +306,9 @@ class _Cleaning:
     twice: list[str] = field(default_factory=list)
     overlapping: list[str] = field(default_factory=list)
 
-    def spans(self, spans: Iterable[Span], text: str, number: int) -> list[Span]:
+    def spans(self, spans: Iterable[LabelledSpan], text: str, number: int) -> list[LabelledSpan]:
         """Spans in order, without white space at their ends, of which none overlap."""
-        kept: list[Span] = []
+        kept: list[LabelledSpan] = []
         for span in sorted(spans, key=lambda span: (span.start, -span.end)):
             part = text[span.start : span.end]
             start, end = (
@@ -320,9 +320,9 @@ class _Cleaning:
                 continue
             if (start, end) != (span.start, span.end):
                 self.spaced.append(f"{self.place} {number}: {part!r:.60}")
-            kept.append(Span(start, end, span.label))
+            kept.append(LabelledSpan(start, end, span.label))
         kept.sort(key=lambda span: (span.start, -span.end))
-        apart: list[Span] = []
+        apart: list[LabelledSpan] = []
         for span in kept:
             if not apart or span.start >= apart[-1].end:
                 apart.append(span)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
+from brimful.tasks.labelled_spans import OUTSIDE
 from brimful.tasks.schemes import CONTINUED, Tag, read_tags
-from brimful.tasks.spans import OUTSIDE
 
 
 class _States(NamedTuple):

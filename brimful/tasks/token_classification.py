@@ -26,9 +26,9 @@ from brimful.nn.heads import TokenHead
 from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import Imitation, class_imitation, count
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.labelled_spans import OUTSIDE, LabelledSpan, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.schemes import CONTINUED
-from brimful.tasks.spans import OUTSIDE, Span, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.tagged import TaggedTable, read_tagged
 from brimful.tasks.tagging import Tagging
@@ -38,7 +38,7 @@ from brimful.tasks.task import Metric, Outputs, Row, Task
 class Found(NamedTuple):
     """A predicted span, and the lowest probability among the tags of its tokens."""
 
-    span: Span
+    span: LabelledSpan
     probability: float
 
 
@@ -189,7 +189,7 @@ class TokenClassification(Task):
                 inside = mark != OUTSIDE
                 is_open = inside and mark not in "ES"
                 if inside and not goes_on:
-                    found.append(Found(Span(start, end, label), probability))
+                    found.append(Found(LabelledSpan(start, end, label), probability))
                     continue
             if inside:
                 span, lowest = found[-1]

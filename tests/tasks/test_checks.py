@@ -20,7 +20,7 @@ from brimful.tasks.checks import (
     overlap,
 )
 from brimful.tasks.encoded import encode
-from brimful.tasks.spans import Span
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.table import Table
 from builders.encoders import word_tokenizer
 
@@ -169,7 +169,10 @@ def test_labels_that_only_one_table_has_and_other_proportions() -> None:
 
 def test_labels_of_spans_and_lists_are_counted_by_row() -> None:
     spans = table(
-        [("Ann met Bob", [Span(0, 3, "PER"), Span(8, 11, "PER")]), ("in Rome", [Span(3, 7, "LOC")])]
+        [
+            ("Ann met Bob", [LabelledSpan(0, 3, "PER"), LabelledSpan(8, 11, "PER")]),
+            ("in Rome", [LabelledSpan(3, 7, "LOC")]),
+        ]
     )
     assert label_counts(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
     assert [f.kind for f in check_labels(spans, "learn")] == ["rare"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.tasks.conll import joined
-from brimful.tasks.spans import Span
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.tagged import TaggedTable, read_tagged
 
 SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for them
@@ -102,7 +102,7 @@ def test_the_places_of_golden_horse_are_no_part_of_words(tmp_path: Path):
         tmp_path / "a.train", "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0 O\n60 B-A\n11 I-A\n"
     )
     assert table.texts == ["科技2全😀", "第61"]
-    assert table.labels == [[Span(0, 2, "A")], [Span(1, 3, "A")]]
+    assert table.labels == [[LabelledSpan(0, 2, "A")], [LabelledSpan(1, 3, "A")]]
     assert len(said) == 1
     assert "('科0'); the places are left out" in said[0]
     # Digits behind letters that do not count are theirs.
@@ -124,7 +124,7 @@ def test_files_of_conll_u_have_names_among_their_features(tmp_path: Path):
     )
     table, said = read(tmp_path / "a.conllu", content)
     assert table.texts == ["In dem Ort Ulm ."]
-    assert table.labels == [[Span(7, 14, "LOC")]]
+    assert table.labels == [[LabelledSpan(7, 14, "LOC")]]
     assert [line.partition(": ")[2][:30] for line in said] == [
         "its first column counts the wo", "3 lines without a word are lef"
     ]  # fmt: skip
@@ -136,11 +136,11 @@ def test_of_outer_and_inner_names_the_outer_ones_are_read(tmp_path: Path):
     )
     table, said = read(tmp_path / "a.tsv", content)
     assert table.texts == ["Universität Ulm", "Ulm"]
-    assert table.labels == [[Span(0, 15, "ORG")], [Span(0, 3, "LOC")]]
+    assert table.labels == [[LabelledSpan(0, 15, "ORG")], [LabelledSpan(0, 3, "LOC")]]
     assert any("columns 3, 4 hold tags: column 3 is read" in line for line in said)
     # The chunks of CoNLL-2003 have other labels than its names.
     table, said = read(tmp_path / "b.conll", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
-    assert (table.labels, said) == ([[Span(0, 2, "ORG")]], [])
+    assert (table.labels, said) == ([[LabelledSpan(0, 2, "ORG")]], [])
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_tags_that_continue_nothing_are_counted(tmp_path: Path, content: str, co
 def test_words_with_spaces_and_empty_words(tmp_path: Path):
     table, said = read(tmp_path / "a.conll", "New York\tB-LOC\nis\tO\n\tO\nbig\tO\n")
     assert table.texts == ["New York is big"]
-    assert table.labels == [[Span(0, 8, "LOC")]]
+    assert table.labels == [[LabelledSpan(0, 8, "LOC")]]
     assert table.words == [[(0, 8), (9, 11), (12, 15)]]
     assert [line.partition(": ")[2][:20] for line in said] == ["1 line (line 3) have", "1 word (line 1: 'New"]
     table, said = read(tmp_path / "b.conll", "王\tB-A\n \tI-A\n明\tI-A\n \tO\n在\tO\n")
     assert table.texts == ["王 明 在"]
-    assert table.labels == [[Span(0, 3, "A")]]
+    assert table.labels == [[LabelledSpan(0, 3, "A")]]
 
 
 def test_texts_without_labels_have_the_same_words(tmp_path: Path):
@@ -264,4 +264,4 @@ def test_packed_files_are_read(tmp_path: Path, name: str):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("in.txt" if rows else "in.jsonl", content)
     table = read_tagged(path, labelled=True)
-    assert (table.texts, table.labels) == (["王小"], [[Span(0, 2, "PER")]])
+    assert (table.texts, table.labels) == (["王小"], [[LabelledSpan(0, 2, "PER")]])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from brimful.console import recorded_warnings
-from brimful.tasks.spans import Span
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.tagged import TaggedTable, read_tagged
 
 PARTS = [
@@ -86,7 +86,7 @@ def test_spans_have_their_own_texts_whatever_offsets_count(
                 begin, until = size(text[:start]) + first, size(text[:end]) + last
                 changed += (begin, until) != (start, end)
                 spans.append({"start": begin, "end": until, "label": "X", "text": part})
-                truth.append(Span(start, end, "X"))
+                truth.append(LabelledSpan(start, end, "X"))
             start = end + 1
         lines.append({"text": text, "spans": spans})
         wanted.append(truth)
@@ -110,7 +110,7 @@ def test_the_reading_is_named_and_tells_equal_words_apart(unit: str, convention:
         {"text": "Ann", "spans": [[first, 3 + last, "X", "Ann"]]},
     ]
     table, said = read(write(tmp_path / "a.jsonl", lines))
-    assert table.labels == [[Span(i, i + 3, "X") for i in starts], [Span(0, 3, "X")]]
+    assert table.labels == [[LabelledSpan(i, i + 3, "X") for i in starts], [LabelledSpan(0, 3, "X")]]
     assert len(said) == 1
     name = " and ".join(filter(None, (unit, convention)))
     assert f"the offsets {name}, and are converted" in said[0]
@@ -133,7 +133,7 @@ def test_a_few_wrong_offsets_move_to_the_text_or_stay(tmp_path: Path):
     ]
     rows.append({"text": "Ann met Bob and Ann", "spans": [[15, 18, "X", "Ann"], [4, 7, "X", "Eve"]]})
     table, said = read(write(tmp_path / "a.jsonl", rows))
-    assert table.labels[-1] == [Span(4, 7, "X"), Span(16, 19, "X")]  # type: ignore[index]
+    assert table.labels[-1] == [LabelledSpan(4, 7, "X"), LabelledSpan(16, 19, "X")]  # type: ignore[index]
     assert len(said) == 2
     assert "of 18 spans, 1 have another text at their offsets than their own, and are moved" in said[0]
     assert "(line 9: 'An' for 'Ann')" in said[0]
@@ -175,7 +175,7 @@ def test_spaces_repeats_and_overlaps_are_counted(tmp_path: Path):
         {"text": "a\u3000Rome\n", "spans": [[1, 7, "X"]]},
     ]
     table, said = read(write(tmp_path / "a.jsonl", rows))
-    assert table.labels == [[Span(2, 7, "X")], [Span(2, 6, "X")]]
+    assert table.labels == [[LabelledSpan(2, 7, "X")], [LabelledSpan(2, 6, "X")]]
     assert [line.partition(": ")[2].partition(" (")[0] for line in said] == [
         "2 spans read without the white space at the ends",
         "2 spans left out that hold no character but white space",
@@ -187,10 +187,10 @@ def test_spaces_repeats_and_overlaps_are_counted(tmp_path: Path):
 TEXT = "王小明住在北京。"
 TAGS = ["B-PER", "M-PER", "E-PER", "O", "O", "B-LOC", "E-LOC", "O"]
 OWN = {0: "王小明", 5: "北京"}
-WANTED = [Span(0, 3, "PER"), Span(5, 7, "LOC")]
+WANTED = [LabelledSpan(0, 3, "PER"), LabelledSpan(5, 7, "LOC")]
 
 
-def studio_value(span: Span) -> dict[str, Any]:
+def studio_value(span: LabelledSpan) -> dict[str, Any]:
     """As Label Studio writes a span."""
     text = TEXT[span.start : span.end]
     return {"start": span.start, "end": span.end, "text": text, "labels": [span.label]}
@@ -292,7 +292,7 @@ def test_numbers_of_tags_have_the_names_that_parquet_keeps(tmp_path: Path):
     table = pa.table({"tokens": [["Ann", "is", "here"], ["Bo"]], "ner_tags": [[1, 2, 0], [0]]})
     parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
     found, said = read(tmp_path / "a.parquet")
-    assert (found.texts, found.labels, said) == (["Ann is here", "Bo"], [[Span(0, 6, "PER")], []], [])
+    assert (found.texts, found.labels, said) == (["Ann is here", "Bo"], [[LabelledSpan(0, 6, "PER")], []], [])
 
 
 def test_rejected_texts_and_further_annotations_are_counted(tmp_path: Path):

@@ -13,10 +13,10 @@ from brimful.tasks.checks import check_tables
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
 from brimful.tasks.review import calibrate, doubtful_labels, review_classifier, worst_errors
-from brimful.tasks.spans import Span
 from brimful.tasks.table import Table
 from brimful.tasks.token_classification import Found, TokenClassification
 from brimful.train.objective import Runtime
@@ -46,10 +46,12 @@ def test_errors_of_other_tasks() -> None:
     sets = encoded([["a"], ["a", "b"], []])
     answers = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
     assert [e["row"] for e in worst_errors(MultiLabel(["a", "b"]), answers, sets)] == [2]
-    spans = encoded([[Span(0, 3, "PER")], [Span(3, 7, "LOC")]], ["Ann ran", "to Rome"])
+    spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
     task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
-    (error,) = worst_errors(task, [[Found(Span(0, 3, "PER"), 0.9)], [Found(Span(0, 2, "LOC"), 0.5)]], spans)
-    assert (error["row"], error["text"], error["label"]) == (2, "to Rome", [Span(3, 7, "LOC")])
+    (error,) = worst_errors(
+        task, [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]], spans
+    )
+    assert (error["row"], error["text"], error["label"]) == (2, "to Rome", [LabelledSpan(3, 7, "LOC")])
     assert error["prediction"][0]["text"] == "to"
 
 

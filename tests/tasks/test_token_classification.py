@@ -19,9 +19,9 @@ from brimful.nn.heads import TokenHead
 from brimful.nn.interop import save_model
 from brimful.nn.layers import EncoderConfig
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.labelled_spans import LabelledSpan, tag_names, tags_of_spans
 from brimful.tasks.model import load_task_model, reorder
 from brimful.tasks.schemes import Tag, read_tags, spans_of
-from brimful.tasks.spans import Span, tag_names, tags_of_spans
 from brimful.tasks.tagged import read_tagged
 from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
 
@@ -155,7 +155,7 @@ def table_of(texts: list[str]):
     return TaggedTable(Path("a.jsonl"), texts, None, None, [[] for _ in texts])
 
 
-def spans_of_names(names: list[str], places: list[tuple[int, int]]) -> list[Span]:
+def spans_of_names(names: list[str], places: list[tuple[int, int]]) -> list[LabelledSpan]:
     known = read_tags(names) if set(names) != {"O"} else {"O": Tag("O", "")}
     return spans_of([known[name] for name in names], places)
 
@@ -171,7 +171,9 @@ def test_tags_and_spans_by_hand():
     }
     for tags, spans in expected.items():
         assert [span[:2] for span in spans_of_names(tags.split(), places)] == spans
-    tags = tags_of_spans([Span(1, 7, "B"), Span(9, 14, "A")], {"A": 0, "B": 1}, np.array(places))
+    tags = tags_of_spans(
+        [LabelledSpan(1, 7, "B"), LabelledSpan(9, 14, "A")], {"A": 0, "B": 1}, np.array(places)
+    )
     assert tags.tolist() == [3, 4, 4, 1, 2]
 
 
@@ -201,7 +203,7 @@ def test_files(tmp_path: Path):
     )
     table = read_tagged(conll, labelled=True)
     assert table.texts == ["EU rejects", "腾讯涨。 OK"]
-    assert table.labels == [[Span(0, 2, "ORG")], [Span(0, 2, "ORG")]]
+    assert table.labels == [[LabelledSpan(0, 2, "ORG")], [LabelledSpan(0, 2, "ORG")]]
     taken = table.take([1])
     assert (taken.texts, taken.words) == (["腾讯涨。 OK"], [[(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)]])
     assert read_tagged(conll, labelled=False).labels is None
@@ -210,14 +212,16 @@ def test_files(tmp_path: Path):
     )
     table = read_tagged(conll, labelled=True)
     assert table.texts == ["20年Jo❤\ufe0f", "年 Jo", "I a"]
-    assert table.labels[0] == [Span(0, 3, "T"), Span(3, 5, "P")]
+    assert table.labels[0] == [LabelledSpan(0, 3, "T"), LabelledSpan(3, 5, "P")]
     texts = tmp_path / "a.txt"
     texts.write_text("  two spaces\n\nlast", encoding="utf-8")
     assert read_tagged(texts, labelled=False).texts == ["  two spaces", "", "last"]
     json_file = tmp_path / "a.jsonl"
     spans = {"text": "ab cd", "spans": [{"start": 3, "end": 5, "label": "X"}, [0, 2, "Y"]]}
     json_file.write_text(json.dumps(spans) + "\n")
-    assert read_tagged(json_file, labelled=True).labels == [[Span(0, 2, "Y"), Span(3, 5, "X")]]
+    assert read_tagged(json_file, labelled=True).labels == [
+        [LabelledSpan(0, 2, "Y"), LabelledSpan(3, 5, "X")]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +274,7 @@ def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
     (tmp_path / "a.conll").write_text("腾讯 B-ORG\n涨 O\nOK O\n\nCola B-ORG\n", encoding="utf-8")
     (tmp_path / "a.txt").write_text("腾讯涨 OK\nCola\n", encoding="utf-8")
     tables = [read_tagged(tmp_path / name, labelled=False) for name in ("a.conll", "a.txt")]
-    answers = [[Found(Span(0, 2, "ORG"), 1.0)], []]
+    answers = [[Found(LabelledSpan(0, 2, "ORG"), 1.0)], []]
     columns, lines = (TASK.rows(answers, Encoded(table, None)) for table in tables)  # type: ignore[arg-type]
     assert [row["text"] for row in columns] == ["腾讯涨 OK", "Cola"]
     assert [{"spans": row["spans"]} for row in columns] == lines
@@ -293,7 +297,7 @@ def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
     path.write_text("腾 B-ORG\r\n讯\tI-ORG\n\u3000 O\n\u00a0\tO\n \n涨 \t NN O \n", encoding="utf-8")
     table = read_tagged(path, labelled=True)
     assert table.texts == ["腾讯\u3000\u00a0", "涨"]
-    assert table.labels == [[Span(0, 2, "ORG")], []]
+    assert table.labels == [[LabelledSpan(0, 2, "ORG")], []]
     assert table.words == [[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1)]]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 OUTSIDE = "O"
 
 
-class Span(NamedTuple):
+class LabelledSpan(NamedTuple):
     """`text[start:end]` has the label."""
 
     start: int
@@ -25,7 +25,7 @@ def tag_names(labels: Sequence[str]) -> list[str]:
     return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
 
 
-def tags_of_spans(spans: Sequence[Span], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
+def tags_of_spans(spans: Sequence[LabelledSpan], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
     """The tag of each token, int64 (n,): of the span that it overlaps with.
 
     Args:
