@@ -123,7 +123,7 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of words and numbers; the first column names the row."""
 
     title: str

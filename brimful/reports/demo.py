@@ -6,7 +6,7 @@ from typing import Any
 from brimful.reports.charts import Bar, Chart, bar_chart, error_chart
 from brimful.reports.content import (
     Card,
-    Table,
+    ReportTable,
     branch,
     card,
     duration,
@@ -105,7 +105,7 @@ def _models(summary: Summary) -> list[str]:
     return [name for name in names if number(accuracy[name]) is not None]
 
 
-def demo_tables(summary: Summary) -> list[Table]:
+def demo_tables(summary: Summary) -> list[ReportTable]:
     """The models side by side, the differences between pairs of them, and the data that they saw."""
     models = _models(summary)
     rows = [[_label(name), plus_minus(summary["accuracy"][name], _error(summary, name))] for name in models]
@@ -118,13 +118,15 @@ def demo_tables(summary: Summary) -> list[Table]:
                 row.append("–" if value is None else show(value))
     n = metric(summary, "test.n")
     note = f"All on the same {n:,.0f} test reviews; ± one standard error." if n else "± one standard error."
-    tables = [Table("The models side by side", columns, rows, note)] if rows else []
+    tables = [ReportTable("The models side by side", columns, rows, note)] if rows else []
     pairs = [_pair(name, pair) for name, pair in branch(summary, "comparisons").items()]
     differences = [pair for pair in pairs if pair]
     if differences:
         note = f"Paired over the same reviews; beyond chance: by more than {CLEAR:g} standard errors."
         tables.append(
-            Table("Differences", ["Pair", "Points", "Standard error", "Beyond chance?"], differences, note)
+            ReportTable(
+                "Differences", ["Pair", "Points", "Standard error", "Beyond chance?"], differences, note
+            )
         )
     counts = [
         (title(key).capitalize(), plain(n))
@@ -132,7 +134,7 @@ def demo_tables(summary: Summary) -> list[Table]:
         if number(n) is not None
     ]
     if counts:
-        tables.append(Table("The data", [name for name, _ in counts], [[n for _, n in counts]]))
+        tables.append(ReportTable("The data", [name for name, _ in counts], [[n for _, n in counts]]))
     return tables
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from brimful.reports.content import SPACE, Table, branch, metric
+from brimful.reports.content import SPACE, ReportTable, branch, metric
 
 ROWS = (
     ("teacher", "teacher", "teacher"),
@@ -15,7 +15,7 @@ ROWS = (
 """Titles; keys of the summary for metrics; and for the model's size and time."""
 
 
-def distilled_tables(summary: Mapping[str, Any]) -> list[Table]:
+def distilled_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
     """The metric of each model, the student's lead, size and time; none for an encoder without a task."""
     primary = summary.get("primary_metric")
     if not isinstance(primary, str):
@@ -48,4 +48,4 @@ def distilled_tables(summary: Mapping[str, Any]) -> list[Table]:
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
         " seeds, paired. One text: median on the CPU of that machine, from text to answer."
     )
-    return [Table(of, columns, rows, note)] if rows else []
+    return [ReportTable(of, columns, rows, note)] if rows else []

@@ -8,7 +8,7 @@ from brimful.reports.charts import Chart, Line, heat_chart, line_chart
 from brimful.reports.content import (
     SPACE,
     Card,
-    Table,
+    ReportTable,
     branch,
     card,
     duration,
@@ -37,7 +37,7 @@ ROWS = 10
 Summary = Mapping[str, Any]
 
 
-def ladder_tables(summary: Summary) -> list[Table]:
+def ladder_tables(summary: Summary) -> list[ReportTable]:
     """The baselines beside the fine-tuned model, on the same rows."""
     rungs = branch(summary, "baselines")
     if not rungs:
@@ -69,7 +69,7 @@ def ladder_tables(summary: Summary) -> list[Table]:
         " error of the difference from the kept model over test rows; the fine-tuned model's time is that of"
         " all its trainings."
     )
-    return [Table("The same labels, otherwise used", columns, rows, note)]
+    return [ReportTable("The same labels, otherwise used", columns, rows, note)]
 
 
 def curve_charts(summary: Summary) -> list[Chart]:
@@ -97,7 +97,7 @@ def calibration_card(summary: Summary) -> Card | None:
     return card("Calibration error", after, percent, note)
 
 
-def finetuned_tables(summary: Summary) -> list[Table]:
+def finetuned_tables(summary: Summary) -> list[ReportTable]:
     """What was odd in the tables, thresholds for abstaining, errors, and rows with a doubtful label."""
     tables = []
     tables += _table(
@@ -107,7 +107,7 @@ def finetuned_tables(summary: Summary) -> list[Table]:
     abstain = _records(summary, "abstain")
     if abstain:
         tables.append(
-            Table(
+            ReportTable(
                 "Answer only where the probability is high",
                 ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
                 [[_share(row.get(key)) for key in shares] for row in abstain],
@@ -147,7 +147,9 @@ def _titles(keys: Sequence[str]) -> list[str]:
     return [key.replace("_", " ").capitalize() for key in keys]
 
 
-def _table(summary: Summary, key: str, title: str, columns: Mapping[str, str], note: str = "") -> list[Table]:
+def _table(
+    summary: Summary, key: str, title: str, columns: Mapping[str, str], note: str = ""
+) -> list[ReportTable]:
     """A table of the first records of a list, without columns that none of them has."""
     records = _records(summary, key)[:ROWS]
     kept = {name: shown for name, shown in columns.items() if any(name in row for row in records)}
@@ -157,7 +159,7 @@ def _table(summary: Summary, key: str, title: str, columns: Mapping[str, str], n
         [_share(row.get(name)) if name.endswith("probability") else plain(row.get(name)) for name in kept]
         for row in records
     ]
-    return [Table(title, list(kept.values()), rows, note)]
+    return [ReportTable(title, list(kept.values()), rows, note)]
 
 
 def _records(summary: Summary, key: str) -> list[Mapping[str, Any]]:

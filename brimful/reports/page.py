@@ -9,7 +9,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from brimful.reports.charts import Chart
 from brimful.reports.choice import choice_charts
-from brimful.reports.content import Fact, Headline, Table, facts, plain, title
+from brimful.reports.content import Fact, Headline, ReportTable, facts, plain, title
 from brimful.reports.curves import main_charts, side_charts
 from brimful.reports.demo import demo_charts, demo_tables
 from brimful.reports.distil import distilled_tables
@@ -38,7 +38,7 @@ class Section:
     verdict: Headline
     overview: list[Chart]
     """The charts that say what came out."""
-    tables: list[Table]
+    tables: list[ReportTable]
     curves: list[Chart]
     side_curves: list[Chart]
     metrics: list[Fact]
@@ -80,7 +80,7 @@ def _records(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
+def _tables_of_records(summary: dict[str, Any]) -> list[ReportTable]:
     """Lists of mappings as tables, such as the trials of a fine-tuning."""
     tables = []
     for key, records in summary.items():
@@ -92,12 +92,14 @@ def _tables_of_records(summary: dict[str, Any]) -> list[Table]:
             ]
             note = f"The first {MOST_ROWS} of {len(records):,}." if len(records) > MOST_ROWS else ""
             tables.append(
-                Table(title(key).capitalize(), [title(name).capitalize() for name in columns], rows, note)
+                ReportTable(
+                    title(key).capitalize(), [title(name).capitalize() for name in columns], rows, note
+                )
             )
     return tables
 
 
-def _tables_of_finetuning(summary: dict[str, Any]) -> list[Table]:
+def _tables_of_finetuning(summary: dict[str, Any]) -> list[ReportTable]:
     rest = {key: value for key, value in summary.items() if key not in SHOWN_KEYS}
     return [*ladder_tables(summary), *_tables_of_records(rest), *finetuned_tables(summary)]
 
@@ -115,7 +117,7 @@ _OVERVIEWS = {
 }
 
 
-def _side_by_side(sections: Sequence[Section]) -> Table:
+def _side_by_side(sections: Sequence[Section]) -> ReportTable:
     """A row for each run, a column for each card that any of them has."""
     labels = list(dict.fromkeys(card.label for section in sections for card in section.verdict.cards))
     rows = []
@@ -123,7 +125,7 @@ def _side_by_side(sections: Sequence[Section]) -> Table:
         values = {card.label: card.value for card in section.verdict.cards}
         kind = section.run.kind if section.run.finished else f"{section.run.kind}, unfinished"
         rows.append([section.run.name, kind, *(values.get(label, "–") for label in labels)])
-    return Table("The runs side by side", ["Run", "Kind", *labels], rows)
+    return ReportTable("The runs side by side", ["Run", "Kind", *labels], rows)
 
 
 def render(runs: Sequence[Run]) -> str:

@@ -6,7 +6,18 @@ from typing import Any
 import numpy as np
 
 from brimful.reports.charts import Bar, Chart, bar_chart, histogram_chart
-from brimful.reports.content import SPACE, Card, Table, branch, card, metric, number, percent, plain, short
+from brimful.reports.content import (
+    SPACE,
+    Card,
+    ReportTable,
+    branch,
+    card,
+    metric,
+    number,
+    percent,
+    plain,
+    short,
+)
 
 COUNTS = ("characters", "tokens", "unknown")
 MOST_REASONS = 3
@@ -74,7 +85,7 @@ def prepared_charts(summary: Summary) -> list[Chart]:
     return charts
 
 
-def prepared_tables(summary: Summary) -> list[Table]:
+def prepared_tables(summary: Summary) -> list[ReportTable]:
     """Characters and tokens of each script, and the warnings."""
     tables = []
     scripts = branch(summary, "scripts")
@@ -86,12 +97,12 @@ def prepared_tables(summary: Summary) -> list[Table]:
     ]
     if shown:
         columns = ["Script", "Characters", "Tokens", "Tokens a character", "Unknown tokens"]
-        tables.append(Table("Scripts", columns, shown))
+        tables.append(ReportTable("Scripts", columns, shown))
     warnings = summary.get("warnings")
     if isinstance(warnings, list) and warnings:
         note = f"The first {MOST_WARNINGS} of {len(warnings):,}." if len(warnings) > MOST_WARNINGS else ""
         lines = [[plain(line)] for line in warnings[:MOST_WARNINGS]]
-        tables.append(Table("Warnings", ["Warning"], lines, note))
+        tables.append(ReportTable("Warnings", ["Warning"], lines, note))
     return tables
 
 

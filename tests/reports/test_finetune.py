@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brimful.reports.content import Table
+from brimful.reports.content import ReportTable
 from brimful.reports.finetune import calibration_card, finetuned_charts, finetuned_tables
 from brimful.reports.load import load_run
 from brimful.reports.page import render
@@ -52,7 +52,7 @@ SUMMARY: dict[str, Any] = {
 }
 
 
-def by_title(tables: list[Table]) -> dict[str, Table]:
+def by_title(tables: list[ReportTable]) -> dict[str, ReportTable]:
     return {table.title: table for table in tables}
 
 
