@@ -18,7 +18,7 @@ import numpy as np
 from brimful.compiled import compiled
 from brimful.config import config_hash
 from brimful.corpus.shards import Corpus, map_file
-from brimful.data.pairs import pair_pieces
+from brimful.data.pairs import pair_stretches
 from brimful.data.sequences import (
     SEQUENCE_ARRAYS,
     Sequences,
@@ -204,11 +204,11 @@ class Blocks:
         config = self.sequences
         room = self.packing.max_length - config.special_tokens
         key = derive_key(self.seed, "cuts", epoch)
-        pieces = cut_documents(self.corpus, self.documents(epoch, block), room, config, key)
+        stretches = cut_documents(self.corpus, self.documents(epoch, block), room, config, key)
         if not config.paired:
-            return single_segments(pieces.shard, pieces.begin, pieces.end - pieces.begin)
-        return pair_pieces(
-            pieces,
+            return single_segments(stretches.shard, stretches.begin, stretches.end - stretches.begin)
+        return pair_stretches(
+            stretches,
             [np.asarray(shard.sentence_bits) for shard in self.corpus.shards],
             room,
             swap=config.kind == "sop",

@@ -1,5 +1,5 @@
-"""Pieces of documents -> pairs of segments: next sentence prediction (Devlin et al., 2019, section 3.1) and
-sentence order prediction (Lan et al., 2020, section 3.1).
+"""Stretches of documents -> pairs of segments: next sentence prediction (Devlin et al., 2019, section 3.1)
+and sentence order prediction (Lan et al., 2020, section 3.1).
 
 BERT's data script draws the random second segment from anywhere, so a token may appear often or never. Here
 the random second segments of a block are a permutation of its second segments: each is the partner of one
@@ -9,7 +9,7 @@ first segment, from another document, and every token is in one sequence.
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences, Stretches
 from brimful.draws import mix_word
 from brimful.randomness import hash_words
 
@@ -23,7 +23,7 @@ almost one document."""
 def _splits(
     begin: np.ndarray, end: np.ndarray, draws: np.ndarray, bits: np.ndarray, split: np.ndarray
 ) -> None:
-    """Cut each piece at one of its sentence starts after the first; without another sentence, at its end."""
+    """Cut each stretch at one of its sentence starts after the first; without another one, at its end."""
     starts = np.empty((end - begin).max(), dtype=np.int64)
     for i in range(len(begin)):
         n = 0
@@ -93,41 +93,41 @@ def _exchange(
     return partner, orders[1][:left]
 
 
-def _split_pieces(pieces: Pieces, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
-    """Where the second segment of each piece begins, int64 (n,): at a sentence, or `end` without another."""
-    split = np.empty(len(pieces.begin), dtype=np.int64)
-    draws = hash_words(key, pieces.identity())
-    shards, begins = np.unique(pieces.shard, return_index=True)  # which ascend
+def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
+    """Where the second segment of each stretch begins, int64 (n,): at a sentence; `end` without another."""
+    split = np.empty(len(stretches.begin), dtype=np.int64)
+    draws = hash_words(key, stretches.identity())
+    shards, begins = np.unique(stretches.shard, return_index=True)  # which ascend
     for shard, begin, end in zip(shards, begins, [*begins[1:], len(split)], strict=True):
         here = slice(begin, end)
-        _splits(pieces.begin[here], pieces.end[here], draws[here], sentence_bits[shard], split[here])
+        _splits(stretches.begin[here], stretches.end[here], draws[here], sentence_bits[shard], split[here])
     return split
 
 
-def pair_pieces(
-    pieces: Pieces, sentence_bits: list[np.ndarray], room: int, *, swap: bool, key: np.uint64
+def pair_stretches(
+    stretches: Stretches, sentence_bits: list[np.ndarray], room: int, *, swap: bool, key: np.uint64
 ) -> Sequences:
-    """Pairs of segments: each piece cut in two, for half of them with another second segment, or swapped.
+    """Pairs of segments: each stretch cut in two, for half of them with another second segment, or swapped.
 
     Args:
         sentence_bits: of each shard.
         room: the most tokens of a pair, special tokens not counted.
         swap: exchange the two segments (SOP) rather than take the second from another document (NSP).
-        key: decides which half, where pieces are cut, and the partners.
+        key: decides which half, where stretches are cut, and the partners.
 
     Returns:
-        the pairs, in the order of their first segments' pieces; then the sequences without a pair: pieces
+        the pairs, in the order of their first segments; then the sequences without a pair: stretches
         of a single sentence, and segments for which no other document is left.
     """
-    split = _split_pieces(pieces, sentence_bits, key)
-    first, second = split - pieces.begin, pieces.end - split
+    split = _split_stretches(stretches, sentence_bits, key)
+    first, second = split - stretches.begin, stretches.end - split
     paired = second > 0
-    other = paired & (hash_words(key, ~pieces.identity()) >> np.uint64(63)).astype(bool)
+    other = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
     partner = np.where(paired, np.arange(len(split)), -1)
     left = np.empty(0, np.int64)
     if not swap:
         chosen = np.flatnonzero(other)
-        matched, unmatched = _exchange(first[chosen], second[chosen], pieces.document[chosen], room, key)
+        matched, unmatched = _exchange(first[chosen], second[chosen], stretches.document[chosen], room, key)
         partner[chosen] = np.where(matched < 0, -1, chosen[matched])
         left = chosen[unmatched]
 
@@ -135,14 +135,14 @@ def pair_pieces(
     seconds = partner[pairs]
     exchanged = other[pairs] & swap
     alone = np.flatnonzero(partner < 0)
-    starts = np.where(exchanged, split[pairs], pieces.begin[pairs])
-    second_starts = np.where(exchanged, pieces.begin[pairs], split[seconds])
+    starts = np.where(exchanged, split[pairs], stretches.begin[pairs])
+    second_starts = np.where(exchanged, stretches.begin[pairs], split[seconds])
     second_sizes = np.where(exchanged, first[pairs], second[seconds])
-    # A single segment is a whole piece of one sentence, or a first segment for which no partner was left.
+    # A single segment is a whole stretch of one sentence, or a first segment for which no partner was left.
     singles = len(alone) + len(left)
     return Sequences(
-        shard=np.concatenate([pieces.shard[pairs], pieces.shard[alone], pieces.shard[left]]),
-        begin=np.concatenate([starts, pieces.begin[alone], split[left]]),
+        shard=np.concatenate([stretches.shard[pairs], stretches.shard[alone], stretches.shard[left]]),
+        begin=np.concatenate([starts, stretches.begin[alone], split[left]]),
         length=np.concatenate(
             [
                 np.where(exchanged, second[pairs], first[pairs]) + second_sizes + PAIR_SPECIAL_TOKENS,
@@ -150,7 +150,7 @@ def pair_pieces(
                 second[left] + SPECIAL_TOKENS,
             ]
         ).astype(np.int32),
-        second_shard=np.concatenate([pieces.shard[seconds], np.zeros(singles, np.uint32)]),
+        second_shard=np.concatenate([stretches.shard[seconds], np.zeros(singles, np.uint32)]),
         second_begin=np.concatenate([second_starts, np.zeros(singles, np.int64)]),
         second_length=np.concatenate([second_sizes, np.zeros(singles, np.int64)]).astype(np.int32),
         pair=np.concatenate([other[pairs], np.full(singles, NO_PAIR)]).astype(np.int8),

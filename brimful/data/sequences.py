@@ -111,7 +111,7 @@ def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) ->
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Stretches:
     """Ranges of tokens that documents are cut into, in the order of the documents.
 
     Attributes:
@@ -126,7 +126,7 @@ class Pieces:
     end: np.ndarray
 
     def identity(self) -> np.ndarray:
-        """uint64 (n,): keys of the pieces, for draws."""
+        """uint64 (n,): keys of the stretches, for draws."""
         return _names(self.shard, self.begin)
 
 
@@ -149,14 +149,14 @@ def _cut(
     room: int,
     sentences: bool,
     short_share: float,
-    pieces: np.ndarray,
+    stretches: np.ndarray,
 ) -> int:
     """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
-    The limit is `room` tokens. The first piece of a longer document has a limit drawn from 1 to `room`, and
-    so has each other piece with probability `short_share`, unless that would cut a sentence that fits. The
-    rows of `pieces`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns the number
-    of pieces, which may exceed m.
+    The limit is `room` tokens. The first stretch of a longer document has a limit drawn from 1 to `room`, and
+    so has each other stretch with probability `short_share`, unless that would cut a sentence that fits. The
+    rows of `stretches`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns the number
+    of stretches, which may exceed m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits
@@ -176,15 +176,15 @@ def _cut(
                 cut = _last_bit(preferred, begin, begin + limit)
                 if cut == begin:
                     cut = end if whole else _last_bit(preferred, begin, begin + room)
-                # A sentence longer than a sequence: it is cut in pieces, which need not be full either.
+                # A sentence longer than a sequence: it is cut in stretches, which need not be full either.
                 if cut == begin:
                     cut = _last_bit(word_bits, begin, begin + limit)
                 if cut == begin:
                     cut = _last_bit(word_bits, begin, begin + room)
                 if cut == begin:
                     cut = begin + limit
-            if n < len(pieces):
-                pieces[n, 0], pieces[n, 1], pieces[n, 2] = place, begin, cut
+            if n < len(stretches):
+                stretches[n, 0], stretches[n, 1], stretches[n, 2] = place, begin, cut
             n += 1
             begin = cut
     return n
@@ -192,19 +192,19 @@ def _cut(
 
 def cut_documents(
     corpus: Corpus, documents: np.ndarray, room: int, config: SequencesConfig, key: np.uint64
-) -> Pieces:
-    """The pieces of these documents.
+) -> Stretches:
+    """The stretches of these documents.
 
     Args:
         documents: int64 (n,), ascending indices over the whole corpus (shard after shard).
-        room: the most tokens of a piece (at least 1).
-        key: decides where documents are cut first, and which pieces are short.
+        room: the most tokens of a stretch (at least 1).
+        key: decides where documents are cut first, and which stretches are short.
 
     Raises:
         BrimfulError: a shard's offsets are damaged.
     """
     first = np.cumsum([0] + [shard.documents for shard in corpus.shards])
-    parts = [Pieces(*(np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.int64, np.int64)))]
+    parts = [Stretches(*(np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.int64, np.int64)))]
     for index, shard in enumerate(corpus.shards):
         low, high = np.searchsorted(documents, first[index : index + 2])
         local = np.asarray(documents[low:high] - first[index], dtype=np.int64)
@@ -217,11 +217,11 @@ def cut_documents(
             *(room, config.kind != "chunks", config.short_share),
         )
         tokens = int((ends - starts).sum())
-        pieces = np.empty((2 * len(local) + 2 * tokens // room + 1, 3), dtype=np.int64)
-        n = _cut(*arguments, pieces)
-        if n > len(pieces):
-            pieces = np.empty((n, 3), dtype=np.int64)
-            _cut(*arguments, pieces)
-        place, begin, end = pieces[:n].T
-        parts.append(Pieces(documents[low:high][place], np.full(n, index, np.uint32), begin, end))
-    return Pieces(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Pieces)))
+        stretches = np.empty((2 * len(local) + 2 * tokens // room + 1, 3), dtype=np.int64)
+        n = _cut(*arguments, stretches)
+        if n > len(stretches):
+            stretches = np.empty((n, 3), dtype=np.int64)
+            _cut(*arguments, stretches)
+        place, begin, end = stretches[:n].T
+        parts.append(Stretches(documents[low:high][place], np.full(n, index, np.uint32), begin, end))
+    return Stretches(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Stretches)))

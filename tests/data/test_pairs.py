@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.pairs import NO_PAIR, pair_pieces
-from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Pieces, Sequences, SequencesConfig
+from brimful.data.pairs import NO_PAIR, pair_stretches
+from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences, SequencesConfig, Stretches
 from builders.corpora import Document, corpora, write_corpus
 
 FALSE_ALARM = 1e-8
@@ -102,21 +102,21 @@ def same(one: Sequences, other: Sequences) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
 
 
-def random_pieces(seed: int, n: int, room: int, documents: int) -> tuple[Pieces, list[np.ndarray]]:
-    """Pieces of up to `room` tokens, most of them nearly full; every token starts a sentence."""
+def random_stretches(seed: int, n: int, room: int, documents: int) -> tuple[Stretches, list[np.ndarray]]:
+    """Stretches of up to `room` tokens, most of them nearly full; every token starts a sentence."""
     draw = np.random.default_rng(seed)
     full = draw.random(n) < 0.7
     sizes = np.where(full, draw.integers(room - 5, room + 1, n), draw.integers(2, room + 1, n))
     begin = np.concatenate([[0], np.cumsum(sizes)])
     document = np.sort(draw.integers(0, documents, n))
     bits = np.full(begin[-1] // 8 + 1, 255, dtype=np.uint8)
-    return Pieces(document, np.zeros(n, np.uint32), begin[:-1], begin[1:]), [bits]
+    return Stretches(document, np.zeros(n, np.uint32), begin[:-1], begin[1:]), [bits]
 
 
 def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -> None:
     n, room = 20_000, 100
-    pieces, bits = random_pieces(seed, n, room, documents=2000)
-    sequences = pair_pieces(pieces, bits, room, swap=False, key=np.uint64(seed))
+    stretches, bits = random_stretches(seed, n, room, documents=2000)
+    sequences = pair_stretches(stretches, bits, room, swap=False, key=np.uint64(seed))
     random = int((sequences.pair == 1).sum())
     # Few have no partner but their own document's: those of the longest first segments, which fit with few.
     alone = int((sequences.pair == NO_PAIR).sum())
@@ -124,7 +124,7 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
     assert low <= random + alone / 2 <= high
 
-    own = dict(zip(pieces.begin.tolist(), pieces.end.tolist(), strict=True))
+    own = dict(zip(stretches.begin.tolist(), stretches.end.tolist(), strict=True))
     chosen = sequences.pair == 1
     first = (sequences.length - sequences.second_length - PAIR_SPECIAL_TOKENS)[chosen]
     ends = np.array([own[begin] for begin in sequences.begin[chosen].tolist()])
@@ -135,29 +135,29 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -
     distance = sequences.second_begin[chosen] - sequences.begin[chosen]
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], random, 0.5)
     assert low <= (distance > 0).sum() <= high
-    assert np.abs(distance).mean() > 0.3 * pieces.end[-1]  # a third, were both drawn evenly
+    assert np.abs(distance).mean() > 0.3 * stretches.end[-1]  # a third, were both drawn evenly
 
 
 @pytest.mark.timeout(60)
 def test_a_corpus_of_one_document(seed: int) -> None:
     """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
-    pieces, bits = random_pieces(seed, 200_000, 126, documents=1)
-    sequences = pair_pieces(pieces, bits, 126, swap=False, key=np.uint64(seed))
+    stretches, bits = random_stretches(seed, 200_000, 126, documents=1)
+    sequences = pair_stretches(stretches, bits, 126, swap=False, key=np.uint64(seed))
     assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 200_000, 0.5)
     assert low <= (sequences.pair == 0).sum() <= high
     special = np.where(sequences.pair == 0, PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS)
-    assert (sequences.length - special).sum() == pieces.end[-1]
+    assert (sequences.length - special).sum() == stretches.end[-1]
 
 
 def test_one_document_is_most_of_the_corpus(seed: int) -> None:
-    pieces, bits = random_pieces(seed, 20_000, 60, documents=20)
-    pieces.document[1000:] = 20
-    sequences = pair_pieces(pieces, bits, 60, swap=False, key=np.uint64(seed))
+    stretches, bits = random_stretches(seed, 20_000, 60, documents=20)
+    stretches.document[1000:] = 20
+    sequences = pair_stretches(stretches, bits, 60, swap=False, key=np.uint64(seed))
     chosen = sequences.pair == 1
-    # About 500 pieces of the other documents are to get partners: they find them and are found.
+    # About 500 stretches of the other documents are to get partners: they find them and are found.
     assert 800 < chosen.sum() < 1200
-    large = pieces.begin[1000]
+    large = stretches.begin[1000]
     assert ((sequences.begin[chosen] < large) | (sequences.second_begin[chosen] < large)).all()
 
 
@@ -166,9 +166,9 @@ def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
     n = 4000
     sentences = np.tile([1, 0, 0], 5 * n)
     begin = np.arange(n) * 15
-    pieces = Pieces(np.arange(n), np.zeros(n, np.uint32), begin, begin + 15)
+    stretches = Stretches(np.arange(n), np.zeros(n, np.uint32), begin, begin + 15)
     bits = [np.packbits(sentences, bitorder="little")]
-    sequences = pair_pieces(pieces, bits, 15, swap=True, key=np.uint64(seed))
+    sequences = pair_stretches(stretches, bits, 15, swap=True, key=np.uint64(seed))
     split = np.maximum(sequences.begin, sequences.second_begin) % 15
     places, counts = np.unique(split, return_counts=True)
     assert places.tolist() == [3, 6, 9, 12]
@@ -176,12 +176,12 @@ def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
     assert ((low <= counts) & (counts <= high)).all()
 
 
-def test_pieces_of_one_sentence_are_single(seed: int) -> None:
+def test_stretches_of_one_sentence_are_single(seed: int) -> None:
     begin = np.arange(50) * 7
-    pieces = Pieces(np.arange(50), np.zeros(50, np.uint32), begin, begin + 7)
+    stretches = Stretches(np.arange(50), np.zeros(50, np.uint32), begin, begin + 7)
     bits = [np.packbits(np.tile([1, 0, 0, 0, 0, 0, 0], 50), bitorder="little")]
     for swap in (False, True):
-        sequences = pair_pieces(pieces, bits, 20, swap=swap, key=np.uint64(seed))
+        sequences = pair_stretches(stretches, bits, 20, swap=swap, key=np.uint64(seed))
         assert (sequences.pair == NO_PAIR).all()
         assert (sequences.second_length == 0).all()
         assert (sequences.length == 7 + SPECIAL_TOKENS).all()

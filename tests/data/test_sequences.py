@@ -1,4 +1,4 @@
-"""Documents -> pieces: every token once, never too long, cut where a reader would, elsewhere each epoch."""
+"""Documents -> stretches: each token once, never too long, cut where a reader would, elsewhere each epoch."""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import Pieces, Sequences, SequencesConfig, cut_documents, single_segments
+from brimful.data.sequences import Sequences, SequencesConfig, Stretches, cut_documents, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key
 from builders.corpora import Document, corpora, kinds, write_corpus
@@ -19,18 +19,18 @@ FALSE_ALARM = 1e-8
 SENTENCES = SequencesConfig()
 
 
-def cut_corpus(shards: list[list[Document]], *arguments: object) -> Pieces:
-    """The pieces of all documents of a corpus that is there for a moment."""
+def cut_corpus(shards: list[list[Document]], *arguments: object) -> Stretches:
+    """The stretches of all documents of a corpus that is there for a moment."""
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
         return cut_documents(corpus, np.arange(corpus.documents), *arguments)
 
 
-def cuts_of(pieces: Pieces) -> dict[int, list[int]]:
-    """Of each document: where its pieces begin, counted from its first token."""
+def cuts_of(stretches: Stretches) -> dict[int, list[int]]:
+    """Of each document: where its stretches begin, counted from its first token."""
     found: dict[int, list[int]] = {}
     first: dict[int, int] = {}
-    for document, begin in zip(pieces.document.tolist(), pieces.begin.tolist(), strict=True):
+    for document, begin in zip(stretches.document.tolist(), stretches.begin.tolist(), strict=True):
         start = first.setdefault(document, begin)
         found.setdefault(document, []).append(begin - start)
     return found
@@ -43,7 +43,7 @@ def last(document: Document, kinds: str, begin: int, limit: int) -> int | None:
 
 
 def greedy_cut(document: Document, begin: int, room: int, kind: str) -> int:
-    """Where a piece that begins there ends if its limit is `room`."""
+    """Where a stretch that begins there ends if its limit is `room`."""
     if len(document) - begin <= room:
         return len(document)
     preferred = last(document, "S", begin, room) if kind == "sentences" else None
@@ -56,11 +56,11 @@ shares = st.sampled_from([0.0, 0.1, 0.5, 1.0])
 
 @settings(max_examples=100)
 @given(corpora, st.integers(1, 24), kinds, shares, keys)
-def test_pieces_of_a_corpus(
+def test_stretches_of_a_corpus(
     shards: list[list[Document]], room: int, kind: str, share: float, key: np.uint64
 ) -> None:
-    pieces = cut_corpus(shards, room, SequencesConfig(kind=kind, short_share=share), key)
-    rows = iter(zip(*(getattr(pieces, name).tolist() for name in vars(pieces)), strict=True))
+    stretches = cut_corpus(shards, room, SequencesConfig(kind=kind, short_share=share), key)
+    rows = iter(zip(*(getattr(stretches, name).tolist() for name in vars(stretches)), strict=True))
     number = -1
     for shard, held in enumerate(shards):
         start = 0
@@ -126,8 +126,8 @@ def test_no_border_stays(seed: int, document: Document, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["sentences", "chunks"])
 def test_the_first_limit_is_drawn_evenly(seed: int, kind: str) -> None:
     room, n = 16, 4000
-    pieces = cut_corpus([["S" * 40] * n], room, SequencesConfig(kind=kind), derive_key(seed))
-    cuts = cuts_of(pieces)
+    stretches = cut_corpus([["S" * 40] * n], room, SequencesConfig(kind=kind), derive_key(seed))
+    cuts = cuts_of(stretches)
     sizes = np.bincount([cuts[i][1] for i in range(n)], minlength=room + 1)
     assert sizes[0] == 0
     assert len(sizes) == room + 1
@@ -136,10 +136,10 @@ def test_the_first_limit_is_drawn_evenly(seed: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_the_share_of_short_pieces(seed: int, share: float) -> None:
+def test_the_share_of_short_stretches(seed: int, share: float) -> None:
     room = 10
-    pieces = cut_corpus([["S" * 30_000]], room, SequencesConfig(short_share=share), derive_key(seed))
-    sizes = (pieces.end - pieces.begin)[1:-1]
+    stretches = cut_corpus([["S" * 30_000]], room, SequencesConfig(short_share=share), derive_key(seed))
+    sizes = (stretches.end - stretches.begin)[1:-1]
     expected = share * (room - 1) / room  # a limit drawn evenly from 1 to room is room itself now and then
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(sizes), expected)
     assert low <= (sizes < room).sum() <= high
@@ -148,9 +148,9 @@ def test_the_share_of_short_pieces(seed: int, share: float) -> None:
     assert statistic < chi2.isf(FALSE_ALARM, room - 2)
 
 
-def test_short_pieces_of_short_documents(seed: int) -> None:
-    pieces = cut_corpus([["Sww.Sw"] * 500], 6, SequencesConfig(short_share=0.5), derive_key(seed))
-    cuts = [tuple(found) for found in cuts_of(pieces).values()]
+def test_short_stretches_of_short_documents(seed: int) -> None:
+    stretches = cut_corpus([["Sww.Sw"] * 500], 6, SequencesConfig(short_share=0.5), derive_key(seed))
+    cuts = [tuple(found) for found in cuts_of(stretches).values()]
     assert set(cuts) == {(0,), (0, 4)}  # with a limit of 4 or 5, which is drawn for a sixth of them
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 500, 1 / 6)
     assert low <= cuts.count((0, 4)) <= high
@@ -161,11 +161,11 @@ def test_short_pieces_of_short_documents(seed: int) -> None:
 def test_a_real_corpus(corpus_dir: Path, seed: int, room: int, kind: str) -> None:
     corpus = Corpus.open(corpus_dir)
     config = SequencesConfig(kind=kind)
-    pieces = cut_documents(corpus, np.arange(corpus.documents), room, config, derive_key(seed))
-    assert (pieces.end - pieces.begin).max() <= room
+    stretches = cut_documents(corpus, np.arange(corpus.documents), room, config, derive_key(seed))
+    assert (stretches.end - stretches.begin).max() <= room
     for number, shard in enumerate(corpus.shards):
-        own = pieces.shard == number
-        begin, end = pieces.begin[own], pieces.end[own]
+        own = stretches.shard == number
+        begin, end = stretches.begin[own], stretches.end[own]
         assert begin[0] == 0
         assert np.array_equal(begin[1:], end[:-1])
         assert end[-1] == len(shard.tokens)
@@ -178,32 +178,32 @@ def test_a_real_corpus(corpus_dir: Path, seed: int, room: int, kind: str) -> Non
 
 
 def test_documents_of_one_token_and_shards_without_documents() -> None:
-    pieces = cut_corpus([["S"], [], ["S", "S"]], 3, SENTENCES, np.uint64(1))
-    assert pieces.document.tolist() == [0, 1, 2]
-    assert pieces.shard.tolist() == [0, 2, 2]
-    assert pieces.begin.tolist() == [0, 0, 1]
-    assert pieces.end.tolist() == [1, 1, 2]
+    stretches = cut_corpus([["S"], [], ["S", "S"]], 3, SENTENCES, np.uint64(1))
+    assert stretches.document.tolist() == [0, 1, 2]
+    assert stretches.shard.tolist() == [0, 2, 2]
+    assert stretches.begin.tolist() == [0, 0, 1]
+    assert stretches.end.tolist() == [1, 1, 2]
 
 
 def test_no_documents(corpus_dir: Path) -> None:
-    pieces = cut_documents(Corpus.open(corpus_dir), np.empty(0, np.int64), 3, SENTENCES, np.uint64(1))
-    assert [len(getattr(pieces, name)) for name in vars(pieces)] == [0, 0, 0, 0]
+    stretches = cut_documents(Corpus.open(corpus_dir), np.empty(0, np.int64), 3, SENTENCES, np.uint64(1))
+    assert [len(getattr(stretches, name)) for name in vars(stretches)] == [0, 0, 0, 0]
 
 
 def test_single_segments_and_their_identities(corpus_dir: Path, seed: int) -> None:
     corpus = Corpus.open(corpus_dir)
-    pieces = cut_documents(corpus, np.arange(corpus.documents), 14, SENTENCES, derive_key(seed))
-    sequences = single_segments(pieces.shard, pieces.begin, pieces.end - pieces.begin)
+    stretches = cut_documents(corpus, np.arange(corpus.documents), 14, SENTENCES, derive_key(seed))
+    sequences = single_segments(stretches.shard, stretches.begin, stretches.end - stretches.begin)
     assert isinstance(sequences, Sequences)
-    assert np.array_equal(sequences.length, pieces.end - pieces.begin + 2)
+    assert np.array_equal(sequences.length, stretches.end - stretches.begin + 2)
     assert len(sequences.pair) == len(sequences.second_length) == 0
     identity = sequences.identity(np.arange(len(sequences)))
-    assert np.array_equal(identity, pieces.identity())
-    elsewhere = single_segments(pieces.shard + 1, pieces.begin, pieces.end - pieces.begin)
+    assert np.array_equal(identity, stretches.identity())
+    elsewhere = single_segments(stretches.shard + 1, stretches.begin, stretches.end - stretches.begin)
     both = np.concatenate([identity, elsewhere.identity(np.arange(len(elsewhere)))])
     places = {
-        *zip(pieces.shard, pieces.begin, strict=True),
-        *zip(pieces.shard + 1, pieces.begin, strict=True),
+        *zip(stretches.shard, stretches.begin, strict=True),
+        *zip(stretches.shard + 1, stretches.begin, strict=True),
     }
     assert identity.dtype == np.uint64
     assert len(np.unique(both)) == len(places)
