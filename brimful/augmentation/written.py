@@ -20,7 +20,7 @@ _AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """The rows of a table.
 
     Attributes:
@@ -38,7 +38,7 @@ class Rows:
     quoted: bool = True
 
 
-def read_rows(path: Path, layout: FileLayout) -> tuple[Rows, list[str]]:
+def read_rows(path: Path, layout: FileLayout) -> tuple[TableRows, list[str]]:
     """The rows of a table, and the columns of its texts: one, or two of pairs.
 
     Raises:
@@ -83,7 +83,7 @@ def read_rows(path: Path, layout: FileLayout) -> tuple[Rows, list[str]]:
         warn(f"{path}: {counted(short, 'row')} without a text are left out")
     wanted = [text, second] if pairs else [text]
     schema = _schema(path, wanted) if form == ".parquet" else None
-    return Rows(form, values, columns, schema, layout.form != ".tsv"), wanted
+    return TableRows(form, values, columns, schema, layout.form != ".tsv"), wanted
 
 
 def _schema(path: Path, texts: list[str]) -> Any:
@@ -104,7 +104,7 @@ def _schema(path: Path, texts: list[str]) -> Any:
 class RowFile:
     """A table that is being written."""
 
-    def __init__(self, file: IO[bytes], rows: Rows) -> None:
+    def __init__(self, file: IO[bytes], rows: TableRows) -> None:
         self._file = file
         self._rows = rows
         self._waiting: list[dict[str, Any]] = []
@@ -112,7 +112,7 @@ class RowFile:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, rows: Rows) -> Iterator[Self]:
+    def opened(cls, path: Path, rows: TableRows) -> Iterator[Self]:
         """A file with the format and the columns of `rows`, which gets its name when it is complete.
 
         Raises:

@@ -19,7 +19,7 @@ from brimful.data.blocks import Block, PackingConfig
 from brimful.data.masking import prediction_slots
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
-from brimful.data.sources import Rows, Source, mix
+from brimful.data.sources import BlockRows, Source, mix
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
@@ -136,7 +136,7 @@ class RowStream:
         """The cursor of the next update."""
         return self._chosen(cursor)[-1]
 
-    def _chosen(self, cursor: Cursor) -> tuple[list[Rows], np.ndarray, Cursor]:
+    def _chosen(self, cursor: Cursor) -> tuple[list[BlockRows], np.ndarray, Cursor]:
         """An update's rows by block, their order among all of them, and the cursor of the next update."""
         update, names = cursor["update"], [source.name for source in self.sources]
         phase = self.phase(update)
@@ -144,7 +144,7 @@ class RowStream:
         rows, order, places = mix(self.sources, places, phase.size, phase.packing.max_length)
         return rows, order, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
-    def _divided(self, cursor: Cursor) -> tuple[list[Rows], list[np.ndarray], int | None, Cursor]:
+    def _divided(self, cursor: Cursor) -> tuple[list[BlockRows], list[np.ndarray], int | None, Cursor]:
         """An update's rows by block, its micro-batches as indices into all rows, their S if it is fixed, and
         the cursor of the next update."""
         update, each = cursor["update"], self.rows_per_micro_batch
@@ -160,7 +160,7 @@ class RowStream:
     def _sequence_slots(
         self,
         at_hand: list[tuple[int, Block]],
-        rows: list[Rows],
+        rows: list[BlockRows],
         order: np.ndarray,
         ends: np.ndarray,
         phase: Phase,
@@ -334,7 +334,7 @@ def expected_slots(
     return most
 
 
-def _rows(parts: list[Rows], chosen: np.ndarray, phase: Phase) -> list[Row]:
+def _rows(parts: list[BlockRows], chosen: np.ndarray, phase: Phase) -> list[Row]:
     """The chosen rows, out of all `parts`. Where updates are counted in rows each is a Row of its own, in
     this order; elsewhere the rows of one block, each a single sequence, make one Row."""
     apart = phase.counted == "rows"

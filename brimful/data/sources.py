@@ -19,7 +19,7 @@ Place = dict[str, Any]
 real tokens so far, "data": a hash of the inputs of the plans, "plan": the open block's digest}."""
 
 
-class Rows(NamedTuple):
+class BlockRows(NamedTuple):
     """Rows of one block of a source, in the order in which they are visited.
 
     Attributes:
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
         """int64 (n,): the sequences of each row."""
         return self.block.row_offsets[self.numbers + 1] - self.block.row_offsets[self.numbers]
 
-    def first(self, count: int) -> "Rows":
+    def first(self, count: int) -> "BlockRows":
         """The first `count` of them."""
         return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})
 
@@ -81,7 +81,7 @@ class Source:
         place = {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0}
         return place | {"data": self._any.identity, "plan": None}
 
-    def upcoming(self, place: Place, most: int, max_length: int) -> Rows:
+    def upcoming(self, place: Place, most: int, max_length: int) -> BlockRows:
         """The rows from `place` on: at least one, at most `most`, all of one block.
 
         A block that begins here is cut at `max_length`. An open block is read to its end as it was cut, so
@@ -99,9 +99,9 @@ class Source:
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )
         numbers = order[row : row + most]
-        return Rows(self.number, epoch, block, numbers, *block.measure(numbers))
+        return BlockRows(self.number, epoch, block, numbers, *block.measure(numbers))
 
-    def after(self, place: Place, taken: Rows) -> Place:
+    def after(self, place: Place, taken: BlockRows) -> Place:
         """The place after rows that begin at `place`. The plan of a block that ends here is deleted."""
         row, tokens = place["row"] + len(taken.numbers), place["tokens"] + int(taken.tokens.sum())
         at = place | {"max_length": taken.block.max_length, "row": row, "tokens": tokens}
@@ -141,7 +141,7 @@ class Source:
 
 def mix(
     sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
-) -> tuple[list[Rows], np.ndarray, list[Place]]:
+) -> tuple[list[BlockRows], np.ndarray, list[Place]]:
     """The next `count` rows of a mixture: each from the source that is furthest behind its proportion of the
     tokens; of several, from the first.
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from brimful.nn import short_attention
 from brimful.nn.bfloat16 import applies
-from brimful.nn.short_attention import Rows, groups
+from brimful.nn.short_attention import TensorRows, groups
 from brimful.nn.workers import run, workers
 
 GROUPED = 512
@@ -179,8 +179,8 @@ def blockwise_attention(
 
     grouped = _grouped(q, lengths, scale, reach, rate)
     if grouped:
-        inputs = tuple(Rows.of(tensor) for tensor in (q, k, v))
-        shared = scale, inputs, Rows.of(out), normalizer.numpy()
+        inputs = tuple(TensorRows.of(tensor) for tensor in (q, k, v))
+        shared = scale, inputs, TensorRows.of(out), normalizer.numpy()
         items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
         run(short_attention.forward, items, device=q.device)
     views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))
@@ -259,8 +259,8 @@ def blockwise_attention_backward(
 
     grouped = _grouped(q, lengths, scale, reach, rate)
     if grouped:
-        inputs = tuple(Rows.of(tensor) for tensor in (k, q, v, grad))
-        written = tuple(Rows.of(gradients[:, part]) for part in (0, 2, 1))
+        inputs = tuple(TensorRows.of(tensor) for tensor in (k, q, v, grad))
+        written = tuple(TensorRows.of(gradients[:, part]) for part in (0, 2, 1))
         shared = scale, inputs, normalizer.numpy(), written
         items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
         run(short_attention.backward, items, device=q.device)

@@ -37,7 +37,7 @@ Places = np.ndarray[Any, np.dtype[np.int64]]
 """(matrices, 3): first token, length and head of the rows that a matrix has of a packed tensor."""
 
 
-class Rows(NamedTuple):
+class TensorRows(NamedTuple):
     """The memory of a packed tensor (T, heads, head_dim), bfloat16 as int16."""
 
     memory: np.ndarray[Any, np.dtype[np.int16]]
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
     head_stride: int
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "Rows":
+    def of(cls, tensor: Tensor) -> "TensorRows":
         """Of a tensor that is not empty; of a copy, if its last dimension is not contiguous."""
         tensor = tensor if tensor.stride(-1) == 1 else tensor.contiguous()
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -89,8 +89,8 @@ def forward(
     head_dim: int,
     places: Places,
     scale: float,
-    inputs: tuple[Rows, Rows, Rows],
-    out: Rows,
+    inputs: tuple[TensorRows, TensorRows, TensorRows],
+    out: TensorRows,
     normalizer: np.ndarray,
 ) -> None:
     """Write a group's part of the output, and of the logarithms of the softmax's normalizers.
@@ -119,9 +119,9 @@ def backward(
     head_dim: int,
     places: Places,
     scale: float,
-    inputs: tuple[Rows, Rows, Rows, Rows],
+    inputs: tuple[TensorRows, TensorRows, TensorRows, TensorRows],
     normalizer: np.ndarray,
-    gradients: tuple[Rows, Rows, Rows],
+    gradients: tuple[TensorRows, TensorRows, TensorRows],
 ) -> None:
     """Write a group's part of the gradients.
 

@@ -24,11 +24,11 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 """What rows are counted in; in other formats, in the lines that they begin at."""
 
-Rows = Iterator[tuple[int, dict[str, Any]]]
+NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
 
 
-def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[str, Rows]:
+def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[str, NumberedRows]:
     """The format that a table is found to have, and its rows.
 
     Args:
@@ -67,7 +67,7 @@ def is_text(path: Path, wanted: Sequence[str]) -> bool:
     return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
 
 
-def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> Rows:
+def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
     """The rows of a table of a known format.
 
     Raises:
@@ -92,7 +92,7 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
 
-def rows_of_file(path: Path, wanted: Sequence[str]) -> Rows:
+def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """The rows, with all values, of a table that a program wrote.
 
     Args:
@@ -107,7 +107,7 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> Rows:
     return rows_of(path, form, wanted, OWN_LAYOUT)
 
 
-def all_rows(path: Path, form: str, layout: FileLayout) -> Rows:
+def all_rows(path: Path, form: str, layout: FileLayout) -> NumberedRows:
     """The rows of a table with all their values.
 
     Args:
@@ -121,7 +121,7 @@ def all_rows(path: Path, form: str, layout: FileLayout) -> Rows:
     return rows_of(path, form, [layout.columns.text, layout.columns.text_b], layout)
 
 
-def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> Rows:
+def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
     """A row of another width than the header is refused; in a known layout it may be longer, and what it
     lacks is missing."""
 
@@ -170,7 +170,7 @@ def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> 
             raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: keep one of them")
 
 
-def json_lines(path: Path) -> Rows:
+def json_lines(path: Path) -> NumberedRows:
     """The number and the object of each line that is not empty.
 
     Raises:
@@ -189,7 +189,7 @@ def json_lines(path: Path) -> Rows:
         yield number, row
 
 
-def _lines(path: Path, wanted: Sequence[str]) -> Rows:
+def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
     report = Refusing(path)
     named = Named(wanted)
@@ -202,7 +202,7 @@ def _lines(path: Path, wanted: Sequence[str]) -> Rows:
                 yield number, {wanted[0]: record} if isinstance(record, str) else record
 
 
-def _records(path: Path, wanted: Sequence[str]) -> Rows:
+def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of a file that is JSON as a whole."""
     has_escapes = False
 
@@ -231,7 +231,7 @@ def check_characters(row: Any, where: str) -> None:
         raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
 
 
-def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> Rows:
+def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
     """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
     issues: Counter[str] = Counter()
     with plain_file(str(path), issues) as file:

@@ -9,7 +9,7 @@ import numpy as np
 from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.rows import PLACES, Rows, is_text, open_rows
+from brimful.tasks.rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Task
 from brimful.tasks.text_files import first_lines, readable, text_lines
@@ -39,7 +39,7 @@ def read_file(
     return read_texts(path, layout, take)
 
 
-def _with_warning(rows: Rows, path: Path, column: str, place: str) -> Rows:
+def _with_warning(rows: NumberedRows, path: Path, column: str, place: str) -> NumberedRows:
     """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
     empty: list[int] = []
     for number, row in rows:

@@ -14,7 +14,7 @@ from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks, PackingConfig
 from brimful.data.sequences import SequencesConfig
-from brimful.data.sources import Place, Rows, Source, mix
+from brimful.data.sources import BlockRows, Place, Source, mix
 from brimful.errors import BrimfulError
 from builders.streams import finish_planning, toy_corpus, toy_source
 
@@ -53,7 +53,7 @@ def watched(corpus: Corpus, directory: Path, seed: int) -> tuple[Source, Watched
     return Source(0, "toy", 1.0, {SHORT.max_length: blocks}), blocks
 
 
-def take(source: Source, place: Place) -> tuple[Rows, Place]:
+def take(source: Source, place: Place) -> tuple[BlockRows, Place]:
     """The row at a place, and the place after it."""
     row = source.upcoming(place, 1, 24)
     return row, source.after(place, row)
