@@ -3,7 +3,7 @@
     one word    TinyBERT's loop on `transformers`' BertForMaskedLM: a pass for each word of one piece, scores
                 of the vocabulary at every position, a sort of those at the mask
     one, ours   the same loop on Brimful's encoder
-    packed      `MaskedLM.best`
+    packed      `CandidateModel.best`
 
 All have the same weights, words, threads and fp32, and must propose the same words before anything is timed;
 words whose scores are nearly alike (1e-3) may change places. Texts are docstrings of Python's standard
@@ -32,8 +32,8 @@ from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.finetune.data import minilm
 from bench.infer.texts import docstrings
+from brimful.augmentation.candidate_model import CandidateModel
 from brimful.augmentation.config import AugmentConfig
-from brimful.augmentation.masked_lm import MaskedLM
 from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import BUILT_IN
 from brimful.augmentation.tokens import augmented
@@ -82,7 +82,7 @@ def sample(encoder: Encoder, words: int) -> tuple[list[str], list[np.ndarray], l
 class OneWord:
     """TinyBERT's loop: `scores` gives those of the whole vocabulary at every position of a sequence."""
 
-    def __init__(self, asked: MaskedLM, scores: Any) -> None:
+    def __init__(self, asked: CandidateModel, scores: Any) -> None:
         self.asked, self.scores = asked, scores
         self.words = asked.pieces.words
 
@@ -97,7 +97,9 @@ class OneWord:
         return np.stack(found)
 
 
-def apart(ours: np.ndarray, theirs: np.ndarray, asked: MaskedLM, jobs: list[tuple[np.ndarray, int]]) -> float:
+def apart(
+    ours: np.ndarray, theirs: np.ndarray, asked: CandidateModel, jobs: list[tuple[np.ndarray, int]]
+) -> float:
     """The largest difference of scores between words that stand at the same rank on the two sides."""
     most = 0.0
     for row in np.flatnonzero((ours != theirs).any(1)).tolist():
@@ -133,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
         save_model(folder + "/model", encoder, head)
         peer = transformers.BertForMaskedLM.from_pretrained(folder + "/model").eval()
         for pair in (True, False):
-            asked = MaskedLM(
+            asked = CandidateModel(
                 encoder,
                 head,
                 Pieces(encoder.tokenizer),
@@ -148,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare(
-    asked: MaskedLM,
+    asked: CandidateModel,
     peer: Any,
     data: tuple[list[np.ndarray], list[np.ndarray]],
     jobs: list[tuple[np.ndarray, int]],

@@ -18,7 +18,7 @@ from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.loader import prefetch
-from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens, prediction_slots
+from brimful.data.masking import MaskingConfig, MaskingVocabulary, mask_tokens, prediction_slots
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
@@ -87,7 +87,7 @@ def alone() -> Answer:
 def masking(tokens: int, length: int, unit: str) -> Answer:
     """Tokens a second of `mask_tokens` on micro-batches of sequences of one length."""
     draw = np.random.default_rng(0)
-    config, vocabulary = MaskingConfig(unit=unit), Vocabulary(4, np.arange(5, 30_522, dtype=np.int32))  # type: ignore[arg-type]
+    config, vocabulary = MaskingConfig(unit=unit), MaskingVocabulary(4, np.arange(5, 30_522, dtype=np.int32))  # type: ignore[arg-type]
     fresh = draw.integers(5, 30_522, tokens, dtype=np.int32)
     offsets = np.arange(0, tokens + 1, length, dtype=np.int32)
     words, maskable = draw.random(tokens) < 0.7, np.ones(tokens, bool)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from brimful.augmentation.cache import file_hashes, kept, text_hash
+from brimful.augmentation.candidate_model import CandidateModel
 from brimful.augmentation.config import CandidateConfig
-from brimful.augmentation.masked_lm import MaskedLM
 from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, read_vectors
 from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import stop_words
@@ -114,7 +114,7 @@ class _Sources:
     """Where candidates come from, and lines that say so."""
 
     words: Words
-    masked_lm: MaskedLM | None
+    masked_lm: CandidateModel | None
     encoder: Encoder
     vectors: Neighbours | None
     lines: list[str]
@@ -153,10 +153,10 @@ def _sources(config: CandidateConfig, folder: Path, device: torch.device) -> _So
 
 def _masked_lm(
     config: CandidateConfig, folder: Path, encoder: Encoder, head: MaskedLMHead, device: torch.device
-) -> MaskedLM:
+) -> CandidateModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    return MaskedLM(
+    return CandidateModel(
         encoder.to(device),
         head.to(device),
         Pieces(encoder.tokenizer),
@@ -218,7 +218,7 @@ def _build(
 
 
 def _ask_masked_lm(
-    model: MaskedLM,
+    model: CandidateModel,
     texts: list[str],
     spans: list[np.ndarray],
     offsets: np.ndarray,

@@ -73,7 +73,7 @@ class MaskingConfig:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class MaskingVocabulary:
     """What masking needs to know about a tokenizer.
 
     Attributes:
@@ -209,7 +209,7 @@ def mask_tokens(
     maskable: np.ndarray,
     keys: np.ndarray,
     config: MaskingConfig,
-    vocabulary: Vocabulary,
+    vocabulary: MaskingVocabulary,
     *,
     rate: float,
     slots: int | None = None,

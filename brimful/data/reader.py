@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from brimful.compiled import compiled_briefly
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED, PackedBatch, blank
-from brimful.data.masking import MaskingConfig, Vocabulary, mask_tokens
+from brimful.data.masking import MaskingConfig, MaskingVocabulary, mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences
 from brimful.errors import BrimfulError
@@ -102,7 +102,7 @@ class SequenceReader:
     def __init__(self, tokenizer: Tokenizer, masking: MaskingConfig) -> None:
         self.special = special_ids(tokenizer)
         self.masking = masking
-        self.vocabulary = Vocabulary(mask_id(tokenizer), ordinary_ids(tokenizer))
+        self.vocabulary = MaskingVocabulary(mask_id(tokenizer), ordinary_ids(tokenizer))
         self._maskable = np.ones(max(tokenizer.get_vocab().values()) + 1, dtype=np.bool_)
         for never in (self.special.pad, self.special.cls, self.special.sep, self.vocabulary.mask):
             self._maskable[never] = False

@@ -20,7 +20,7 @@ from torch import Tensor
 from brimful.optim.scaled import grad_scale, is_skipped
 
 
-class Block(NamedTuple):
+class LogicalMatrix(NamedTuple):
     """A parameter or one logical matrix of it, its gradient and moments; all of one shape but `step`."""
 
     weight: Tensor
@@ -30,15 +30,15 @@ class Block(NamedTuple):
     step: Tensor
     """The number of this step, from 1: a float32."""
 
-    def split(self, matrices: int) -> list["Block"]:
+    def split(self, matrices: int) -> list["LogicalMatrix"]:
         """The logical matrices of a fused weight, stacked along its rows."""
         rows = len(self.weight) // matrices
         parts = zip(*(tensor.split(rows) for tensor in self[:-1]), strict=True)
-        return [Block(w, g, m, v, self.step) for w, g, m, v in parts]
+        return [LogicalMatrix(w, g, m, v, self.step) for w, g, m, v in parts]
 
 
 def lamb_(
-    matrices: Sequence[Block],
+    matrices: Sequence[LogicalMatrix],
     *,
     lr: float,
     betas: tuple[float, float],
@@ -80,7 +80,7 @@ def _norm(matrix: Tensor) -> float:
 
 
 def _adamw(
-    blocks: Iterable[Block],
+    blocks: Iterable[LogicalMatrix],
     *,
     lr: float,
     betas: tuple[float, float],
@@ -149,7 +149,7 @@ class Lamb(torch.optim.Optimizer):
             if matrices:
                 lamb_(matrices, **constants, together=matrices[0].weight.device.type != "cpu")
 
-    def _block(self, parameter: Tensor) -> Block:
+    def _block(self, parameter: Tensor) -> LogicalMatrix:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -157,4 +157,4 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         assert parameter.grad is not None
         gradient = parameter.grad.contiguous()
-        return Block(parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])
+        return LogicalMatrix(parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])

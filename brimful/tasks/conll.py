@@ -52,7 +52,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ConllShape:
     """How a file is laid out.
 
     Attributes:
@@ -100,7 +100,7 @@ def is_tag(cell: str) -> bool:
     return cell in _NO_TAG or _TAG.fullmatch(cell) is not None
 
 
-def read_sentences(path: Path, *, labelled: bool) -> Iterator[tuple[Sentence, Shape]]:
+def read_sentences(path: Path, *, labelled: bool) -> Iterator[tuple[Sentence, ConllShape]]:
     """The texts of a file, and its shape.
 
     Raises:
@@ -156,7 +156,7 @@ _Line = tuple[int, str, str]
 """What a line is, its word and its tag."""
 
 
-def _parsed(line: str, shape: Shape, where: str, labelled: bool) -> _Line:
+def _parsed(line: str, shape: ConllShape, where: str, labelled: bool) -> _Line:
     cells = shape.cells(line)
     if not cells or cells[0].startswith(_DOCUMENT):
         return _BREAK, "", ""
@@ -182,7 +182,7 @@ def _parsed(line: str, shape: Shape, where: str, labelled: bool) -> _Line:
     return (_ODD if not word or " " in word.strip(" ") else _WORD), word, tag
 
 
-def _tag(cells: Sequence[str], shape: Shape, where: str) -> str:
+def _tag(cells: Sequence[str], shape: ConllShape, where: str) -> str:
     if len(cells) < 2 or not -len(cells) <= shape.tag < len(cells):
         raise BrimfulError(f"{where} has {_columns(len(cells))}; expected a word and its tag")
     cell = cells[shape.tag]
@@ -196,7 +196,7 @@ def _columns(number: int) -> str:
     return "one column" if number == 1 else f"{number} columns"
 
 
-def _finished(sentence: Sentence, shape: Shape, path: Path) -> Sentence:
+def _finished(sentence: Sentence, shape: ConllShape, path: Path) -> Sentence:
     if shape.placed:
         words = _without_places(sentence.words)
         if words is None:
@@ -225,7 +225,7 @@ def _without_places(words: Sequence[str]) -> list[str] | None:
     return found
 
 
-def _survey(path: Path, labelled: bool) -> Shape:
+def _survey(path: Path, labelled: bool) -> ConllShape:
     """The shape of a file, from its first lines; warns of what it leaves out."""
     with recorded_warnings():  # they come again when all lines are read
         lines = [line.rstrip("\n") for line in islice(text_lines(path), SURVEYED)]
@@ -234,9 +234,9 @@ def _survey(path: Path, labelled: bool) -> Shape:
     if header:
         plain, lines = plain[1:], [line for line in lines if line != header]
     tabs = Counter(line.rstrip("\t ").count("\t") for line in plain)
-    shape = Shape(tabs=len(tabs) == 1 and 0 not in tabs, width=0)
+    shape = ConllShape(tabs=len(tabs) == 1 and 0 not in tabs, width=0)
     if shape.tabs and not all(map(any, zip(*map(shape.cells, plain), strict=True))):
-        shape = Shape(tabs=False, width=0)  # two tabs between columns
+        shape = ConllShape(tabs=False, width=0)  # two tabs between columns
     spaces = [] if shape.tabs else [line for line in plain if line[0] == " " and is_tag(line.strip(" "))]
     widths = Counter(len(shape.cells(line)) for line in plain)
     if spaces and len(widths) > 1:
@@ -244,7 +244,7 @@ def _survey(path: Path, labelled: bool) -> Shape:
         widths += Counter()
     if not widths:
         return shape
-    shape = Shape(tabs=shape.tabs, width=widths.most_common(1)[0][0])
+    shape = ConllShape(tabs=shape.tabs, width=widths.most_common(1)[0][0])
     texts = _texts(lines, shape)
     index = len(widths) == 1 and shape.width >= 2 + labelled and _counts(texts)
     if index:
@@ -276,7 +276,7 @@ def _survey(path: Path, labelled: bool) -> Shape:
         words = [_without_places(text) or [] for text in words]
     single = all(is_character(word) for text in words for word in text if word)
     characters = single and any(unspaced(word[0]) for text in words for word in text if word)
-    return Shape(shape.tabs, shape.width, first, tag, features, index, placed, characters, header)
+    return ConllShape(shape.tabs, shape.width, first, tag, features, index, placed, characters, header)
 
 
 def _is_header(line: str) -> bool:
@@ -297,7 +297,7 @@ def _tags_lead(texts: Sequence[Sequence[Sequence[str]]], column: int) -> bool:
     )
 
 
-def _texts(lines: Iterable[str], shape: Shape) -> list[list[list[str]]]:
+def _texts(lines: Iterable[str], shape: ConllShape) -> list[list[list[str]]]:
     """The cells of each line of each text. Of lines with #, those are words that have as many cells."""
     texts: list[list[list[str]]] = [[]]
     for line in lines:

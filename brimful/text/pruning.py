@@ -13,7 +13,7 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.text.characters import code_points
-from brimful.text.pruning_rules import Rules, UnknownWords
+from brimful.text.pruning_rules import PruningRules, UnknownWords
 from brimful.text.special_ids import named_as, unknown_id
 from brimful.text.tokenizer_files import State, in_order, renumbered
 
@@ -103,7 +103,7 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             raise BrimfulError(
                 f"this tokenizer cannot be pruned: the model needs the id {index}, which has no piece"
             )
-    rules = Rules(tokenizer, state, stay)
+    rules = PruningRules(tokenizer, state, stay)
     unknown = unknown_id(tokenizer)
     usage = _Usage(_plain(tokenizer), state, unknown)
     sample = _HeldOut()
@@ -239,7 +239,7 @@ def _count(tokenizer: "Tokenizer", unknown: int, texts: Iterable[str]) -> tuple[
 
 
 def _build(
-    tokenizer: "Tokenizer", state: State, rules: Rules, usage: _Usage
+    tokenizer: "Tokenizer", state: State, rules: PruningRules, usage: _Usage
 ) -> tuple["Tokenizer", np.ndarray]:
     """The tokenizer with what stays, and the old id of each new one."""
     from tokenizers import Tokenizer

@@ -32,7 +32,7 @@ _LONGEST_CHARACTER = 4
 _MOST_WORDS = 1 << 18
 
 
-class Rules:
+class PruningRules:
     """Which pieces of a tokenizer stay, given those that texts use.
 
     Args:

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.stats import chisquare
 
 from brimful.data.batch import IGNORED
-from brimful.data.masking import MaskingConfig, Unit, Vocabulary, mask_tokens, prediction_slots
+from brimful.data.masking import MaskingConfig, MaskingVocabulary, Unit, mask_tokens, prediction_slots
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
 
@@ -25,7 +25,7 @@ SPECIAL = [0, 2, 3, MASK]
 SIZE = 500
 ORDINARY = np.arange(5, 200, 3, dtype=np.int32)
 """Apart from the tokens of texts, so that what is random shows."""
-VOCABULARY = Vocabulary(MASK, ORDINARY)
+VOCABULARY = MaskingVocabulary(MASK, ORDINARY)
 UNITS: list[Unit] = ["words", "tokens", "spans"]
 TOLERANCE = 6
 P_VALUE = 1e-9

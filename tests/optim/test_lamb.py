@@ -11,7 +11,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.hf_tensors import from_hf, to_hf
 from brimful.nn.layers import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
-from brimful.optim.lamb import Block, Lamb, lamb_
+from brimful.optim.lamb import Lamb, LogicalMatrix, lamb_
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def test_all_matrices_together_as_one_after_another():
     states[1][4] *= 0  # its first moment: so nothing moves it
     for together in (False, True):
         matrices = [
-            Block(w.clone(), g, m.clone(), v.clone(), torch.tensor(3.0))
+            LogicalMatrix(w.clone(), g, m.clone(), v.clone(), torch.tensor(3.0))
             for w, g, m, v in zip(weights, *states, strict=True)
         ]
         for each in gradients:

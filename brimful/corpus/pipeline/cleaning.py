@@ -12,7 +12,7 @@ from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.inventory import Part, span_crc32
-from brimful.corpus.pipeline.text import Row, TextRecord, TextWriter, find_made, text_path
+from brimful.corpus.pipeline.text import CleanText, TextRecord, TextWriter, find_made, text_path
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Input
 from brimful.corpus.reading.read import ReadConfig, read_documents
@@ -97,7 +97,9 @@ def _describe(span: Any, item: Input) -> dict[str, Any]:
     return {**asdict(item), **asdict(span), "crc32": span_crc32(span)}
 
 
-def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen) -> Iterator[list[Row]]:
+def _clean_rows(
+    task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen
+) -> Iterator[list[CleanText]]:
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
         cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
@@ -121,4 +123,4 @@ def _clean_rows(task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Se
             finally:
                 watchdog.end()
             if texts:
-                yield [Row(text, number, record, piece == 0) for piece, text in enumerate(texts)]
+                yield [CleanText(text, number, record, piece == 0) for piece, text in enumerate(texts)]

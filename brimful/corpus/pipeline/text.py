@@ -32,7 +32,7 @@ DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lin
 
 
 @dataclass(frozen=True)
-class Row:
+class CleanText:
     """A clean document, or a piece of one that was cut, and where it was read."""
 
     text: str
@@ -95,7 +95,7 @@ class TextWriter:
         self._path = text_path(directory, name)
         self._dedup = dedup
         self._near = NearKeys() if dedup.near else None
-        self._rows: list[Row] = []
+        self._rows: list[CleanText] = []
         self._size = 0
         self._stack = ExitStack()
         suffixes = [".docs"] + [".lines"] * (dedup.lines > 0) + [".bands"] * dedup.near
@@ -126,7 +126,7 @@ class TextWriter:
         else:
             self._stack.__exit__(kind, error, trace)
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, rows: list[CleanText]) -> None:
         """Append a document's pieces."""
         self._rows += rows
         self._size += sum(len(row.text) for row in rows)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedTexts:
     """Tokenized texts.
 
     Attributes:
@@ -54,7 +54,7 @@ class TextEncoder:
         self._lacked: dict[str, bool] = {}
         self.vocabulary_size: int = tokenizer.get_vocab_size()
 
-    def __call__(self, texts: Sequence[str]) -> Encoded:
+    def __call__(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode `texts`. They are read as one, with a line break between them.
 
         Raises:
@@ -80,7 +80,7 @@ class TextEncoder:
             if any(counts)
         }
         batch = TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))
-        return Encoded(batch, scripts, self._lacking(codes, tokens, begins))
+        return EncodedTexts(batch, scripts, self._lacking(codes, tokens, begins))
 
     def _lacking(self, codes: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> Counter[str]:
         """The characters of unknown tokens that the vocabulary lacks, counted."""

@@ -19,7 +19,7 @@ from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.pipeline import cleaning, inventory, stages
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.manifest import WRONG_ENCODING
-from brimful.corpus.pipeline.text import Row, TextWriter
+from brimful.corpus.pipeline.text import CleanText, TextWriter
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.errors import BrimfulError
 from brimful.storage import read_json
@@ -559,7 +559,7 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(
         pytest.raises(BrimfulError, match=r"cannot write .*part\.\w+: .* free space"),
         TextWriter(tmp_path, "part", DedupConfig()) as writer,
     ):
-        writer.add([Row("a text", 0, 0, True)])
+        writer.add([CleanText("a text", 0, 0, True)])
     assert list((tmp_path / "text").iterdir()) == []
 
 

@@ -70,7 +70,7 @@ class Frame:
         return np.concatenate(ids), np.concatenate(types)
 
 
-class MaskedLM:
+class CandidateModel:
     """A masked language model that proposes words.
 
     Args:

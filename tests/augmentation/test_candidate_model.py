@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.augmentation.masked_lm import MaskedLM
+from brimful.augmentation.candidate_model import CandidateModel
 from brimful.augmentation.pieces import Pieces
 from brimful.data.batch import pack
 from builders.augmentation import ENGLISH, masked_lm
@@ -18,7 +18,7 @@ def texts_of(count: int, seed: int, longest: int = 30) -> list[str]:
 
 
 def one_word_at_a_time(
-    model: MaskedLM, text: np.ndarray, place: int, choices: int
+    model: CandidateModel, text: np.ndarray, place: int, choices: int
 ) -> tuple[list[int], torch.Tensor]:
     """A pass for one word, scores of every position, a sort of the vocabulary; and its own scores."""
     ids, types, at = model.sequence(text, place)
@@ -38,7 +38,7 @@ def test_the_candidates_are_those_of_one_word_at_a_time(
     kind: str, pair: bool, dtype: torch.dtype, seed
 ) -> None:
     encoder, head = masked_lm(kind)
-    model = MaskedLM(
+    model = CandidateModel(
         encoder.to(dtype), head.to(dtype), Pieces(encoder.tokenizer), max_length=96, pair=pair, device=CPU
     )
     texts, places, expected = [], [], []
@@ -65,7 +65,7 @@ def test_the_model_reads_the_masked_text_and_the_whole_one() -> None:
         (True, "[CLS] cat [MASK] fox [SEP] cat dog fox [SEP]", [0] * 5 + [1] * 4),
         (False, "[CLS] cat [MASK] fox [SEP]", [0] * 5),
     ):
-        model = MaskedLM(encoder, head, Pieces(tokenizer), max_length=96, pair=pair, device=CPU)
+        model = CandidateModel(encoder, head, Pieces(tokenizer), max_length=96, pair=pair, device=CPU)
         sequence, its, at = model.sequence(ids, 1)
         assert [tokenizer.id_to_token(i) for i in sequence.tolist()] == shown.split()
         assert its.tolist() == types
@@ -76,7 +76,7 @@ def test_the_model_reads_the_masked_text_and_the_whole_one() -> None:
 @pytest.mark.parametrize("pair", [True, False])
 def test_of_long_texts_the_model_reads_what_is_around_the_word(pair: bool) -> None:
     encoder, head = masked_lm()
-    model = MaskedLM(encoder, head, Pieces(encoder.tokenizer), max_length=21, pair=pair, device=CPU)
+    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), max_length=21, pair=pair, device=CPU)
     text = np.arange(1000, 1100, dtype=np.int32)
     room = (21 - 2 - pair) // (1 + pair)
     for place in (0, 3, 50, 97, 99):
@@ -91,7 +91,7 @@ def test_of_long_texts_the_model_reads_what_is_around_the_word(pair: bool) -> No
 
 def test_fewer_words_than_choices() -> None:
     encoder, head = masked_lm()
-    model = MaskedLM(encoder, head, Pieces(encoder.tokenizer), max_length=96, pair=True, device=CPU)
+    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), max_length=96, pair=True, device=CPU)
     ids = np.array(encoder.tokenizer.encode("cat dog", add_special_tokens=False).ids, dtype=np.int32)
     found = model.best([ids, ids[:0]], [np.array([0]), np.array([], np.int64)], 1000)[0]
     assert sorted(found[found >= 0].tolist()) == np.flatnonzero(model.pieces.words).tolist()
