@@ -75,8 +75,8 @@ CLOSURES = {
     "brimful.tasks.regression": (28, 4_670),
     "brimful.commands.predict": (98, 17_397),
     "brimful.commands.pretrain": (133, 22_354),
-    "brimful.commands.finetune": (169, 29_864),
-    "brimful.commands.distil": (211, 36_847),
+    "brimful.commands.finetune": (169, 29_866),
+    "brimful.commands.distil": (211, 36_860),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 82

@@ -28,7 +28,7 @@ from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require
 from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
-from brimful.tasks.parts import read_parts
+from brimful.tasks.slices import read_slices
 from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
 from brimful.tasks.submission import Submission, check_submission, require_distinct
 from brimful.tasks.table import Table, Take
@@ -202,7 +202,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
 
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
-    every row, then in parts. The output gets its name when it is complete; a submission is collected first.
+    every row, then in slices. The output gets its name when it is complete; a submission is collected first.
 
     Returns:
         the number of texts, real tokens per second, and the output's path.
@@ -223,7 +223,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
     names: list[str] = []
-    for table in read_parts(model.read):
+    for table in read_slices(model.read):
         # A first text or a choice can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
@@ -242,7 +242,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     opened: AbstractContextManager[Output | None]
     opened = nullcontext() if config.submission else output_file(output, texts)
     with opened as file, progress("predict: texts", texts) as advance:
-        for table in read_parts(lambda take: _quietly(model.read, take)):
+        for table in read_slices(lambda take: _quietly(model.read, take)):
             data = model.encode(table)
             model.write(data, precision, file)
             tokens += int(data.examples.lengths.sum())
@@ -262,7 +262,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
 
 
 def _quietly(read: Callable[[Take], Table], take: Take) -> Table:
-    """A part of a file whose warnings were printed when it was checked."""
+    """A slice of a file whose warnings were printed when it was checked."""
     with recorded_warnings():
         return read(take)
 

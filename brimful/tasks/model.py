@@ -21,8 +21,8 @@ from brimful.storage import read_object
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.limits import require_pairs
-from brimful.tasks.parts import read_parts
 from brimful.tasks.registry import tasks
+from brimful.tasks.slices import read_slices
 from brimful.tasks.table import Table
 from brimful.tasks.task import Outputs, Row, Task, TaskHead
 from brimful.train.objective import Runtime
@@ -141,8 +141,8 @@ class TaskModel:
         resolved = resolve(precision, self.encoder.device)
         found: list[Row] = []
         cut = 0
-        for part in read_parts(lambda take: table.take([row for row, *_ in take(rows)])):
-            data = self.encode(part)
+        for some in read_slices(lambda take: table.take([row for row, *_ in take(rows)])):
+            data = self.encode(some)
             cut += data.examples.cut
             found += self.rows(data, resolved, scores=scores)
         remedy = "replace(model, overlap=32) reads them in windows"

@@ -16,7 +16,7 @@ from brimful.tasks.columns import Column
 _LARGEST = float(np.finfo(np.float32).max)
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
-"""Which rows of a file are read: `everything`, or the next part of them (`parts.Parts`)."""
+"""Which rows of a file are read: `everything`, or the next part of them (`slices.Slices`)."""
 
 
 def everything(rows: Iterator[Any]) -> Iterator[Any]:

@@ -27,7 +27,7 @@ def read_file(
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
-        take: which rows; a file without labels can be read in parts (`parts.read_parts`).
+        take: which rows; a file without labels can be read in slices (`slices.read_slices`).
 
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
@@ -40,7 +40,7 @@ def read_file(
 
 
 def _with_warning(rows: NumberedRows, path: Path, column: str, place: str) -> NumberedRows:
-    """The same rows. After the last of them, also of a file in parts, a warning counts the empty texts."""
+    """The same rows. After the last of them, also of a file in slices, a warning counts the empty texts."""
     empty: list[int] = []
     for number, row in rows:
         if row.get(column) is not None and not str(row[column]).strip():

@@ -17,7 +17,7 @@ from brimful import BrimfulError, Encoder, TaskModel
 from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
 from brimful.nn.interop import save_model
 from brimful.storage import temporary_path
-from brimful.tasks import parts
+from brimful.tasks import slices
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer
 
@@ -58,7 +58,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[7, 16_384])
 def _texts_a_part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (request.param, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (request.param, slices.CHARACTERS))
 
 
 def written(folder: Path, suffix: str) -> str:
@@ -158,7 +158,7 @@ def test_an_encoder_writes_the_vectors_of_embed(plain, tmp_path, suffix, pooling
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix):
     """Parquet needs the type of a list before it can be written; the first parts have only empty lists."""
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (2, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
     source = tmp_path / "texts.txt"
     source.write_text("\n" * 5 + "".join(f"{text}\n" for text in TEXTS[:9]) + "\n")
     output = tmp_path / f"out{suffix}"
@@ -215,7 +215,7 @@ def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
 def test_a_wrong_row_is_named_before_anything_is_computed(
     classifier, tmp_path, monkeypatch, name, content, reason
 ):
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
     monkeypatch.setattr(TaskModel, "rows", None)
     if content is not None:
         (tmp_path / name).write_text(content)
@@ -229,7 +229,7 @@ def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, 
     encoder = new_encoder()
     model = TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8)
     model.save(tmp_path / "model")
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
     monkeypatch.setattr(TaskModel, "rows", None)
 
     def refused(last: dict, **options) -> str:
@@ -267,7 +267,7 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
 
 
 def test_texts_that_are_cut_are_counted(classifier, plain, monkeypatch, capfd):
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (2, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
     model = replace(TaskModel.load(classifier), max_length=16)
     texts = ["w1", "w2 " * 20, "w3", "w4 " * 14, "w5 " * 15]
     model.predict(texts)
@@ -283,7 +283,7 @@ def test_texts_that_are_cut_are_counted(classifier, plain, monkeypatch, capfd):
 
 
 def test_texts_of_any_number_in_memory(classifier, monkeypatch):
-    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (7, parts.CHARACTERS))
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
     model = TaskModel.load(classifier)
     assert model.predict([]) == []
     together = model.predict(text for text in TEXTS)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from brimful.corpus.segments.fast_tokenizer import FastTokenizer
+from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.errors import BrimfulError
 from brimful.text.characters import code_points
 from brimful.text.lower_first import lower_first

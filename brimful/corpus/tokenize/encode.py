@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.corpus.segments.fast_tokenizer import FastTokenizer
+from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
 from brimful.corpus.words.segmenter import Segmenter, word_starts
 from brimful.text.characters import SCRIPTS, character_scripts, code_points

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.corpus.segments.kinds import SEPARATOR, WORD, matrix_of_cuts
+from brimful.corpus.fragments.kinds import SEPARATOR, WORD, matrix_of_cuts
 from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
-    from brimful.corpus.segments.memo import Values
+    from brimful.corpus.fragments.memo import Values
 
 # The characters that jieba reads together with Han; its cuts depend on nothing else.
 _WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
@@ -49,8 +49,8 @@ class HanSegmenter:
     """
 
     def __init__(self, han: np.ndarray) -> None:
-        from brimful.corpus.segments.find import Rules
-        from brimful.corpus.segments.memo import Memo
+        from brimful.corpus.fragments.find import Rules
+        from brimful.corpus.fragments.memo import Memo
 
         self._cut = load_cutter()
         kinds = np.where(han, WORD, SEPARATOR).astype(np.uint8)
@@ -70,7 +70,7 @@ class HanSegmenter:
         return begins
 
     def _ask(self, texts: list[str], kinds: list[int]) -> "Values":
-        from brimful.corpus.segments.memo import Values
+        from brimful.corpus.fragments.memo import Values
 
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from brimful.corpus.segments import memo
-from brimful.corpus.segments.fast_tokenizer import FastTokenizer
+from brimful.corpus.fragments import memo
+from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.tokenize.encode import TextEncoder
 from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.corpus.tokenize.training import train
@@ -226,12 +226,12 @@ def test_known_pipelines_ask_for_a_segment_once(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["BERT uncased", "Han pieces", "byte-level"])
-@pytest.mark.parametrize(("segments", "characters"), [(64, 1 << 12), (1 << 12, 1200), (1, 32)])
+@pytest.mark.parametrize(("fragments", "characters"), [(64, 1 << 12), (1 << 12, 1200), (1, 32)])
 def test_a_full_memo_changes_nothing(
-    name: str, segments: int, characters: int, monkeypatch: pytest.MonkeyPatch
+    name: str, fragments: int, characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer, _ = made(name)
-    monkeypatch.setattr(memo, "SEGMENTS", segments)
+    monkeypatch.setattr(memo, "FRAGMENTS", fragments)
     monkeypatch.setattr(memo, "CHARACTERS", characters)
     fast = FastTokenizer(tokenizer)
     generator = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.corpus.segments.kinds import (
+from brimful.corpus.fragments.kinds import (
     ALONE,
     HAN,
     NUMBER,
@@ -60,7 +60,7 @@ class Cuts:
 
     Attributes:
         classify: the kind of a character.
-        positional: whether the beginning of a text is tokenized differently from a segment inside.
+        positional: whether the beginning of a text is tokenized differently from a fragment inside.
         longest_run: the longest run of PLAIN_HAN that stays whole; 0 if no character has that kind.
         kinds: the kind of every code point, as far as known, uint8 (0x110000,); `learn` fills it.
         matrix: `matrix_of_cuts()`.
@@ -78,12 +78,12 @@ class Cuts:
             self.kinds[code] = self.classify(chr(code))
 
     def context(self, first: str) -> str:
-        """What may stand before a segment beginning with `first`, to keep it inside a text."""
+        """What may stand before a fragment beginning with `first`, to keep it inside a text."""
         if not self.positional:
             return ""
         kind = self.kinds[ord(first)]
         probes = (probe for probe in _PROBES if self.matrix[self.kinds[ord(probe)], kind])
-        return next(probes, "a ")  # other kinds begin a segment only behind a separator
+        return next(probes, "a ")  # other kinds begin a fragment only behind a separator
 
 
 def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:

@@ -1,6 +1,6 @@
-"""Compiled loops that cut texts into segments and look the segments up in a table.
+"""Compiled loops that cut texts into fragments and look the fragments up in a table.
 
-A segment is compared character by character, never by its hash alone.
+A fragment is compared character by character, never by its hash alone.
 """
 
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.corpus.segments.kinds import PLAIN_HAN, SEPARATOR
+from brimful.corpus.fragments.kinds import PLAIN_HAN, SEPARATOR
 
-LONGEST_SEGMENT = 32
+LONGEST_FRAGMENT = 32
 
-# What a segment is: text inside a document, the beginning of one, an entry of the vocabulary.
+# What a fragment is: text inside a document, the beginning of one, an entry of the vocabulary.
 INSIDE, FIRST, PIECE = range(3)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xFF51AFD7ED558CCD)
@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
         matrix: `kinds.matrix_of_cuts()`.
-        positional: whether a segment at the beginning of a text differs from the same segment inside.
+        positional: whether a fragment at the beginning of a text differs from the same fragment inside.
         longest_run: a run of PLAIN_HAN is matched in parts of this many characters; 0: like other runs.
         longest_piece: characters of the longest PIECE entry.
         separator, plain_han: kinds that the loops know by name.
@@ -41,8 +41,8 @@ class Rules(NamedTuple):
     plain_han: int = PLAIN_HAN
 
 
-class SegmentTable(NamedTuple):
-    """Entry e is a segment of kind `kinds[e]` that reads `keys[ends[e]:ends[e + 1]]`.
+class FragmentTable(NamedTuple):
+    """Entry e is a fragment of kind `kinds[e]` that reads `keys[ends[e]:ends[e + 1]]`.
 
     A slot holds the upper half of a hash, and the entry's number + 1 in its lower half; 0 is an empty slot.
     """
@@ -53,13 +53,13 @@ class SegmentTable(NamedTuple):
     kinds: np.ndarray
 
 
-def empty_table(segments: int, characters: int) -> SegmentTable:
-    """An empty table for this many segments and characters. Memory is used only as it is written."""
-    return SegmentTable(
-        np.zeros(1 << (segments * 3 // 2).bit_length(), np.uint64),
+def empty_table(fragments: int, characters: int) -> FragmentTable:
+    """An empty table for this many fragments and characters. Memory is used only as it is written."""
+    return FragmentTable(
+        np.zeros(1 << (fragments * 3 // 2).bit_length(), np.uint64),
         np.empty(characters, np.uint32),
-        np.zeros(segments + 1, np.int32),
-        np.empty(segments, np.uint8),
+        np.zeros(fragments + 1, np.int32),
+        np.empty(fragments, np.uint8),
     )
 
 
@@ -70,8 +70,10 @@ def _extend(state: np.uint64, code: np.uint32) -> np.uint64:
 
 
 @compiled
-def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: SegmentTable) -> int:
-    """The entry of the segment `codes[begin:end]`, or -1."""
+def _lookup(
+    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: FragmentTable
+) -> int:
+    """The entry of the fragment `codes[begin:end]`, or -1."""
     length = end - begin
     mask = np.uint64(len(table.slots) - 1)
     slot = state & mask
@@ -92,9 +94,9 @@ def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int
 
 @compiled
 def _insert(
-    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: SegmentTable, entry: int
+    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: FragmentTable, entry: int
 ) -> int:
-    """Make the segment `codes[begin:end]` entry number `entry`; returns the number of entries."""
+    """Make the fragment `codes[begin:end]` entry number `entry`; returns the number of entries."""
     mask = np.uint64(len(table.slots) - 1)
     slot = state & mask
     while table.slots[slot] != 0:
@@ -109,8 +111,8 @@ def _insert(
 
 
 @compiled
-def add(codes: np.ndarray, kind: int, table: SegmentTable, entry: int) -> int:
-    """Make the segment `codes` entry number `entry`, if there is room; returns the number of entries."""
+def add(codes: np.ndarray, kind: int, table: FragmentTable, entry: int) -> int:
+    """Make the fragment `codes` entry number `entry`, if there is room; returns the number of entries."""
     state = _SEED + np.uint64(kind)
     for code in codes:
         state = _extend(state, code)
@@ -119,8 +121,8 @@ def add(codes: np.ndarray, kind: int, table: SegmentTable, entry: int) -> int:
 
 @compiled
 def _match_pieces(
-    codes: np.ndarray, begin: int, end: int, rules: Rules, table: SegmentTable,
-    segment_begins: np.ndarray, entries: np.ndarray, total: int,
+    codes: np.ndarray, begin: int, end: int, rules: Rules, table: FragmentTable,
+    fragment_begins: np.ndarray, entries: np.ndarray, total: int,
 ) -> int:  # fmt: skip
     """WordPiece's greedy longest match; returns the new `total`, or -1 where some character is no piece."""
     states = np.empty(rules.longest_piece + 1, np.uint64)
@@ -140,7 +142,7 @@ def _match_pieces(
             length -= 1
         if entry < 0:
             return -1
-        segment_begins[total], entries[total] = position, entry
+        fragment_begins[total], entries[total] = position, entry
         total += 1
         position += length
     return total
@@ -148,22 +150,22 @@ def _match_pieces(
 
 @compiled
 def find(
-    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: SegmentTable, count: int,
-    segment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, fresh: np.ndarray,
+    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: FragmentTable, count: int,
+    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, fresh: np.ndarray,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Cut the texts `codes[begins[i]:ends[i]]` and look their segments up.
+    """Cut the texts `codes[begins[i]:ends[i]]` and look their fragments up.
 
-    New segments become entries while there is room, the others are fresh.
+    New fragments become entries while there is room, the others are fresh.
 
     Args:
         count: the number of entries so far.
-        segment_begins: filled with where each segment begins, int32, at least (characters,).
+        fragment_begins: filled with where each fragment begins, int32, at least (characters,).
         entries: filled with its entry, or -1 - n for number n of `fresh`, int32, at least (characters,).
-        counts: filled with the segments of each text, int64 (texts,).
-        fresh: filled with begin, end and kind of the fresh segments, int64, at least (characters, 3).
+        counts: filled with the fragments of each text, int64 (texts,).
+        fresh: filled with begin, end and kind of the fresh fragments, int64, at least (characters, 3).
 
     Returns:
-        the numbers of segments, of fresh ones, and of entries.
+        the numbers of fragments, of fresh ones, and of entries.
     """
     total = others = 0
     for text in range(len(begins)):
@@ -188,17 +190,17 @@ def find(
                 before = after
                 position += 1
             if plain and rules.longest_run > 0:
-                matched = _match_pieces(codes, begin, position, rules, table, segment_begins, entries, total)
+                matched = _match_pieces(codes, begin, position, rules, table, fragment_begins, entries, total)
                 if matched >= 0:
                     total = matched
                     continue
             entry = -1
-            if position - begin <= LONGEST_SEGMENT:
+            if position - begin <= LONGEST_FRAGMENT:
                 entry = _lookup(codes, begin, position, state, kind, table)
                 if (
                     entry < 0
                     and count < len(table.kinds)
-                    and table.ends[count] + LONGEST_SEGMENT <= len(table.keys)
+                    and table.ends[count] + LONGEST_FRAGMENT <= len(table.keys)
                 ):
                     entry = count
                     count = _insert(codes, begin, position, state, kind, table, count)
@@ -206,7 +208,7 @@ def find(
                 fresh[others, 0], fresh[others, 1], fresh[others, 2] = begin, position, kind
                 others += 1
                 entry = -others
-            segment_begins[total], entries[total] = begin, entry
+            fragment_begins[total], entries[total] = begin, entry
             total += 1
             kind = INSIDE
         counts[text] = total - first_of_text

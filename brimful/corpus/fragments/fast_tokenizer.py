@@ -1,6 +1,6 @@
 """Token ids and offsets of texts, equal to those that `tokenizers` gives, mostly from memory.
 
-Texts are cut where the tokens of either side provably do not depend on the other (see `cuts`), segments
+Texts are cut where the tokens of either side provably do not depend on the other (see `cuts`), fragments
 seen before are looked up (see `memo`), and only new ones are given to the tokenizer. A pipeline without known
 cuts gets its texts whole: slower, and equally exact.
 """
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.corpus.segments.cuts import Cuts, safe_cuts
-from brimful.corpus.segments.kinds import PLAIN_HAN
+from brimful.corpus.fragments.cuts import Cuts, safe_cuts
+from brimful.corpus.fragments.kinds import PLAIN_HAN
 from brimful.text.characters import code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.corpus.segments.memo import Memo, Values
+    from brimful.corpus.fragments.memo import Memo, Values
 
 ASKED_CHARACTERS = 1 << 15
 
@@ -59,8 +59,8 @@ class FastTokenizer:
         return self._memo(codes, begins, ends)
 
     def _make_memo(self, cuts: Cuts) -> "Memo":
-        from brimful.corpus.segments.find import INSIDE, Rules
-        from brimful.corpus.segments.memo import Memo
+        from brimful.corpus.fragments.find import INSIDE, Rules
+        from brimful.corpus.fragments.memo import Memo
 
         def ask(texts: list[str], kinds: list[int]) -> "Values":
             contexts = [
@@ -75,7 +75,7 @@ class FastTokenizer:
 
     def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> "Values":
         """The tokens of texts that stand after a context, without the context's tokens."""
-        from brimful.corpus.segments.memo import Values
+        from brimful.corpus.fragments.memo import Values
 
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))

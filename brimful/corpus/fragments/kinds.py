@@ -1,4 +1,4 @@
-"""Kinds of characters for cutting a text into segments.
+"""Kinds of characters for cutting a text into fragments.
 
 The tokens of a character never depend on a neighbour from which the matrix allows a cut.
 """

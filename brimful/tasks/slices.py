@@ -1,4 +1,4 @@
-"""A file of any size in parts: a reader of tables is called once a part, and goes on where it stopped."""
+"""A file of any size in slices: a reader of tables is called once a slice, and goes on where it stopped."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -9,14 +9,14 @@ from brimful.tasks.table import Table, Take
 
 TEXTS = 16_384
 CHARACTERS = 1 << 20
-"""A part ends at this many texts or characters: some 60 batches of inference."""
+"""A slice ends at this many texts or characters: some 60 batches of inference."""
 
 
-class Parts:
+class Slices:
     """Deals out the rows of one file. A row is a text, or a tuple or dictionary with texts in it.
 
     Args:
-        texts, characters: a part ends when it has this many of either.
+        texts, characters: a slice ends when it has this many of either.
     """
 
     def __init__(self, texts: int = TEXTS, characters: int = CHARACTERS) -> None:
@@ -31,7 +31,7 @@ class Parts:
         return bool(self._following)
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """The rows of the next part: of the iterator that came first, wherever later ones would begin."""
+        """The rows of the next slice: of the iterator that came first, wherever later ones would begin."""
         self._rows = rows if self._rows is None else self._rows
         texts = characters = 0
         following, self._following = self._following, []
@@ -50,19 +50,19 @@ def _characters(row: Any) -> int:
     return sum(_characters(value) for value in values)
 
 
-def read_parts(read: Callable[[Take], Table]) -> Iterator[Table]:
-    """The tables that a file's parts are.
+def read_slices(read: Callable[[Take], Table]) -> Iterator[Table]:
+    """The tables that a file's slices are.
 
     Args:
         read: a reader, such as `lambda take: read_file(task, path, labelled=False, take=take)`.
 
     Raises:
-        BrimfulError: as the reader, or some parts have second texts and others none.
+        BrimfulError: as the reader, or some slices have second texts and others none.
     """
-    parts = Parts()
+    slices = Slices()
     paired: bool | None = None
-    while paired is None or parts.left:
-        table = read(parts.take)
+    while paired is None or slices.left:
+        table = read(slices.take)
         if paired not in (None, table.second is not None):
             here, before = ("no", "one") if paired else ("a", "none")
             raise BrimfulError(

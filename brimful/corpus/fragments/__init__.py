@@ -1,7 +1,7 @@
-"""A memory of segments: tokens and words of texts, mostly looked up instead of computed.
+"""A memory of fragments: tokens and words of texts, mostly looked up instead of computed.
 
 Words come again and again, so most of a text has been tokenized before. This package cuts texts into
-segments, remembers what the tokenizer (or the Chinese segmenter) says of each, and asks it only about new
+fragments, remembers what the tokenizer (or the Chinese segmenter) says of each, and asks it only about new
 ones. The results equal the results of the tokenizer on the whole text. This is why:
 
 1. A tokenizer is a chain: normalizer, pre-tokenizer, model, post-processor. The model sees one pre-token at
@@ -17,14 +17,14 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
    Python and the tokenizer cannot matter, nor an odd rule of one tokenizer.
 4. A pipeline with a part that `cuts` does not know (another regular expression, a replacement across
    spaces, added tokens, dropout, truncation) gets its texts whole: slower, and exact without an argument.
-5. What precedes a segment can still matter where a tokenizer marks the beginning of a text (byte-level BPE,
-   SentencePiece). There the first segment of a text is remembered apart from the same characters inside,
-   and a segment inside is asked about after a probe character that is cut off from it.
+5. What precedes a fragment can still matter where a tokenizer marks the beginning of a text (byte-level BPE,
+   SentencePiece). There the first fragment of a text is remembered apart from the same characters inside,
+   and a fragment inside is asked about after a probe character that is cut off from it.
 6. Runs of Han characters would be new every time. For WordPiece without continuation marks, which matches
    the longest piece from the left, `find` does the same over the vocabulary's own pieces; any other run is
-   a segment.
-7. A remembered segment is compared character by character, never by its hash alone.
-8. The memory is bounded. When it is full, new segments are asked about each time and the memory starts
+   a fragment.
+7. A remembered fragment is compared character by character, never by its hash alone.
+8. The memory is bounded. When it is full, new fragments are asked about each time and the memory starts
    afresh: what comes out does not depend on what is remembered.
 
 tests/corpus/tokenize/test_encode.py compares 27 pipelines with their tokenizers on random Unicode text, on

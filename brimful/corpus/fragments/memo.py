@@ -1,6 +1,6 @@
-"""A bounded memory of the answers that an authority, such as a tokenizer, gives for segments of texts.
+"""A bounded memory of the answers that an authority, such as a tokenizer, gives for fragments of texts.
 
-When the memory is full, new segments are asked about each time they come, until the next call starts with an
+When the memory is full, new fragments are asked about each time they come, until the next call starts with an
 empty memory. The results never depend on what is remembered.
 """
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.corpus.segments.find import LONGEST_SEGMENT, PIECE, Rules, add, empty_table, find
+from brimful.corpus.fragments.find import LONGEST_FRAGMENT, PIECE, Rules, add, empty_table, find
 from brimful.text.characters import code_points
 
-# The most segments and characters that are remembered, beside the pieces.
-SEGMENTS = 1 << 19
+# The most fragments and characters that are remembered, beside the pieces.
+FRAGMENTS = 1 << 19
 CHARACTERS = 1 << 22
 
 
@@ -33,10 +33,10 @@ class _Found:
     """Texts, cut.
 
     Attributes:
-        begins: where each segment begins, int32 (segments,).
-        entries: its entry, or -1 - n for number n of `fresh`, int32 (segments,).
-        counts: segments of each text, int64 (texts,).
-        fresh: begin, end and kind of the segments that do not fit into the memory, int64 (fresh, 3).
+        begins: where each fragment begins, int32 (fragments,).
+        entries: its entry, or -1 - n for number n of `fresh`, int32 (fragments,).
+        counts: fragments of each text, int64 (texts,).
+        fresh: begin, end and kind of the fragments that do not fit into the memory, int64 (fresh, 3).
     """
 
     begins: np.ndarray
@@ -46,10 +46,10 @@ class _Found:
 
 
 class Memo:
-    """Remembers what an authority answers for segments.
+    """Remembers what an authority answers for fragments.
 
     Args:
-        rules: where texts are cut into segments.
+        rules: where texts are cut into fragments.
         ask: the authority: texts and their kinds -> values.
         pieces: entries for runs of PLAIN_HAN, which are cut into these by longest match.
     """
@@ -63,11 +63,11 @@ class Memo:
         self._start()
 
     def _start(self) -> None:
-        segments = SEGMENTS + len(self._pieces)
+        fragments = FRAGMENTS + len(self._pieces)
         characters = CHARACTERS + sum(map(len, self._pieces))
-        self._table = empty_table(segments, characters)
+        self._table = empty_table(fragments, characters)
         self._values = Values(
-            np.empty(characters, np.uint32), np.empty(characters, np.int32), np.zeros(segments + 1, np.int64)
+            np.empty(characters, np.uint32), np.empty(characters, np.int32), np.zeros(fragments + 1, np.int64)
         )
         self._count = 0
         for piece in self._pieces:
@@ -85,29 +85,38 @@ class Memo:
             (texts,).
         """
         table = self._table
-        if self._count == len(table.kinds) or table.ends[self._count] + LONGEST_SEGMENT > len(table.keys):
+        if self._count == len(table.kinds) or table.ends[self._count] + LONGEST_FRAGMENT > len(table.keys):
             self._start()
         known = self._count
-        segments = self._find(codes, begins, ends)
-        fresh = self._learn(known, codes, segments)
-        return _spell(segments.begins, segments.entries, segments.counts, self._values, fresh)
+        fragments = self._find(codes, begins, ends)
+        fresh = self._learn(known, codes, fragments)
+        return _spell(fragments.begins, fragments.entries, fragments.counts, self._values, fresh)
 
     def _find(self, codes: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> _Found:
         room = int((ends - begins).sum())
-        segment_begins, entries = np.empty(room, np.int32), np.empty(room, np.int32)
+        fragment_begins, entries = np.empty(room, np.int32), np.empty(room, np.int32)
         counts, fresh = np.zeros(len(begins), np.int64), np.empty((room, 3), np.int64)
         total, others, self._count = find(
-            codes, begins, ends, self._rules, self._table, self._count, segment_begins, entries, counts, fresh
+            codes,
+            begins,
+            ends,
+            self._rules,
+            self._table,
+            self._count,
+            fragment_begins,
+            entries,
+            counts,
+            fresh,
         )
-        return _Found(segment_begins[:total], entries[:total], counts, fresh[:others])
+        return _Found(fragment_begins[:total], entries[:total], counts, fresh[:others])
 
-    def _learn(self, known: int, codes: np.ndarray, segments: _Found) -> Values:
+    def _learn(self, known: int, codes: np.ndarray, fragments: _Found) -> Values:
         """Ask for new values; store those of the entries from `known` on, return those of fresh ones."""
         ends = self._table.ends[known : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
-        texts += [_text(codes[begin:end]) for begin, end, _ in segments.fresh.tolist()]
-        kinds = self._table.kinds[known : self._count].tolist() + segments.fresh[:, 2].tolist()
+        texts += [_text(codes[begin:end]) for begin, end, _ in fragments.fresh.tolist()]
+        kinds = self._table.kinds[known : self._count].tolist() + fragments.fresh[:, 2].tolist()
         values = self._ask(texts, kinds) if texts else _nothing()
         new = self._count - known
         split = values.ends[new]
@@ -135,9 +144,9 @@ def _text(codes: np.ndarray) -> str:
 
 @compiled
 def _spell(
-    segment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, known: Values, fresh: Values
+    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, known: Values, fresh: Values
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Put the tokens of segments together; see `Memo.__call__`."""
+    """Put the tokens of fragments together; see `Memo.__call__`."""
     total = 0
     for entry in entries:
         values = known if entry >= 0 else fresh
@@ -145,17 +154,17 @@ def _spell(
         total += values.ends[number + 1] - values.ends[number]
     tokens, begins = np.empty(total, np.uint32), np.empty(total, np.int64)
     lengths = np.zeros(len(counts), np.int64)
-    segment = at = 0
+    fragment = at = 0
     for text in range(len(counts)):
         first_of_text = at
         for _ in range(counts[text]):
-            entry = entries[segment]
+            entry = entries[fragment]
             values = known if entry >= 0 else fresh
             number = entry if entry >= 0 else -1 - entry
             for index in range(values.ends[number], values.ends[number + 1]):
                 tokens[at] = values.tokens[index]
-                begins[at] = segment_begins[segment] + values.places[index]
+                begins[at] = fragment_begins[fragment] + values.places[index]
                 at += 1
-            segment += 1
+            fragment += 1
         lengths[text] = at - first_of_text
     return tokens, begins, lengths
