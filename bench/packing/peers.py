@@ -33,7 +33,6 @@ REQUIREMENTS = [
     "transformers==5.23.0",
 ]
 WITHOUT_DEPENDENCIES = ["trl==1.16.0"]  # it asks for torch by way of accelerate; packing needs neither
-STREAM = 100_000  # sequences that come at a time
 WARM_UP = np.random.default_rng(0).integers(1, 65, 300)  # lengths to load the compiled loops with
 
 
@@ -319,18 +318,12 @@ def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) ->
 
 def brimful_online(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
     """A stream, a buffer of 1,024 sequences; the histogram is not known."""
-    from brimful.packing import OnlinePacker
+    from brimful.packing import pack_stream
 
-    def pack(lengths: np.ndarray, capacity: int) -> Rows:
-        packer = OnlinePacker(capacity)
-        parts = [packer.add(lengths[at : at + STREAM]) for at in range(0, len(lengths), STREAM)]
-        parts.append(packer.flush())
-        sizes = np.concatenate([np.diff(part.row_offsets) for part in parts])
-        return Rows(_offsets(sizes), np.concatenate([part.order for part in parts]))
-
-    pack(WARM_UP.astype(lengths.dtype), 64)
+    stream = lengths.tolist()
     with clock:
-        return pack(lengths, capacity)
+        rows = list(pack_stream(stream, capacity))
+    return Rows.of(rows)
 
 
 def brimful_plan(
@@ -366,7 +359,7 @@ GROUPS = {
     "rows of sequence indices": {
         "brimful cutting stock": Method(partial(brimful_rows, plan="cutting_stock"), brimful=True),
         "brimful best-fit": Method(partial(brimful_rows, plan="best_fit"), brimful=True),
-        "brimful online": Method(brimful_online, brimful=True),
+        "brimful online": Method(brimful_online, brimful=True, most=1_000_000),
         "TRL pack_dataset": Method(partial(trl_dataset, batch=1000)),
         "TRL pack_dataset, one batch": Method(trl_dataset, most=1_000_000),
         "TRL pack_dataset, no tokens": Method(trl_no_tokens),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from brimful.packing.histogram import count_lengths as count_lengths
     from brimful.packing.hyperparameters import suggest as suggest
     from brimful.packing.least_squares import nnlshp as nnlshp
-    from brimful.packing.online import OnlinePacker as OnlinePacker
     from brimful.packing.online import pack_stream as pack_stream
     from brimful.packing.pack_first import best_fit as best_fit
     from brimful.packing.pack_first import lpfhp as lpfhp
@@ -40,7 +39,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lpfhp": "pack_first",
         "nnlshp": "least_squares",
         "assign": "assignment",
-        "OnlinePacker": "online",
         "pack_stream": "online",
         "row_costs": "dealing",
         "deal": "dealing",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from brimful.draws import shuffled_index
+from brimful.packing.bounds import lower_bound
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
@@ -32,8 +33,8 @@ PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
 
 NNLSHP_DEPTHS = (2, 3)
 DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
-STREAM = 2_000_000
-"""The most sequences that the online packer gets."""
+STREAM = 200_000
+"""The most sequences that `online` packs."""
 LARGEST_CAPACITY = 65_536
 RANKS, ROWS_PER_RANK, ROWS = (8, 64), 4, 1_000_000
 
@@ -111,16 +112,19 @@ class Comparison:
         """
         counts = self.counts
         if algorithm == "online":
-            lengths = self._stream
-            counts = count_lengths(lengths)
-            pack_stream(np.ones(1, dtype=np.int64), 8, depth)  # loads the compiled loops
+            counts = count_lengths(self._stream)
+            lengths = self._stream.tolist()
             started = time.perf_counter()
-            plan = pack_stream(lengths, self.capacity, depth)
+            rows = list(pack_stream(lengths, self.capacity, depth))
+            seconds = time.perf_counter() - started
+            patterns = [[lengths[number] for number in row] for row in rows]
+            minimum = lower_bound(counts, self.capacity, depth)
+            plan = Plan.of(self.capacity, patterns, [1] * len(rows), minimum)
         else:
             PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
             started = time.perf_counter()
             plan = PLANNERS[algorithm](counts, self.capacity, depth)
-        seconds = time.perf_counter() - started
+            seconds = time.perf_counter() - started
         bound = self._lower_bound(counts, depth, plan.lower_bound if algorithm == "cutting-stock" else None)
         return {
             "algorithm": algorithm,

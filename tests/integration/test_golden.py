@@ -267,8 +267,6 @@ def test_row_plans() -> None:
         "lpfhp, depth 3": packing.lpfhp(counts, 256, 3),
         "best fit": packing.best_fit(counts, 256),
         "best fit, depth 5": packing.best_fit(counts, 256, 5),
-        "online": packing.pack_stream(lengths, 256),
-        "online, depth 3": packing.pack_stream(lengths, 256, 3),
     }
     found: dict[str, Any] = {
         name: {
@@ -280,6 +278,8 @@ def test_row_plans() -> None:
     }
     row_offsets, order = packing.assign(plans["best fit"], lengths, np.uint64(7))
     costs = packing.row_costs(row_offsets, order, lengths)
+    found["online"] = sha256(*packing.pack_stream(lengths, 256))
+    found["online, depth 3"] = sha256(*packing.pack_stream(lengths, 256, 3))
     found["assign"] = sha256(row_offsets.tolist(), order.tolist())
     found["deal"] = sha256(
         costs.tolist(), *(part.tolist() for part in packing.deal(costs, 4, 8, np.uint64(7)))
