@@ -17,11 +17,6 @@ Other lengths (--histogram) need all that Brimful needs.
     python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
     python -m bench.gpu --out DIR --cases "base|graphs"      # only these steps; no tests, no checks
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?
-
-Without a GPU, `--predict` records the steps that matter most on a device that computes nothing, and predicts
-their time from a GPU's data sheet (bench/gpu/predict.py). It needs gcc and a CUDA build of torch:
-
-    python -m bench.gpu --out DIR --predict [--device h100|a100|l40s|t4] [--python PYTHON]
 """
 
 import argparse
@@ -300,27 +295,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
-    parser.add_argument("--cases", type=_pattern, help="a regular expression of steps; not with --predict")
-    parser.add_argument("--device", help="cuda, or cpu: toy sizes; with --predict h100, a100, l40s or t4")
-    parser.add_argument("--predict", action="store_true", help="from a data sheet; no GPU is needed")
-    parser.add_argument("--python", help="of --predict: one with a CUDA build of torch")
+    parser.add_argument("--cases", type=_pattern, help="a regular expression of steps")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: toy sizes")
     parser.add_argument("--threads", type=int, help="of the CPU; torch's default without it")
     parser.add_argument(
         "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
     )
     options = parser.parse_args(arguments)
-    if options.predict:
-        if options.python:
-            os.environ["BRIMFUL_CUDA_PYTHON"] = options.python
-        from bench.gpu import predict  # needs all that Brimful needs
-
-        predict.run(options.out, options.device or "h100", options.histogram)
-        return
-    options.device = options.device or "cuda"
-    if options.device not in ("cuda", "cpu"):
-        sys.exit(
-            f"bench: --device is {options.device!r}: cuda or cpu (or --predict for a GPU that is not here)"
-        )
     cases = CASES if options.device == "cuda" else TOY_CASES
     if options.cases is not None:
         cases = tuple(case for case in cases if options.cases.search(case.name))
