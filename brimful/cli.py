@@ -15,47 +15,18 @@ from typing import Any
 
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
+from brimful.verbs import RENAMED, VERBS
 from brimful.version import VERSION
-
-VERBS = {
-    "prepare": ("brimful.commands.prepare:prepare", "raw files -> cleaned, tokenized, word-bounded shards"),
-    "inspect": (
-        "brimful.commands.inspect:inspect",
-        "documents word by word, what was dropped and why; a run's batches",
-    ),
-    "verify": ("brimful.commands.verify:verify", "every byte of a folder against its checksums"),
-    "pack": ("brimful.commands.pack:pack", "how full rows get, and how close that is to the proven limit"),
-    "doctor": (
-        "brimful.commands.doctor:doctor",
-        "these machines -> what they have, how fast, and what is wrong",
-    ),
-    "estimate": (
-        "brimful.commands.estimate:estimate",
-        "a pretraining run -> its time, memory, traffic and disk, before it starts",
-    ),
-    "pretrain": ("brimful.commands.pretrain:pretrain", "shards -> encoder"),
-    "check": ("brimful.commands.check:check", "labelled tables -> what is odd in them"),
-    "finetune": ("brimful.commands.finetune:finetune", "encoder + labelled table -> task model"),
-    "evaluate": ("brimful.commands.evaluate:evaluate", "encoders -> their loss on text, and on a task"),
-    "distil": ("brimful.commands.distil:distil", "task model -> smaller, faster student"),
-    "augment": ("brimful.commands.augment:augment", "labelled table -> its rows and augmented copies"),
-    "predict": ("brimful.commands.predict:predict", "task model + texts -> labels or values"),
-    "export": ("brimful.commands.export:export", "model -> Hugging Face folder or ONNX, checked"),
-    "convert": ("brimful.commands.convert:convert", "Hugging Face folder of any form -> safetensors"),
-    "report": ("brimful.commands.report:report", "run directories -> one HTML page"),
-    "demo": ("brimful.commands.demo:demo", "all of it, on 35,000 Chinese reviews"),
-}
 
 
 def load_verb(name: str) -> Any:
     """The function behind a verb (imports its module)."""
-    module, function = VERBS[name][0].split(":")
-    return getattr(importlib.import_module(module), function)
+    return getattr(importlib.import_module(f"brimful.commands.{name}"), name)
 
 
 def _help() -> str:
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in VERBS.items())
+    verbs = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in VERBS.items())
     return (
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
@@ -135,6 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"brimful {VERSION}")
             return 0
         name, *rest = arguments
+        if name in RENAMED:
+            raise UsageError(
+                f"{name} is now {RENAMED[name]}: brimful {RENAMED[name]} --help lists its options"
+            )
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
         _run(name, rest)

@@ -1,7 +1,7 @@
 """Folders with a model: one commit record lists every file, so a damaged model is refused, not run.
 
-The folder of a finished run has checksums.json, an export export.json, a conversion conversion.json. A folder
-of another origin has none of them, and is read as it is.
+The folder of a finished run has checksums.json, an export export.json (until 0.1.0 also
+conversion.json). A folder of another origin has none of them, and is read as it is.
 """
 
 import os

@@ -35,6 +35,7 @@ LAYERS = [
         "lazy",
         "activity",
         "control_groups",
+        "verbs",
         "version",
         "types",
     ],
@@ -237,7 +238,8 @@ print("fine")
 
 
 def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
-    from brimful.cli import VERBS, load_verb
+    from brimful.cli import load_verb
+    from brimful.verbs import VERBS
 
     for verb in VERBS:
         assert load_verb(verb) is getattr(brimful, verb)

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from brimful import cli
-from brimful.cli import VERBS, entry, main
+from brimful.cli import entry, main
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError, UsageError
+from brimful.verbs import RENAMED, VERBS
 
 REQUIRED = {
     "prepare": ["--out"],
     "pack": [],
     "predict": ["--model", "--input", "--output"],
     "export": ["--out"],
-    "convert": ["--out"],
     "report": ["--out"],
 }
 
@@ -70,7 +70,7 @@ def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixtur
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert not err
-    for verb, (_, summary) in VERBS.items():
+    for verb, summary in VERBS.items():
         assert f"\n  {verb} " in out
         assert summary in out
 
@@ -86,7 +86,7 @@ def test_help_of_a_verb(
     assert f"brimful {verb}" in out
     for flag in ("--config", "--json", "--debug", *REQUIRED.get(verb, [])):
         assert f"{flag} " in out
-    assert ("--dry-run " in out) == (verb not in ("check", "doctor", "inspect", "verify"))
+    assert ("--dry-run " in out) == (verb not in ("check", "doctor", "inspect"))
     for flag in REQUIRED.get(verb, []):
         described = out[out.index(f" {flag} STR") :]
         assert "(required)" in described.split("--", 2)[1]
@@ -119,6 +119,17 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert not out
     assert hint in error_line(err)
+
+
+@pytest.mark.parametrize("verb", RENAMED)
+def test_a_renamed_verb_answers_with_its_new_name(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "data", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"{verb} is now {RENAMED[verb]}: " in error_line(err)
+    assert main([RENAMED[verb].split()[0], "--help"]) == 0
+    with pytest.raises(AttributeError, match=f"brimful.{verb} is now `{RENAMED[verb]}`"):
+        getattr(sys.modules["brimful"], verb)
 
 
 @pytest.mark.parametrize(

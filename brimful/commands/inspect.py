@@ -1,5 +1,7 @@
 """`inspect`: documents of a prepared folder, examples of what cleaning did, and the batches of a run.
 
+With --verify it checks instead whether the files of any folder are those that were written.
+
 The batches of a run are made again without training: its stream is a function of its configuration and data.
 """
 
@@ -14,12 +16,13 @@ import numpy as np
 import tyro
 from rich.text import Text
 
+from brimful.commands.inspect_verify import verify_folder
 from brimful.config import build, read_yaml, require_positive, verb
 from brimful.console import output_console, progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, UsageError
 from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
 from brimful.storage import read_commit, read_record, require_shape
@@ -50,11 +53,14 @@ class _Examples(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class InspectConfig:
-    """Show documents word by word, and what was dropped or changed and why; or a run's batches."""
+    """Show documents word by word, and what was dropped or changed and why; or a run's batches; or check all
+    files."""
 
     directory: Annotated[str, tyro.conf.Positional]
     """A folder that prepare wrote, or the run directory of a pretrain or a finetune (or a training in one),
-    which shows the run's own batches."""
+    which shows the run's own batches. With --verify any folder, also one above them."""
+    verify: bool = False
+    """Check every byte below the folder against the checksums in its commit records, and nothing else."""
     documents: int = 5
     """How many documents to show."""
     tokens: int = 150
@@ -73,10 +79,17 @@ class InspectConfig:
     def __post_init__(self) -> None:
         given = [name for name in ("batches", "update") if getattr(self, name) is not None]
         require_positive(self, "documents", "tokens", "examples", *given)
+        if self.verify and given:
+            raise UsageError(f"--verify checks files and shows no batches: leave --{given[0]} out")
 
 
 def show_findings(findings: dict[str, Any]) -> None:
-    """Print documents with word boundaries and examples of each rule; or rows."""
+    """Print documents with word boundaries and examples of each rule; or rows; or what was verified."""
+    console = output_console()
+    if "records" in findings:
+        for name, number in findings.items():
+            console.print(f"{name}: {number:,}", highlight=False)
+        return
     if "documents" not in findings and "rows" not in findings:
         from brimful.commands.replay import show_examples
 
@@ -87,7 +100,6 @@ def show_findings(findings: dict[str, Any]) -> None:
 
         show_rows(findings["rows"], findings["spikes"])
         return
-    console = output_console()
     for document in findings["documents"]:
         console.print(_heading(document["source"]))
         console.print(Text(visible(" │ ".join(document["words"])) + (" ..." if document["cut"] else "")))
@@ -107,19 +119,23 @@ def _heading(title: str) -> Text:
 
 @verb(InspectConfig, show=show_findings)
 def inspect(config: InspectConfig) -> dict[str, Any]:
-    """Show documents word by word, and what was dropped or changed and why; or a run's batches.
+    """Show documents word by word, and what was dropped or changed and why; or a run's batches; or check all
+    files.
 
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
         Or `rows`: for each what `BatchView.rows` returns, with `update`, `micro_batch` and `row`, counted
         from 1; and `spikes`: the entries of spikes.jsonl for these updates, without the cursor. Of a
-        fine-tuning `examples` and `spikes`, as `replay.replayed` says.
+        fine-tuning `examples` and `spikes`, as `replay.replayed` says. With `verify` the number of `records`,
+        `files` and `bytes` that were checked.
 
     Raises:
         BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
-            update, or its data has changed.
+            update, or its data has changed; with `verify`: files are missing, damaged or without a record.
     """
     directory = Path(config.directory)
+    if config.verify:
+        return verify_folder(directory)
     if not (directory / MANIFEST).is_file() and directory.is_dir():
         from brimful.commands.replay import finetuning_of, replayed  # imports torch
 

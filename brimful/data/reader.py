@@ -141,7 +141,8 @@ class SequenceReader:
         if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
             names = ", ".join(str(taken.corpus.directory) for taken in slices)
             raise BrimfulError(
-                f"{names}: a token is not in the vocabulary, so a shard is damaged; brimful verify says which"
+                f"{names}: a token is not in the vocabulary, so a shard is damaged; brimful inspect"
+                " --verify says which"
             )
         keys = [hash_words(taken.key, taken.sequences.identity(taken.chosen)) for taken in slices]
         positions, labels, dropped = mask_tokens(

@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.commands import export as exporting
-from brimful.commands.convert import convert
-from brimful.commands.export import export, max_difference, sample_sequences
+from brimful.commands import export_check
+from brimful.commands.export import export
+from brimful.commands.export_check import max_difference, sample_sequences
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
 from brimful.data.batch import pack
@@ -193,15 +194,11 @@ def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, t
         exported(model, tmp_path / "out", "hf", "model.safetensors")
 
 
-@pytest.mark.parametrize("verb", ["export", "convert"])
-def test_windows_temperature_and_settings_are_kept(model: Path, tmp_path: Path, verb: str) -> None:
+def test_windows_temperature_and_settings_are_kept(model: Path, tmp_path: Path) -> None:
     path = model / "model" / "config.json"
     settings = {"window_overlap": 3, "calibration_temperature": 1.5, "task_settings": {"a": 0.5}}
     path.write_text(json.dumps(read_json(path) | settings))
-    if verb == "export":
-        export(run=str(model), out=str(tmp_path / "out"))
-    else:
-        convert(folder=str(model / "model"), out=str(tmp_path / "out"))
+    export(run=str(model), out=str(tmp_path / "out"))
     written = read_json(tmp_path / "out" / "config.json")
     assert settings.items() <= written.items()
 
@@ -263,13 +260,13 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
     encoder = Encoder.load(model / "model")
     head = PretrainingHead(encoder)
     save_model(tmp_path / "both", encoder, head)
-    right = exporting.transformers_forward
+    right = export_check.transformers_forward
 
     def off(folder: Path, head):
         forward = right(folder, head)
         return (lambda *given: forward(*given) + 1e-2) if type(head) is PairHead else forward
 
-    monkeypatch.setattr(exporting, "transformers_forward", off)
+    monkeypatch.setattr(export_check, "transformers_forward", off)
     options = {"run": str(tmp_path / "both"), "out": str(tmp_path / "out")}
     if encoder.config.variant == "roberta":
         export(**options)
@@ -278,7 +275,7 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
         with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
             export(**options)
     monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
-    monkeypatch.setattr(exporting, "_check", lambda *_: 0.0)
+    monkeypatch.setattr(exporting, "check_written", lambda *_: 0.0)
     export(**options, format="onnx")
     assert "those of pairs are left out" in capsys.readouterr().err
 
@@ -289,7 +286,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     """The difference is in the last sequence only."""
-    right = exporting.onnx_forward
+    right = export_check.onnx_forward
 
     def off(path: Path):
         forward = right(path)
@@ -301,7 +298,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
 
         return call
 
-    monkeypatch.setattr(exporting, "onnx_forward", off)
+    monkeypatch.setattr(export_check, "onnx_forward", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
@@ -316,6 +313,16 @@ def test_what_is_no_export_is_not_replaced(model: Path, tmp_path: Path) -> None:
         export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
     assert export(run=str(model), out=str(tmp_path / "dry"), dry_run=True)["dry_run"]
     assert not (tmp_path / "dry").exists()
+
+
+def test_what_convert_wrote_is_replaced(model: Path, tmp_path: Path) -> None:
+    """Until 0.1.0 that was a verb, whose commit record was conversion.json."""
+    export(run=str(model), out=str(tmp_path / "out"))
+    (tmp_path / "out" / "export.json").rename(tmp_path / "out" / "conversion.json")
+    load_task_model(tmp_path / "out")
+    export(run=str(model), out=str(tmp_path / "out"))
+    assert (tmp_path / "out" / "export.json").is_file()
+    assert not (tmp_path / "out" / "conversion.json").exists()
 
 
 def test_samples_cover_short_and_long(model: Path) -> None:
@@ -344,17 +351,13 @@ def test_what_pretrain_made_is_exported(corpus_dir: Path, tmp_path: Path, archit
     assert Encoder.load(tmp_path / "out").config.architecture == architecture
 
 
-@pytest.mark.parametrize("verb", ["export", "convert"])
 def test_an_export_over_an_export_in_a_linked_folder(
-    model: Path, tmp_path: Path, verb: str, capfd: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The link stays, so do the user's files, and a flipped bit is found by whoever reads the model."""
 
     def write() -> None:
-        if verb == "export":
-            export(run=str(model), out=str(tmp_path / "link"))
-        else:
-            convert(folder=str(model / "model"), out=str(tmp_path / "link"))
+        export(run=str(model), out=str(tmp_path / "link"))
 
     real = tmp_path / "disk" / "real"
     real.mkdir(parents=True)

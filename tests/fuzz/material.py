@@ -264,11 +264,11 @@ def build(folder: Path, said: Path) -> None:
     _do("predict --model student --input plain.csv --output warm.jsonl --json")
     _do("augment --input rows.tsv --output warm.tsv --encoder run --copies 1 --json")
     _do("report ft run --out warm.html --json")
-    _do("verify data --json")
+    _do("inspect data --verify --json")
     _do("inspect data --batches 1 --json")
     _do("pack --data data --capacity 64 --max-length 32 --json")
     _do("evaluate bert --text data --out warm-eval --json")
-    _do("convert pickled --out warm --json")
+    _do("export pickled --out warm --json")
     _killed(f"pretrain --data data --out half-run {NEW_MODEL} {PRETRAINING} --trainer.checkpoint-every 1",
             "*/checkpoints/step-2", said)  # fmt: skip
     _killed(f"finetune --encoder bert --out half-ft {TASKS['ft']} {TRAINING.replace('1e-3', '1e-3 3e-4')}"

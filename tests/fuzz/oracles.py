@@ -29,7 +29,7 @@ FOREIGN = re.compile(
 )
 STRAY = re.compile(r"\.py:\d+:|Warning:|Traceback|panicked|Exception ignored")
 CLOCK = re.compile(r"second|time|memory|mb$|speed|verdict|utilization|faster|bytes|out$|output$|record$")
-ATOMIC = ("predict", "augment", "export", "convert", "report")
+ATOMIC = ("predict", "augment", "export", "report")
 """Verbs that leave nothing where they refuse."""
 
 
@@ -67,7 +67,7 @@ def _content(target: Target, run: Run, folder: Path) -> Any:
         except ValueError:
             return run.out
     files = sorted({path for pattern in target.answer for path in folder.glob(pattern) if path.is_file()})
-    files = [path for path in files if path.name not in ("export.json", "conversion.json")]  # name the source
+    files = [path for path in files if path.name != "export.json"]  # name the source
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -73,17 +73,27 @@ def _prepare() -> Iterator[Target]:
 
 
 def _looks() -> Iterator[Target]:
-    group = "verify, inspect, pack"
+    group = "inspect, pack"
     records = ("data/shards/*", "data/text/*", "data/dedup/*")
-    yield Target("verify-corpus", group, "verify data --json", records, must_refuse=True)
+    yield Target("inspect-verify-corpus", group, "inspect data --verify --json", records, must_refuse=True)
     yield Target(
-        "verify-checkpoints", group, "verify half-run --json", ("half-run/checkpoints/*/*",), must_refuse=True
-    )
-    yield Target("verify-export", group, "verify export-hf --json", ("export-hf/*",), must_refuse=True)
-    yield Target(
-        "verify-trials",
+        "inspect-verify-checkpoints",
         group,
-        "verify half-ft --json",
+        "inspect half-run --verify --json",
+        ("half-run/checkpoints/*/*",),
+        must_refuse=True,
+    )
+    yield Target(
+        "inspect-verify-export",
+        group,
+        "inspect export-hf --verify --json",
+        ("export-hf/*",),
+        must_refuse=True,
+    )
+    yield Target(
+        "inspect-verify-trials",
+        group,
+        "inspect half-ft --verify --json",
         ("half-ft/trials/*/*/*/*/*", "half-ft/trials/*/*/result/*"),
     )
     yield Target("inspect-corpus", group, "inspect data --json", ("data/*/*",), checked=True)
@@ -261,7 +271,7 @@ def _predict() -> Iterator[Target]:
 
 
 def _ends() -> Iterator[Target]:
-    group = "export, convert"
+    group = "export"
     yield Target(
         "export-run",
         group,
@@ -286,7 +296,7 @@ def _ends() -> Iterator[Target]:
         )
     for name in ("pickled", "roberta", "electra"):
         yield Target(
-            f"convert-{name}", group, f"convert {name} --out out --json", (f"{name}/*",), 2, ("out/*",)
+            f"export-{name}", group, f"export {name} --out out --json", (f"{name}/*",), 2, ("out/*",)
         )
     for run in ("ft", "run", "student", "reader", "half-ft"):
         files = (f"{run}/*.*", f"{run}/*/*/*/metrics.jsonl", f"{run}/model/config.json")

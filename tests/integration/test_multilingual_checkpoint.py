@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from brimful import Encoder
-from brimful.commands.convert import convert
 from brimful.commands.demo_encoder import REQUIREMENT, unpack
+from brimful.commands.export import export
 from builders.wheels import files_of_wheel
 
 pytestmark = pytest.mark.slow
@@ -55,13 +55,13 @@ def test_vectors_equal_those_of_transformers_and_mean_the_same_in_other_language
     assert cosines[2, 0] > cosines[2, 3]
 
 
-def test_it_is_converted_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
-    whole = convert(folder=str(folder), out=str(tmp_path / "whole"))
+def test_it_is_exported_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
+    whole = export(run=str(folder), out=str(tmp_path / "whole"))
     assert whole["max_abs_hidden_difference"] < 1e-4
     assert whole["parameters"] > 117e6
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS), encoding="utf-8")
-    small = convert(folder=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
+    small = export(run=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
     assert small["max_abs_hidden_difference"] < 1e-4
     assert small["parameters"] < 30e6
     wanted = Encoder.load(folder).embed(TEXTS)

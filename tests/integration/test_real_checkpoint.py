@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 from brimful import Encoder
-from brimful.commands.convert import convert
+from brimful.commands.export import export
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
@@ -137,14 +137,14 @@ def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_it_is_converted_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
+def test_it_is_exported_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
     """Pruned texts keep their vectors, and its hidden states are those of transformers under the old ids."""
-    result = convert(folder=str(folder), out=str(tmp_path / "whole"))
+    result = export(run=str(folder), out=str(tmp_path / "whole"))
     assert (result["model"], result["left_out"]) == ("BertModel", ["pooler.dense"])
     assert result["max_abs_hidden_difference"] < 1e-5
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:7]))
-    result = convert(folder=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
+    result = export(run=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
     assert result["max_abs_hidden_difference"] < 1e-5
     assert result["pieces"] < 5000
     assert result["parameters"] < 13e6 < 22e6 < result["pruned"]["pieces_before"] * 384 + 11e6

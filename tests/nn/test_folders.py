@@ -12,7 +12,7 @@ from nn.test_interop import FAMILIES, KINDS, their_config
 from safetensors.torch import load_file
 
 from brimful import Encoder
-from brimful.commands.convert import convert
+from brimful.commands.export import export
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.interop import load_model, text_length
@@ -150,7 +150,7 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family, capsys):
     names = ("config.json", "pytorch_model.bin", "tokenizer.json", f"sentence_{family}_config.json")
     wanted = {f"e/0_Transformer/{name}" for name in names}
     assert wanted <= model_files("e", folder).keys()
-    convert(folder=str(folder), out=str(tmp_path / "new"))
+    export(run=str(folder), out=str(tmp_path / "new"))
     assert "transformers does not find" not in capsys.readouterr().err  # it compares with 0_Transformer
     np.testing.assert_array_equal(Encoder.load(tmp_path / "new").embed(["w1 w2"]), encoder.embed(["w1 w2"]))
     shutil.rmtree(encoder_folder)
@@ -158,7 +158,7 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family, capsys):
         find_model(tmp_path / "st", "encoder")
 
 
-def test_convert_makes_a_usual_folder_of_such_a_one(tmp_path):
+def test_export_makes_a_usual_folder_of_such_a_one(tmp_path):
     model = KINDS["ForPreTraining"].from_config(hundred("bert")).eval()
     model.save_pretrained(tmp_path / "old")
     word_tokenizer().save(str(tmp_path / "old" / "tokenizer.json"))
@@ -167,7 +167,7 @@ def test_convert_makes_a_usual_folder_of_such_a_one(tmp_path):
     values = {k: v for k, v in json.loads(path.read_text()).items() if k in GOOGLE}
     path.unlink()
     (tmp_path / "old" / "bert_config.json").write_text(json.dumps(values))
-    result = convert(folder=str(tmp_path / "old"), out=str(tmp_path / "new"))
+    result = export(run=str(tmp_path / "old"), out=str(tmp_path / "new"))
     assert result["max_abs_hidden_difference"] < 1e-5
     check_hidden(tmp_path / "new", transformers.AutoModel.from_pretrained(tmp_path / "new"))
     check_hidden(tmp_path / "new", model)

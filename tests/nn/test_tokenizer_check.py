@@ -1,4 +1,4 @@
-"""The comparison of a written folder's ids with AutoTokenizer's, which convert and export make."""
+"""The comparison of a written folder's ids with AutoTokenizer's, which export makes."""
 
 import json
 from pathlib import Path

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from brimful.commands.inspect import inspect
 from brimful.commands.prepare import prepare
-from brimful.commands.verify import verify
 from brimful.corpus.pipeline import inventory
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.shards import Corpus
@@ -110,7 +109,7 @@ def test_damage_is_named_and_made_again(
     run(texts, out)
     assert f"{path} is damaged (CRC differs): it is made again" in capfd.readouterr().err
     assert files(out) == files(whole)
-    verify(directory=str(out))
+    inspect(directory=str(out), verify=True)
 
 
 def test_damaged_clean_text_is_refused_by_whoever_reads_it(whole: Path, tmp_path: Path) -> None:
@@ -184,7 +183,7 @@ def test_forged_records_are_one_line(
     for act in (
         lambda: Corpus.open(out, verify=True),
         lambda: inspect(directory=str(out)),
-        lambda: verify(directory=str(out)),
+        lambda: inspect(directory=str(out), verify=True),
         lambda: inventory.open_inventory(out, []),
     ):
         said = ""

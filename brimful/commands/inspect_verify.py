@@ -1,14 +1,10 @@
-"""`verify`: checks every byte below a folder against the checksums in its commit records."""
+"""`inspect --verify`: every byte below a folder against the checksums in its commit records."""
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from brimful.config import verb
 from brimful.console import counted, progress, say
 from brimful.corpus.pipeline.inventory import FOLDERS, PLAN
 from brimful.corpus.shards import MANIFEST, ManifestRecord
@@ -17,16 +13,7 @@ from brimful.seals import CHECKSUMS, CONVERSION, EXPORT
 from brimful.storage import read_commit, read_json, read_object, read_record, require_shape
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyConfig:
-    """Check every byte below a folder against its commit records."""
-
-    directory: Annotated[str, tyro.conf.Positional]
-    """A prepared folder, a run directory, or anything above them."""
-
-
-@verb(VerifyConfig)
-def verify(config: VerifyConfig) -> dict[str, Any]:
+def verify_folder(directory: Path) -> dict[str, Any]:
     """Check every byte below a folder against its commit records.
 
     Returns:
@@ -36,7 +23,6 @@ def verify(config: VerifyConfig) -> dict[str, Any]:
         BrimfulError: there are no commit records; or files are missing, cut short or damaged, or their record
             is gone. Each such file is printed first.
     """
-    directory = Path(config.directory)
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder; give one that prepare or a training command wrote")
     found = list(_records(directory))

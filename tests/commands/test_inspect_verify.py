@@ -1,15 +1,21 @@
-"""`verify`: a flipped bit anywhere below a folder is found and named."""
+"""`inspect --verify`: a flipped bit anywhere below a folder is found and named."""
 
 import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from brimful.commands.verify import verify
+from brimful.cli import main
+from brimful.commands.inspect import inspect
 from brimful.errors import BrimfulError
 from brimful.storage import commit
+
+
+def verify(directory: str) -> dict[str, Any]:
+    return inspect(directory=directory, verify=True)
 
 
 def _same_json(one: bytes, other: bytes) -> bool:
@@ -101,3 +107,12 @@ def test_what_cannot_be_verified(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"files": 3}')
     with pytest.raises(BrimfulError, match="nothing to verify"):
         verify(directory=str(tmp_path))
+
+
+def test_the_command_line(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(corpus_dir), "--verify"]) == 0
+    found = verify(directory=str(corpus_dir))
+    lines = "".join(f"{name}: {found[name]:,}\n" for name in ("records", "files", "bytes"))
+    assert capsys.readouterr().out == lines
+    assert main(["inspect", str(corpus_dir), "--verify", "--update", "2"]) == 2
+    assert "--verify checks files and shows no batches: leave --update out" in capsys.readouterr().err

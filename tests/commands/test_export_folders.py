@@ -1,4 +1,4 @@
-"""brimful convert: any form of folder becomes one form, checked against transformers."""
+"""brimful export of folders from elsewhere: any form becomes one form, checked against transformers."""
 
 import json
 from pathlib import Path
@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.cli import main
-from brimful.commands import convert as converting
-from brimful.commands.convert import convert
-from brimful.commands.export import Difference
+from brimful.commands import export_check
+from brimful.commands.export import export
+from brimful.commands.export_check import Difference
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
@@ -47,11 +47,11 @@ def folder(tmp_path: Path, seed: int) -> Path:
 
 def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
     out = tmp_path / "out"
-    for _ in range(2):  # an earlier conversion is replaced
-        result = convert(folder=str(folder), out=str(out))
+    for _ in range(2):  # an earlier export is replaced
+        result = export(run=str(folder), out=str(out))
     assert result["max_abs_hidden_difference"] < 1e-5
     assert (result["model"], result["left_out"]) == ("BertForPreTraining", [])
-    files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "conversion.json"}
+    files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "export.json"}
     assert {path.name for path in out.iterdir()} == files
     assert load(out).encode(TEXTS[0]).ids == load(folder).encode(TEXTS[0]).ids
     ours, theirs = load_model(out), load_model(folder)
@@ -60,12 +60,11 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
         for mine, given in zip(ours[:2], theirs[:2], strict=True)
         for one, other in zip(mine.parameters(), given.parameters(), strict=True)
     )
-    assert main(["convert", str(folder), "--out", str(out)]) == 0
-    line = capsys.readouterr().out
-    assert line.startswith(f"{out}: BertForPreTraining, ")
-    assert line.endswith(" of transformers'\n")
-    assert line.count("\n") == 1
-    assert main(["verify", str(out)]) == 0
+    assert main(["export", str(folder), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "model: BertForPreTraining\n" in said
+    assert "max_abs_hidden_difference: 0.0000\n" in said
+    assert main(["inspect", str(out), "--verify"]) == 0
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra", "modern"])
@@ -78,7 +77,7 @@ def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
     texts = [TEXTS[0], TEXTS[2], "room"] * 10
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     given, out = str(tmp_path / "given"), str(tmp_path / "out")
-    result = convert(folder=given, out=out, keep_pieces_of=(str(tmp_path / "texts.txt"),))
+    result = export(run=given, out=out, keep_pieces_of=(str(tmp_path / "texts.txt"),))
     assert result["max_abs_hidden_difference"] < 1e-5
     assert result["pieces"] == result["pruned"]["pieces_after"] < result["pruned"]["pieces_before"]
     smaller, head, _ = load_model(out)
@@ -86,11 +85,10 @@ def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
     assert smaller.config.vocabulary_size == result["pieces"]
     for one, other in zip(Encoder.load(out).encode(texts), Encoder.load(given).encode(texts), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
-    assert main(["convert", given, "--out", out, "--keep-pieces-of", str(tmp_path / "texts.txt")]) == 0
-    line = capsys.readouterr().out
-    pieces = f"{result['pieces']} pieces of {result['pruned']['pieces_before']}"
-    assert pieces in line
-    assert "unknown in unseen text: 0.000% before, 0.000% after" in line
+    assert main(["export", given, "--out", out, "--keep-pieces-of", str(tmp_path / "texts.txt")]) == 0
+    said = capsys.readouterr().out
+    assert f"pieces_before: {result['pruned']['pieces_before']}\n" in said
+    assert "unknown_after: 0\n" in said
 
 
 def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_path, capsys):
@@ -99,11 +97,11 @@ def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     table = "a\ttext_b\n" + "\n".join(f"{row['c']}\t{row['a']}" for row in rows)
     (tmp_path / "pairs.tsv").write_text(table)
-    given = {"folder": str(folder), "out": str(tmp_path / "out")}
+    given = {"run": str(folder), "out": str(tmp_path / "out")}
     files = (str(tmp_path / "pairs.jsonl"), str(tmp_path / "pairs.tsv"))
     with pytest.raises(BrimfulError, match=r"set --read\.field"):
-        convert(**given, keep_pieces_of=files)
-    result = convert(**given, keep_pieces_of=files, read={"field": "a"}, more_fields=["c"])
+        export(**given, keep_pieces_of=files)
+    result = export(**given, keep_pieces_of=files, read={"field": "a"}, more_fields=["c"])
     said = " ".join(capsys.readouterr().err.split())
     assert f"{files[0]}: broken JSON lines: 1" in said
     assert f"{files[0]}: records without a text 'a': 1" in said
@@ -118,7 +116,7 @@ def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_
 def test_the_padding_token_of_config_json_stays(folder, tmp_path):
     """It may be a plain piece that no text uses; without a piece it is refused."""
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[::2]), encoding="utf-8")
-    options = {"folder": str(folder), "keep_pieces_of": (str(tmp_path / "texts.txt"),)}
+    options = {"run": str(folder), "keep_pieces_of": (str(tmp_path / "texts.txt"),)}
     pieces = load(folder).get_vocab()
     unused = next(piece for piece in pieces if "书" in piece)
     values = json.loads((folder / "config.json").read_text())
@@ -132,15 +130,15 @@ def test_the_padding_token_of_config_json_stays(folder, tmp_path):
                     tensors[name] = torch.cat((tensor, tensor[:1]))
             torch.save(tensors, folder / "pytorch_model.bin")
             with pytest.raises(BrimfulError, match=f"needs the id {wanted}, which has no piece"):
-                convert(**options, out=str(tmp_path / "other"))
+                export(**options, out=str(tmp_path / "other"))
             continue
-        assert convert(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
+        assert export(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
         assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
-    assert main(["convert", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "nothing was written" in capsys.readouterr().out
+    assert main(["export", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert "dry_run: True" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 
@@ -149,12 +147,12 @@ def test_a_discriminator_leaves_its_head_and_a_classifier_keeps_it(folder, tmp_p
     encoder = small("electra", vocabulary_size=tokenizer.get_vocab_size())
     encoder.tokenizer = tokenizer
     save_model(tmp_path / "one", encoder, SequenceHead(encoder, 3), ["a", "b", "c"])
-    result = convert(folder=str(tmp_path / "one"), out=str(tmp_path / "two"))
+    result = export(run=str(tmp_path / "one"), out=str(tmp_path / "two"))
     assert result["model"] == "ElectraForSequenceClassification"
     assert load_model(tmp_path / "two")[2] == ["a", "b", "c"]
     model = transformers.ElectraForPreTraining(transformers.AutoConfig.from_pretrained(tmp_path / "one"))
     model.save_pretrained(tmp_path / "one")
-    result = convert(folder=str(tmp_path / "one"), out=str(tmp_path / "two"))
+    result = export(run=str(tmp_path / "one"), out=str(tmp_path / "two"))
     assert (result["model"], len(result["left_out"])) == ("ElectraModel", 2)
     assert "left out: discriminator_predictions.dense" in capsys.readouterr().err
     assert type(Encoder.load(tmp_path / "two")) is Encoder
@@ -177,7 +175,7 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
         modules = json.loads((given / "modules.json").read_text())
         modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "models.Normalize"})
         (given / "modules.json").write_text(json.dumps(modules))
-    result = convert(folder=str(given), out=str(out))
+    result = export(run=str(given), out=str(out))
     assert result["left_out"] == ([] if classifier else ["2_Normalize"])
     assert ("left out: 2_Normalize" in capsys.readouterr().err) is not classifier
     files = ["sentence_bert_config.json", "1_Pooling/config.json"]
@@ -189,16 +187,16 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     assert loaded.pooling == read_pooling(out) == ("mean" if classifier else "first")
     assert (loaded_head is not None) is classifier
     assert not reads_token_types(out, loaded)
-    assert main(["verify", str(out)]) == 0
+    assert main(["inspect", str(out), "--verify"]) == 0
     known = model_files("encoder", out)
     assert {f"encoder/{file}" for file in (*files, "modules.json")} < known.keys()
     assert len(set(known.values())) == len(known)
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(converting, "max_difference", lambda *_: Difference(2e-3, 1.0))
+    monkeypatch.setattr(export_check, "max_difference", lambda *_: Difference(2e-3, 1.0))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
-        convert(folder=str(folder), out=str(tmp_path / "out"))
+        export(run=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -207,14 +205,14 @@ def test_large_hidden_states_may_differ_by_their_rounding(folder, tmp_path):
     tensors = torch.load(folder / "pytorch_model.bin")
     name = max(name for name in tensors if name.endswith("output.LayerNorm.weight"))
     torch.save(tensors | {name: tensors[name] * 500}, folder / "pytorch_model.bin")
-    assert convert(folder=str(folder), out=str(tmp_path / "out"))["max_abs_hidden_difference"] > 1e-4
+    assert export(run=str(folder), out=str(tmp_path / "out"))["max_abs_hidden_difference"] > 1e-4
 
 
 def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(converting.importlib.util, "find_spec", lambda name: None)
-    assert main(["convert", str(folder), "--out", str(tmp_path / "out")]) == 0
+    monkeypatch.setattr(export_check.importlib.util, "find_spec", lambda name: None)
+    assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
-    assert "not compared with transformers" in said.out
+    assert "max_abs_hidden_difference: None" in said.out
     assert "transformers is not installed" in said.err
 
 
@@ -224,32 +222,32 @@ def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatc
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", refuse)
     with pytest.raises(BrimfulError, match=r"cannot load the folder.* It says: Your weights are too old$"):
-        convert(folder=str(folder), out=str(tmp_path / "out"))
+        export(run=str(folder), out=str(tmp_path / "out"))
 
 
 def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
     values = json.loads((folder / "config.json").read_text())
     for size in (10**13, 10**18):
         (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
-        assert main(["convert", str(folder), "--out", str(tmp_path / "out")]) == 1
+        assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 1
         assert f"{folder}/config.json: vocab_size is {size}: it must be" in capsys.readouterr().err
 
 
-def test_what_cannot_be_converted_is_refused(folder, tmp_path):
+def test_what_cannot_be_exported_is_refused(folder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="not an earlier conversion"):
-        convert(folder=str(folder), out=str(tmp_path / "mine"))
-    with pytest.raises(BrimfulError, match="not an earlier conversion"):
-        convert(folder=str(folder), out=str(folder))
+    with pytest.raises(BrimfulError, match="not an earlier export"):
+        export(run=str(folder), out=str(tmp_path / "mine"))
+    with pytest.raises(BrimfulError, match="not an earlier export"):
+        export(run=str(folder), out=str(folder))
     with pytest.raises(BrimfulError, match="holds no model"):
-        convert(folder=str(tmp_path / "mine"), out=str(tmp_path / "out"))
+        export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
     (folder / "vocab.txt").unlink()
     with pytest.raises(
         BrimfulError, match=r"no tokenizer in .*given .*: copy the files of the tokenizer there$"
     ):
-        convert(folder=str(folder), out=str(tmp_path / "out"))
+        export(run=str(folder), out=str(tmp_path / "out"))
     (folder / "sentencepiece.bpe.model").write_bytes(b"x")
     with pytest.raises(BrimfulError, match="is a SentencePiece model"):
-        convert(folder=str(folder), out=str(tmp_path / "out"))
+        export(run=str(folder), out=str(tmp_path / "out"))
     assert isinstance(load_model(folder)[1], MaskedLMHead)

@@ -1,0 +1,22 @@
+"""The verbs, listed once. `brimful VERB` and `brimful.VERB(...)` call VERB of commands/VERB.py."""
+
+VERBS = {
+    "prepare": "raw files -> cleaned, tokenized, word-bounded shards",
+    "inspect": "documents word by word, what was dropped and why; a run's batches; a folder's checksums",
+    "pack": "how full rows get, and how close that is to the proven limit",
+    "doctor": "these machines -> what they have, how fast, and what is wrong",
+    "estimate": "a pretraining run -> its time, memory, traffic and disk, before it starts",
+    "pretrain": "shards -> encoder",
+    "check": "labelled tables -> what is odd in them",
+    "finetune": "encoder + labelled table -> task model",
+    "evaluate": "encoders -> their loss on text, and on a task",
+    "distil": "task model -> smaller, faster student",
+    "augment": "labelled table -> its rows and augmented copies",
+    "predict": "task model + texts -> labels or values",
+    "export": "model of any folder -> Hugging Face folder or ONNX, checked",
+    "report": "run directories -> one HTML page",
+    "demo": "all of it, on 35,000 Chinese reviews",
+}
+
+RENAMED = {"verify": "inspect --verify", "convert": "export"}
+"""For one release, a verb of before answers with what it is now."""
