@@ -7,12 +7,16 @@ differentiated, so the sum over ranks is already the mean over the update.
 
 import os
 import re
+import signal
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -20,18 +24,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from brimful.activity import Collective
 from brimful.environment import number_of, rank_and_size
 from brimful.errors import BrimfulError
-from brimful.ranks.flight import record
-from brimful.ranks.heartbeat import heartbeat
 
-LONGEST_WAIT = timedelta(days=1)
-"""Torch's own limit for a collective; the limit of brimful/ranks/heartbeat.py is shorter."""
+LONGEST_WAIT = 86400.0
+"""Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
 LONGEST_START = 1800.0
 """Seconds that ranks wait for the last one to start; also torch's limit for its store."""
 ANSWER_SECONDS = 0.02
 """Between two looks of the main rank for ranks that ask to join."""
+_OF_RANKS = re.compile(r"gloo/transport|[Cc]onnection (closed|reset) by|Timed out waiting|DistBackendError")
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -59,8 +61,7 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        with Collective("a sum over ranks"):
-            dist.all_reduce(tensor)
+        dist.all_reduce(tensor)
         return tensor.tolist()
 
     def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
@@ -73,8 +74,7 @@ class World:
         if self.size == 1:
             return value
         tensor = torch.tensor(value)
-        with Collective("a question to all ranks"):
-            dist.all_reduce(tensor, dist.ReduceOp.MIN)
+        dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
 
     def gather(self, value: Any) -> list[Any]:
@@ -82,8 +82,7 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with Collective("a question to all ranks"):
-            dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value)
         return values
 
     def from_main(self, value: Any) -> Any:
@@ -91,15 +90,28 @@ class World:
         if self.size == 1:
             return value
         values = [value]
-        with Collective("a question to all ranks"):
-            dist.broadcast_object_list(values, 0)
+        dist.broadcast_object_list(values, 0)
         return values[0]
 
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.size > 1:
-            with Collective("a barrier"):
-                dist.barrier()
+            dist.barrier()
+
+    @contextmanager
+    def waits(self, seconds: float) -> Iterator[None]:
+        """A context in which a rank waits at most `seconds` in a collective; 0 = `LONGEST_WAIT`, as outside.
+
+        Then gloo raises an error, which `world` explains, and NCCL's watchdog ends the process.
+        """
+        if self.size == 1:
+            yield
+            return
+        _limit_waits(seconds or LONGEST_WAIT)
+        try:
+            yield
+        finally:
+            _limit_waits(LONGEST_WAIT)
 
 
 def all_gather(whole: Tensor, own: Tensor) -> Any:
@@ -146,7 +158,7 @@ class _Exchange:
 
     def wait(self) -> None:
         for work in self._works:
-            work.wait()  # type: ignore[union-attr]
+            work.wait(_limit_of_waits())  # type: ignore[union-attr]
 
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -206,8 +218,8 @@ def world() -> Iterator[World]:
     """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
 
     Raises:
-        BrimfulError: see `default_device` and `rank_and_size`; or another rank has ended.
-        SystemExit: another rank has ended, and a third one says so.
+        BrimfulError: see `default_device` and `rank_and_size`; or another rank has ended or keeps this one
+            waiting.
     """
     rank, size = rank_and_size()
     device = default_device()
@@ -219,8 +231,6 @@ def world() -> Iterator[World]:
     if size == 1 or dist.is_initialized():
         yield World(rank, size, device)
         return
-    if on_cuda:
-        record()
     store, _, _ = next(dist.rendezvous("env://"))
     name = common_name(store, rank, size)
     dist.init_process_group(
@@ -229,14 +239,52 @@ def world() -> Iterator[World]:
         rank=rank,
         world_size=size,
     )
+    unhandled = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if unhandled and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        dist.distributed_c10d._set_pg_timeout(LONGEST_WAIT, dist.group.WORLD)
-        with heartbeat(rank, size, name, device=on_cuda):
-            if on_cuda:
-                dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
-            yield World(rank, size, device)
+        _limit_waits(LONGEST_WAIT)
+        if on_cuda:
+            dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
+        yield World(rank, size, device)
+    except RuntimeError as error:
+        if not is_of_ranks(error):
+            raise
+        raise BrimfulError(f"rank {rank} {_trouble(error)}; the run can go on with --resume") from error
     finally:
+        if signal.getsignal(signal.SIGTERM) == _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         dist.destroy_process_group()
+
+
+def _limit_waits(seconds: float) -> None:
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
+
+
+def _limit_of_waits() -> timedelta:
+    """Gloo's limit for collectives, which its sends and receives do not know."""
+    assert dist.group.WORLD is not None
+    return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout
+
+
+def is_of_ranks(error: BaseException | None) -> bool:
+    """Whether a collective failed because another rank has ended, or has not come."""
+    return isinstance(error, RuntimeError) and bool(_OF_RANKS.search(f"{type(error).__name__}: {error}"))
+
+
+def _trouble(error: RuntimeError) -> str:
+    reason = re.sub(r"^\[\S+\] ", "", str(error).strip().splitlines()[0]).partition(". This is")[0]
+    if "Timed out" in reason:
+        return f"has waited in vain for another rank, as long as trainer.hang_limit allows ({reason})"
+    return f"has lost another rank, which torchrun names ({reason})"
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """End by SIGTERM, as without a handler; but not on the way to the line about another rank's end, upon
+    which torchrun sends it."""
+    if not is_of_ranks(sys.exc_info()[1]):
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def common_name(store: dist.Store, rank: int, size: int) -> str:

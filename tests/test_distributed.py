@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from brimful import distributed
-from brimful.distributed import common_name, default_device, world
+from brimful.distributed import common_name, default_device, is_of_ranks, world
 from brimful.errors import BrimfulError
 from builders.ranks import on_ranks
 
@@ -182,3 +182,37 @@ for round in range(2):
 @pytest.mark.distributed
 def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
     on_ranks(2, TWICE, tmp_path)
+
+
+LATE = """
+import os, time
+from brimful.distributed import all_to_all, world
+from brimful.errors import BrimfulError
+import torch
+
+rank = int(os.environ["RANK"])
+for wait in (lambda ranks: ranks.barrier(), lambda ranks: all_to_all(torch.zeros(2), torch.ones(2)).wait()):
+    try:
+        with world() as ranks, ranks.waits(0.5):
+            time.sleep(2 * rank)
+            wait(ranks)
+    except BrimfulError as error:
+        assert rank == 0 or "has lost another rank" in str(error), error
+        assert rank or "has waited in vain" in str(error), error
+    else:
+        assert rank, "rank 0 ends at its limit"
+    time.sleep(2 * (1 - rank))
+"""
+
+
+@pytest.mark.distributed
+def test_a_rank_waits_as_long_as_its_limit_in_collectives_and_exchanges(tmp_path):
+    on_ranks(2, LATE, tmp_path)
+
+
+def test_errors_of_other_kinds_are_not_of_other_ranks():
+    assert is_of_ranks(
+        RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42")
+    )
+    assert not is_of_ranks(RuntimeError("shape mismatch"))
+    assert not is_of_ranks(BrimfulError("gloo/transport"))

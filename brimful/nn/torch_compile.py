@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch._functorch import config as functorch_config
 
-from brimful.activity import now
 from brimful.errors import is_out_of_memory
 
 
@@ -51,7 +50,6 @@ class Compiled:
             return self.function(*args, **kwargs)
         if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
             set_up_compiler()
-            _watch_compilations()
             self._graph = torch.compile(self.function, **self.options)
         try:
             result = self._graph(*args, **kwargs)
@@ -97,29 +95,6 @@ def warn_once(line: str) -> None:
     """Warn on the main rank. The next training of this process does not say the same again."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
         print(f"warning: {line}", file=sys.stderr)  # a step must not need rich
-
-
-def _watch_compilations() -> None:
-    """Let this process say that it compiles while it does."""
-    from torch._dynamo.callback import callback_handler
-
-    if _begin not in callback_handler.start_callbacks:
-        callback_handler.register_start_callback(_begin)
-        callback_handler.register_end_callback(_end)
-
-
-def _begin(_: Any) -> None:
-    _stages.append(now.stage)
-    now.begin("compilation")
-
-
-def _end(_: Any) -> None:
-    if _stages:
-        now.begin(_stages.pop())
-
-
-_stages: list[str] = []
-"""What this process did before it began to compile."""
 
 
 def _is_of_compiler(error: BaseException) -> bool:

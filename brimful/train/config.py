@@ -83,8 +83,8 @@ class TrainerConfig:
     same number of threads."""
 
     hang_limit: float = incidental(600.0)
-    """Seconds that ranks wait in a collective for a missing rank before the run ends; 0 = no limit. After a
-    minute, a line names the rank. Compiling, evaluating and saving may take longer."""
+    """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
+    day. It must be longer than anything that one rank does alone, such as compiling."""
     profile: int = incidental(0)
     """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
     table of where their time goes. 0 = none. The trained weights stay the same."""

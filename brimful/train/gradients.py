@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from brimful.activity import Collective
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
@@ -94,8 +93,7 @@ class Gradients:
     def gather(self) -> None:
         """Put the gradient of all micro-batches of all ranks into `.grad`. All ranks call it."""
         if self.buckets:
-            with Collective("the sum of gradients"):
-                self.buckets.gather()
+            self.buckets.gather()
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.
@@ -118,8 +116,7 @@ class Gradients:
             else:
                 optimizer.step()
         if self.scaler:
-            with Collective("the counts of large gradients"):
-                self.scaler.update()
+            self.scaler.update()
 
     def clear(self) -> None:
         """Drop the gradient, whether or not an optimizer has used it."""

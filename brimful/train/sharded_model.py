@@ -23,14 +23,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from brimful.activity import Collective
 from brimful.data.batch import PackedBatch
 from brimful.train.objective import Runtime
 from brimful.train.sharding import Piece, give_parts, owners, piece_of, work_on_whole
 
 Loss = Callable[[PackedBatch], dict[str, Tensor]]
-_LAYERS = "the gathering of layers"
-"""A collective in words (brimful/activity.py)."""
 
 
 class _Shell(nn.Module):
@@ -149,8 +146,7 @@ class ModelShards:
         self._root.loss = loss
 
         def gathering(batch: PackedBatch) -> dict[str, Tensor]:
-            with Collective(_LAYERS):
-                return self._root(batch)
+            return self._root(batch)
 
         return gathering
 
@@ -173,14 +169,13 @@ class ModelShards:
         self._made += 1
         assert isinstance(self._root, FSDPModule)
         self._root.set_requires_gradient_sync(self._made == self._passes)
-        with Collective(_LAYERS):
-            loss.backward()
+        loss.backward()
 
     def gather(self) -> None:
         """Make the passes that other ranks make. Then each rank has its rows of the summed gradient."""
         while self._made < self._passes:
             assert self._stand_in is not None
-            with self.runtime.autocast(), Collective(_LAYERS):
+            with self.runtime.autocast():
                 sums = self._root(self._stand_in)
             self.backward(0.0 * torch.stack([each for each in sums.values() if each.requires_grad]).sum())
         for name in self._trained:
@@ -245,8 +240,7 @@ class ModelShards:
     def _exchange(self, sent: Sequence[Tensor], counts: list[int], receives: list[int]) -> Tensor:
         flat = torch.cat([*sent, torch.empty(0, device=self.world.device)])
         received = flat.new_empty(sum(receives))
-        with Collective("the exchange of parameters"):
-            dist.all_to_all_single(received, flat, receives, counts)
+        dist.all_to_all_single(received, flat, receives, counts)
         return received
 
     def _owned(self, rank: int) -> list[str]:

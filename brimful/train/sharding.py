@@ -22,7 +22,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from brimful.activity import Collective
 from brimful.distributed import World, all_gather
 from brimful.optim.muon import Muon
 from brimful.train.buckets import ALIGNMENT, round_up
@@ -88,9 +87,8 @@ def gathered(
         shapes: of the parameters.
     """
     known = world.gather({place: value.ndim == 0 for place, value in own.items()})
-    with Collective("the gathering of a checkpoint"):
-        scalars = {place: scalar for each in known for place, scalar in each.items()}
-        return _received(world, own, plan, shapes, scalars)
+    scalars = {place: scalar for each in known for place, scalar in each.items()}
+    return _received(world, own, plan, shapes, scalars)
 
 
 def _received(
@@ -206,16 +204,15 @@ class OptimizerShards:
             if part is not self.parameters[name] and gradient is not None:
                 part.grad = self.part_of(name, gradient)
         yield
-        with Collective("the exchange of parameters"):
-            sending = [
-                dist.broadcast(numbers, rank, async_op=True)
-                for rank, numbers in enumerate(self.whole)
-                if numbers.numel()
-            ]
-            if self.even.numel():
-                sending.append(all_gather(self.even, self.even[self.world.rank].clone()))
-            for each in sending:
-                each.wait()
+        sending = [
+            dist.broadcast(numbers, rank, async_op=True)
+            for rank, numbers in enumerate(self.whole)
+            if numbers.numel()
+        ]
+        if self.even.numel():
+            sending.append(all_gather(self.even, self.even[self.world.rank].clone()))
+        for each in sending:
+            each.wait()
 
     def finish(self) -> None:
         """Let each parameter have memory of its own again."""

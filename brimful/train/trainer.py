@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brimful import activity
 from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
@@ -121,7 +120,6 @@ class Trainer:
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
 
-        activity.now.limit = config.hang_limit
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
         self.compiled = self.state.model is None and resolve_compile(
             config.compile, runtime.device, possible=objective.compiles
@@ -273,7 +271,8 @@ class Trainer:
             BrimfulError: a loss spike that the guard does not leave out, or no memory.
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
-        with deterministic(self.config.deterministic), closing(self.journal), activity.training():
+        limit = self.world.waits(self.config.hang_limit)
+        with deterministic(self.config.deterministic), closing(self.journal), limit:
             over = self.schedule.over(self.step, self.totals.seconds)
             if over or self._out_of_patience():
                 self.metrics = self._evaluate()
@@ -359,7 +358,6 @@ class Trainer:
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""
-        activity.now.update = self.step + 1
         return prefetch(
             self.stream,
             self.cursor,
@@ -386,7 +384,6 @@ class Trainer:
             assert result.norm is not None
             self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
         self.step += 1
-        activity.now.update = self.step + 1
         self.cursor = update.cursor
         due = any(self._due(False, result.stop))
         now = self._clock(waits=due)
@@ -400,8 +397,7 @@ class Trainer:
     def _clock(self, *, waits: bool) -> float:
         """The time in seconds, after what was launched if `waits`."""
         if waits and self.runtime.device.type == "cuda":
-            with activity.Collective("the work of its device"):
-                torch.cuda.synchronize(self.runtime.device)
+            torch.cuda.synchronize(self.runtime.device)
         return time.perf_counter()
 
     def _add(self, counts: Mapping[str, float], seconds: float) -> None:

@@ -31,15 +31,15 @@ def test_when_a_rank_is_killed_the_other_says_so_and_ends(chained, tmp_path, ran
     assert time.monotonic() - began < 30
     assert process.returncode
     (line,) = [line for line in error.decode().splitlines() if line.startswith("brimful: ")]
-    told = rf"brimful: rank {rank} \(.+\) is gone; its last sign of life came from .+;"
-    assert re.fullmatch(told + " the run can go on with --resume", line)
+    lost = rf"brimful: rank {1 - rank} has lost another rank, which torchrun names \(Connection .+\);"
+    assert re.fullmatch(lost + " the run can go on with --resume", line)
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_rank_that_does_not_answer_ends_the_run_at_the_limit(chained, tmp_path):
     out = tmp_path / "run"
-    line = command("pretrain", "--data", chained, "--out", out, *LONG, "--trainer.hang-limit", 16, ranks=2)
+    line = command("pretrain", "--data", chained, "--out", out, *LONG, "--trainer.hang-limit", 8, ranks=2)
     with start(line) as process:
         wait_for(process, out / "checkpoints" / "step-5")
         stopped, began = ranks_of(process)[1], time.monotonic()
@@ -48,14 +48,12 @@ def test_a_rank_that_does_not_answer_ends_the_run_at_the_limit(chained, tmp_path
             if len(ranks_of(process)) < 2:
                 break
             time.sleep(0.2)
-        assert 15 < time.monotonic() - began < 30
+        assert 7 < time.monotonic() - began < 25
         os.kill(stopped, signal.SIGKILL)  # torchrun would do so in 30 s
         _, error = process.communicate(timeout=60)
     assert process.returncode
-    lines = error.decode().splitlines()
-    waits = r"rank 0 \(.+\) has waited \d+ s in .+ of update \d+ \(.+\) for rank 1 \(.+\): its last sign, .+"
-    assert [line for line in lines if re.fullmatch(f"warning: {waits}", line)]
-    assert [line for line in lines if re.fullmatch(rf"brimful: {waits} --resume", line)]
+    (line,) = [line for line in error.decode().splitlines() if line.startswith("brimful: ")]
+    assert re.fullmatch(r"brimful: rank 0 has waited in vain for .+ trainer\.hang_limit .+ --resume", line)
 
 
 @pytest.mark.slow
