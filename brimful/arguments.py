@@ -14,6 +14,7 @@ import tyro
 
 from brimful.config import build, read_yaml, settings_from
 from brimful.errors import UsageError
+from brimful.retired import retired
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,7 +221,7 @@ class _CommandLine:
         """Refuse a flag that the verb does not have."""
         for flag in self.given:
             if flag and flag not in self.options and flag != "--help" and not flag.startswith("--tyro-"):
-                raise self.error(f"unknown option {flag}{self._hint(flag)}")
+                raise self.error(retired(flag[2:]) or f"unknown option {flag}{self._hint(flag)}")
 
     def _hint(self, flag: str) -> str:
         names = {name: name for name in self.options if name.startswith("--")}
@@ -237,7 +238,8 @@ class _CommandLine:
         """
         for flag, values in self.given.items():
             if flag in self.options and (problem := self.options[flag].problem(values)):
-                return self.error(f"{flag} {problem}")
+                name = flag[2:].replace("-", "_")
+                return self.error(retired(f"{name}={' '.join(values)}") or f"{flag} {problem}")
         missing = [
             flag
             for flag, option in self.options.items()

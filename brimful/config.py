@@ -22,6 +22,7 @@ import msgspec
 import yaml
 
 from brimful.errors import BrimfulError, nearest
+from brimful.retired import retired
 from brimful.storage import atomic_file
 
 C = TypeVar("C")
@@ -259,7 +260,8 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
         return msgspec.convert(value, annotation, strict=True)
     except msgspec.ValidationError as error:
         message, _, inner = str(error).replace("`", "").partition(" - at $")
-        raise BrimfulError(f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
+        gone = retired(f"{place}={value}")
+        raise BrimfulError(gone or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
 
 
 def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any, default: Any = None) -> C:
@@ -270,7 +272,8 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in fields:
-            raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
+            gone = retired(where + name)
+            raise BrimfulError(gone or f"unknown key {where}{key!s}: {nearest(name, fields)}")
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
             made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default)

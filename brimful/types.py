@@ -21,5 +21,5 @@ Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
 Shard = Literal["none", "optimizer", "model"]
 """What ranks divide among them: nothing, the optimizers' states, or the model too."""
-SpikePolicy = Literal["stop", "skip", "roll-back"]
+SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""

@@ -30,6 +30,7 @@ LAYERS = [
         "arguments",
         "console",
         "randomness",
+        "retired",
         "compiled",
         "draws",
         "lazy",

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import random
+import re
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.arguments import parse
+from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import (
     Verb,
     build,
@@ -23,7 +26,7 @@ from brimful.config import (
     verb,
     write_yaml,
 )
-from brimful.errors import BrimfulError, nearest
+from brimful.errors import BrimfulError, UsageError, nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,3 +277,12 @@ def test_seeds_have_64_bits() -> None:
     for seed in (-(1 << 63) - 1, 1 << 64, 10**30):
         with pytest.raises(BrimfulError, match=rf"seed.*{seed}.*64 bits"):
             require_seeds(0, seed)
+
+
+def test_a_retired_setting_is_refused_in_a_line_that_says_what_to_do() -> None:
+    with pytest.raises(BrimfulError) as raised:
+        build(PretrainConfig, {"data": "x", "out": "y", "trainer": {"on_spike": "roll-back"}})
+    line = "trainer.on_spike=roll-back was retired: set it to skip, which gives the same weights"
+    assert str(raised.value) == line
+    with pytest.raises(UsageError, match=re.escape(line)):
+        parse(PretrainConfig, ["--trainer.on-spike", "roll-back"], "brimful pretrain", None)

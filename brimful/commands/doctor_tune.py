@@ -63,8 +63,6 @@ class _Tuning:
         ahead: bool,
     ) -> None:
         trainer = replace(config.trainer, checkpoint_every=0, wandb="", patience=0, keep="last")
-        if trainer.on_spike == "roll-back":
-            trainer = replace(trainer, on_spike="stop")
         self.asked = replace(config, validation_tokens=0, trainer=trainer)
         self.corpora = corpora
         self.directory = directory

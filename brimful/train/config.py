@@ -68,8 +68,8 @@ class TrainerConfig:
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
     on_spike: SpikePolicy = incidental("stop")
-    """What to do about a loss spike: stop the run; skip the update, for which every loss is read before the
-    step; or roll back to the checkpoint before it, and skip the update when it comes again."""
+    """What to do about a loss spike: stop the run; or skip the update, for which every loss is read before
+    the step, so that a GPU waits."""
     prefetch: int = incidental(2)
     """Updates that a thread prepares ahead; 0 = none."""
     compile: Compile = "auto"
@@ -156,8 +156,6 @@ class TrainerConfig:
                 f"trainer.loss_scale_threshold is {self.loss_scale_threshold:g}: it must be at least 0 and"
                 " below 1"
             )
-        if self.on_spike == "roll-back" and not self.checkpoint_every:
-            raise BrimfulError("trainer.on_spike=roll-back needs checkpoints: set trainer.checkpoint_every")
         if self.keeps_best and not self.checkpoint_every:
             raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
         if self.hours and self.deterministic:

@@ -1,8 +1,8 @@
 """Finds loss spikes: losses that are NaN or infinite, or far above the losses of recent updates.
 
-Losses stay on the device until they are judged. With the policies `stop` and `roll-back` this happens at a
-line of metrics or a checkpoint, for many updates at once. Only `skip` reads each update's loss, since it must
-know before the optimizer's step.
+Losses stay on the device until they are judged. With the policy `stop` this happens at a line of metrics or a
+checkpoint, for many updates at once. Only `skip` reads each update's loss, since it must know before the
+optimizer's step.
 """
 
 import math
@@ -59,7 +59,7 @@ class Guard:
         policy: what happens at a spike.
 
     Attributes:
-        left_out: the numbers of updates that were left out, or will be when they come again.
+        left_out: the numbers of updates that were left out.
     """
 
     def __init__(self, threshold: float, policy: SpikePolicy, world: World) -> None:
@@ -126,6 +126,6 @@ class Guard:
         return usual | {"left_out": self.left_out}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict`. Updates that have been left out since then stay left out."""
+        """Restore a `state_dict`."""
         self._mean, self._variance, self._judged = state["mean"], state["variance"], state["usual"]
-        self.left_out = sorted({*self.left_out, *state["left_out"]})
+        self.left_out = list(state["left_out"])

@@ -56,7 +56,7 @@ class StepResult:
 
     Attributes:
         stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
-        counts: what the update contains, over all ranks, by name; empty if nothing of it was computed.
+        counts: what the update contains, over all ranks, by name; empty if memory ran out.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
         spike: why the update was left out.
@@ -178,8 +178,6 @@ class Trainer:
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""
         normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
-        if self.step in self.guard.left_out:
-            return StepResult(Outcome.LEFT_OUT, stop)
         sums: dict[str, Tensor] = {}
         terms: dict[str, Tensor] = {}
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
@@ -327,12 +325,7 @@ class Trainer:
                             break  # reads the same update again, in smaller micro-batches
                         if result.spike:
                             self._leave_out(result.spike)
-                        last, spike = self._count(update, result, started)
-                        if spike:
-                            undone = self._roll_back(spike)
-                            advance(1 - undone)
-                            last, started = False, time.perf_counter()
-                            break  # reads the stream from the checkpoint's cursor
+                        last = self._count(update, result, started)
                         self._between_updates(last, result.stop)
                         if not last and self._out_of_patience():
                             last = True
@@ -367,8 +360,9 @@ class Trainer:
             depth=self.config.prefetch,
         )
 
-    def _count(self, update: Update, result: StepResult, started: float) -> tuple[bool, Spike | None]:
-        """Count an update that was made or left out, and go to the next.
+    def _count(self, update: Update, result: StepResult, started: float) -> bool:
+        """Count an update that was made or left out, and go to the next. Before a line or a checkpoint, judge
+        the losses since the last one.
 
         On a GPU an update has been launched, not computed. So where something is written, the clock waits for
         the device. In between it lags.
@@ -377,7 +371,10 @@ class Trainer:
             started: the clock when the update began.
 
         Returns:
-            whether the run is over; and a loss spike in the updates since the last look, if there is one.
+            whether the run is over.
+
+        Raises:
+            BrimfulError: a loss spike, where the policy is to stop.
         """
         if result.outcome is Outcome.MADE:
             assert result.loss is not None
@@ -392,7 +389,9 @@ class Trainer:
         if last and not due:  # the hours are over between two lines
             self._add({}, self._clock(waits=True) - now)
             last = self._is_last()
-        return last, self.guard.judge(self.window) if due or last else None
+        if (due or last) and (spike := self.guard.judge(self.window)):
+            self._leave_out(spike)
+        return last
 
     def _clock(self, *, waits: bool) -> float:
         """The time in seconds, after what was launched if `waits`."""
@@ -553,29 +552,6 @@ class Trainer:
                 f" another precision ({self.journal.batch_of(spike)})"
             )
         self.guard.left_out.append(spike.update)
-
-    def _roll_back(self, spike: Spike) -> int:
-        """Go back to the newest checkpoint, and leave out the update of the spike from now on.
-
-        Returns:
-            how many updates are undone.
-
-        Raises:
-            BrimfulError: the policy is to stop, too many recent updates were left out, or there is no
-                checkpoint.
-        """
-        before, seconds = self.step, self.totals.seconds
-        self._leave_out(spike)
-        self.checkpoints.finish()
-        self.world.barrier()
-        if not self.resume():
-            raise BrimfulError(f"{spike.what}, and there is no checkpoint yet to roll back to")
-        if self.config.hours:  # the time is spent all the same; the main rank's clock counts
-            (seconds,) = self.world.sum([seconds if self.world.is_main else 0.0])
-            self.totals = replace(self.totals, seconds=seconds)
-        self.journal.begin(self.step)
-        self.window = Window()
-        return before - self.step
 
 
 @cache
