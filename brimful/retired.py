@@ -1,6 +1,7 @@
 """Options that were retired, and what to do instead (docs/history.md). A line stays for one release."""
 
 _OPTIONS = {
+    "trainer.shard": "every rank holds the whole model; README.md names what else can train a larger one",
     "trainer.on_spike=roll-back": "set it to skip, which gives the same weights",
 }
 

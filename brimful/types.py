@@ -19,7 +19,5 @@ Compression = Literal["none", "bf16", "fp16"]
 """The format in which float32 gradients travel between ranks; none: their own."""
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
-Shard = Literal["none", "optimizer", "model"]
-"""What ranks divide among them: nothing, the optimizers' states, or the model too."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""

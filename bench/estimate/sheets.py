@@ -54,7 +54,7 @@ def compared_case(name: str, case: dict[str, Any]) -> dict[str, Any]:
     work = Work(tuple(lengths), case["tokens"], predictions, round(MASKED * sum(lengths)))
     model = trained(config, SequencesConfig())
     parts = pass_seconds(work, config, model, trainer, precision, sheet, assume, compiled=True)
-    step = optimizer_seconds(model, OptimizerConfig(), trainer, precision, sheet, assume, 1)
+    step = optimizer_seconds(model, OptimizerConfig(), trainer, precision, sheet, assume)
     size = memory(asked["model"], asked["architecture"], precision, residual, work)
     milliseconds, gib = 1e3 * (sum(parts.values()) + step), size / 2**30
     return {
@@ -84,6 +84,6 @@ def memory(
     batch = replace(batch, mlm_positions=torch.zeros_like(labels), mlm_labels=labels)
     model = trained(config, sequences)
     traced = traced_pass(config, sequences, trainer, precision, batch, has_gradients=True)
-    rest = held(model, OptimizerConfig(), trainer, precision, 1)
+    rest = held(model, OptimizerConfig(), trainer, precision)
     activations = AssumeConfig().memory_factor * (traced.peak - rest.gradients)
     return rest.total + activations + kept_products(config, trainer, work.slots)

@@ -52,7 +52,6 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"bucket_mb": 1},
     {"bucket_mb": 4, "compression": "fp16"},
     {"bucket_mb": 4, "compression": "bf16"},
-    {"bucket_mb": 4, "shard": "optimizer"},
 )
 QUICK: tuple[dict[str, Any], ...] = ({"bucket_mb": 4}, {"bucket_mb": 4, "compression": "fp16"})
 PACKET, HEADERS = 1514, 66
@@ -121,7 +120,6 @@ def measure(
         yield {
             "mbit": mbit,
             "compression": "none",
-            "shard": "none",
             **variant,
             **medians,
             "floor": floor,
@@ -140,17 +138,8 @@ def show(rows: Sequence[Row]) -> None:
         milliseconds = [f"{1e3 * row[name]:,.0f}" for name in ("update", "waited")]
         floor = [f"{1e3 * row['floor']:,.0f}", f"{row['hidden']:.0%}"] if row["floor"] else ["-", "-"]
         sent = f"{row['sent'] / 1e6:.1f}"
-        lines.append([row["compression"], size, row["shard"], *milliseconds, sent, *floor])
-    heads = [
-        "compression",
-        "bucket_mb",
-        "shard",
-        "update, ms",
-        "waited, ms",
-        "MB sent",
-        "floor, ms",
-        "hidden",
-    ]
+        lines.append([row["compression"], size, *milliseconds, sent, *floor])
+    heads = ["compression", "bucket_mb", "update, ms", "waited, ms", "MB sent", "floor, ms", "hidden"]
     rate = f"{rows[0]['mbit']:g} Mbit/s" if rows[0]["mbit"] else "no limit"
     print(f"\n{rate} (load {rows[0]['load']:.1f})\n\n{table(heads, lines)}", flush=True)
 

@@ -4,8 +4,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,7 @@ class Rank:
         trainer = trainer_of(
             model, self.stream, self.job.updates, directory, self.world, {"prefetch": 0} | config
         )
-        state, update, stepping = trainer.state, trainer.train_step, trainer.state.stepping
-        gradients = trainer.gradients
+        update, gradients = trainer.train_step, trainer.gradients
         gather = gradients.gather
         found: list[Answer] = []
         waited = 0.0
@@ -47,14 +45,6 @@ class Rank:
             started = time.perf_counter()
             gather()
             waited += time.perf_counter() - started
-
-        @contextmanager
-        def timed_stepping() -> Generator[None]:
-            nonlocal waited
-            with stepping():
-                yield
-                started = time.perf_counter()
-            waited += time.perf_counter() - started  # what the divided parameters took
 
         def timed(*arguments: Any) -> Any:
             nonlocal waited
@@ -67,7 +57,6 @@ class Rank:
             return result
 
         gradients.gather = timed_gather  # type: ignore[method-assign]
-        state.stepping = timed_stepping  # type: ignore[method-assign]
         trainer.train_step = timed  # type: ignore[method-assign]
         assert isinstance(gradients.buckets, Buckets)
         sizes = [bucket.flat.nbytes for bucket in gradients.buckets.buckets]

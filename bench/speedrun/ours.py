@@ -102,7 +102,7 @@ def train(settings: Mapping[str, Any], folder: Path, out: Path, points: Points, 
         assert isinstance(head, MaskedLMHead)
 
         def save(path: Path) -> None:
-            with trainer.state.evaluated(averages=True):
+            with trainer.state.averaged():
                 save_model(path, trainer.encoder, head)
 
         totals = trainer.totals

@@ -191,11 +191,6 @@ class DistilConfig:
         if self.student_layers is not None:
             require_positive(self, "student_layers")
         check_trainer(self.trainer)
-        if self.trainer.shard == "model":
-            raise BrimfulError(
-                "trainer.shard=model does not go with distillation, which reads inside the layers: set"
-                " trainer.shard=optimizer, or leave it out"
-            )
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
         if self.student_hidden is not None:

@@ -81,7 +81,7 @@ class _Tuning:
             self._threads(best)
             best = self._rows(best)
             best = self._compiled(best)
-            if self.ranks.size > 1 and best.trainer.shard != "model":
+            if self.ranks.size > 1:
                 values = (best.trainer.bucket_mb, *BUCKETS)
                 best = self._of_trainer(best, "bucket_mb", values)
             best = self._of_trainer(best, "prefetch", (best.trainer.prefetch, *PREFETCH))
@@ -107,7 +107,7 @@ class _Tuning:
         residual = resolve_residual(config.trainer.residual, precision, device)
         compiles = config.trainer.compile
         if compiles == "auto":
-            compiles = self.on_cuda and lacks(device) is None and config.trainer.shard != "model"
+            compiles = self.on_cuda and lacks(device) is None
         trainer = replace(config.trainer, residual=residual, compile=compiles)
         config = replace(config, precision=precision, trainer=trainer)
         rows = config.rows_per_micro_batch
@@ -120,7 +120,7 @@ class _Tuning:
     def _precision(self, config: PretrainConfig) -> PretrainConfig:
         if config.trainer.weights != "fp32" or self.asked.precision != "auto":
             return config
-        values = precisions(self.ranks.device, sharded=config.trainer.shard == "model")
+        values = precisions(self.ranks.device)
         values = [config.precision, *(value for value in values if value != config.precision)]
 
         def with_precision(value: Precision) -> PretrainConfig:
@@ -142,8 +142,6 @@ class _Tuning:
 
     def _rows(self, config: PretrainConfig) -> PretrainConfig:
         """`auto`'s own search, which knows memory too."""
-        if config.trainer.shard == "model":
-            return config
         with self._trainer(config, auto=True) as (trainer, stream):
             rows = auto_rows(trainer, stream, config.optimizer)
         if rows != config.rows_per_micro_batch:
@@ -151,7 +149,7 @@ class _Tuning:
         return replace(config, rows_per_micro_batch=rows)
 
     def _compiled(self, config: PretrainConfig) -> PretrainConfig:
-        if lacks(self.ranks.device) is not None or config.trainer.shard == "model":
+        if lacks(self.ranks.device) is not None:
             return config
         return self._of_trainer(config, "compile", (config.trainer.compile, not config.trainer.compile))
 
@@ -232,14 +230,10 @@ class _Tuning:
                 torch.cuda.empty_cache()
 
 
-def precisions(device: torch.device, *, sharded: bool) -> list[Precision]:
-    """The number formats that are worth a try on a device.
-
-    Args:
-        sharded: whether the model is, which goes without loss scaling.
-    """
+def precisions(device: torch.device) -> list[Precision]:
+    """The number formats that are worth a try on a device."""
     if has_fast_bf16(device):
         return ["bf16", "fp32"]
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0) and not sharded:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0):
         return ["fp16", "fp32"]
     return ["fp32"]

@@ -3,7 +3,7 @@
 import shlex
 import tempfile
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ def _result(run: Run, fit: Fit, times: Times) -> dict[str, Any]:
             "ends_by": course.ends_by,
         },
         "stages": _stages(run, times, course),
-        "links": asdict(time.traffic) | {"total": time.traffic.total},
+        "links": asdict(time.traffic) | {"total": time.traffic.hidden},
         "scaling": scaling(
             lambda ranks, rows: times.of_update(ranks, rows, last), run.ranks, rows, sample.tokens
         ),
@@ -185,7 +185,7 @@ def _disk(run: Run) -> dict[str, Any]:
     width = token_dtype(run.shape.vocabulary_size).itemsize + 2 / 8  # two bits beside each token
     shards = files or int((run.config.tokens or 0) * width)
     trainer, optimizer = run.trainer, run.config.optimizer
-    alone = held(run.model, optimizer, replace(trainer, shard="none"), run.precision, 1)
+    alone = held(run.model, optimizer, trainer, run.precision)
     one = alone.weights + alone.states + (alone.other if optimizer.ema else 0)
     kept = (trainer.keep_checkpoints + 1 + trainer.keeps_best) * one if trainer.checkpoint_every else 0
     models = 2 * 4 * run.model.parameters

@@ -25,7 +25,6 @@ class Fit:
             run.config.optimizer,
             trainer or run.trainer,
             run.precision,
-            run.ranks,
             micro_batches=micro_batches,
         )
 
@@ -135,15 +134,10 @@ class Fit:
         tried: list[dict[str, Any]] = []
         if trainer.recompute == "none":
             tried.append({"recompute": "layers"})
-        if run.ranks > 1 and trainer.weights == "fp32":
-            tried += [{"shard": "optimizer"}, {"shard": "model"}]
-            tried.append({"shard": "model", "recompute": "layers"})
-        if run.precision == "bf16" and trainer.shard == trainer.compression == "none":
+        if run.precision == "bf16" and trainer.compression == "none":
             tried.append({"weights": "bf16"})
         found: list[str] = []
         for change in tried:
-            if len(change) > 1 and found:
-                continue
             try:
                 other = replace(trainer, **change)
                 check_precision(other, run.precision)

@@ -56,8 +56,6 @@ class Run:
         residual = resolve_residual(config.trainer.residual, self.precision, device)
         self.trainer = replace(config.trainer, residual=residual)
         check_precision(self.trainer, self.precision)
-        if self.trainer.shard != "none" and self.ranks == 1:
-            self.advice.append(f"trainer.shard={self.trainer.shard} does nothing with one rank")
         self.shape = self._shape()
         self.model = trained(self.shape, config.sequences)
         self.tokens_per_word = max((c.tokens_per_word for c in corpora.values()), default=1.5)
@@ -157,4 +155,4 @@ class Run:
 
     def compiled(self, trainer: TrainerConfig) -> bool:
         """Whether a step on a GPU is."""
-        return trainer.compile is not False and (trainer.shard != "model" or self.ranks == 1)
+        return trainer.compile is not False

@@ -91,11 +91,10 @@ class Times:
         """An update of a phase with `rows` rows on `ranks` ranks."""
         run = self.run
         each = min(self.rows, max(1, -(-rows // ranks)))
-        passes = -(-rows // (each * ranks))
         step = 0.0
         if self.measured is None and run.assume.mfu is None and run.sheet is not None:
             step = optimizer_seconds(
-                run.model, run.config.optimizer, run.trainer, run.precision, run.sheet, run.assume, ranks
+                run.model, run.config.optimizer, run.trainer, run.precision, run.sheet, run.assume
             )
         return update_time(
             ranks,
@@ -103,10 +102,9 @@ class Times:
             each,
             sum(self.pass_parts(each, phase).values()),
             step,
-            traffic(run.model, run.config.optimizer, run.trainer, run.precision, ranks, passes),
+            traffic(run.model, run.trainer, ranks),
             self.links,
             run.assume.overlap,
-            sharded=run.trainer.shard == "model",
         )
 
     def course(self) -> Course:

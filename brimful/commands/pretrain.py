@@ -25,7 +25,6 @@ from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.data.streams import training_sources, validation_batches
 from brimful.distributed import World, world
-from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, shape_advice
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.initial import Initial, count_pieces, new_model, start_from_data, trained_model
@@ -74,11 +73,6 @@ def _resolve(config: PretrainConfig, ranks: World, lock: FolderLock) -> tuple[Pr
     config, directory, resuming = open_run(config, "pretrain", ("data", "out"), ranks, lock)
     if config.rows_per_micro_batch is None and ranks.device.type == "cuda":
         config = replace(config, rows_per_micro_batch="auto")
-    if config.rows_per_micro_batch == "auto" and config.trainer.shard == "model":
-        raise BrimfulError(
-            "trainer.shard=model needs rows_per_micro_batch as a number: the ranks of a sharded model cannot"
-            " try sizes one by one"
-        )
     if resuming:
         return config, directory, True
     assert config.data is not None
@@ -151,7 +145,7 @@ def _train(
         schedule=config.schedule,
         cycles=config.cycles(),
         seed=config.seed,
-        micro_batches=MicroBatches(ranks, stream, auto=not given and config.trainer.shard != "model"),
+        micro_batches=MicroBatches(ranks, stream, auto=not given),
         identity=config_hash(
             [
                 identity(config),

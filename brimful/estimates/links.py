@@ -9,8 +9,6 @@ of a host together.
 from dataclasses import dataclass
 
 from brimful.estimates.memory import Trained
-from brimful.optim.build import OptimizerConfig
-from brimful.precision.policy import DTYPES, Precision
 from brimful.train.config import TrainerConfig
 
 
@@ -19,62 +17,28 @@ class Traffic:
     """Bytes that each rank sends in an update.
 
     Attributes:
-        hidden: what backward passes may hide: sums of gradients, and layers that FSDP2 gathers ahead.
+        hidden: sums of gradients, which backward passes may hide.
         last: of these, the gradients of the embedding matrix, which are ready when backward ends.
-        after: parameters that travel when the optimizers have stepped.
         collectives: how many there are.
     """
 
     hidden: float
     last: float
-    after: float
     collectives: int
 
-    @property
-    def total(self) -> float:
-        """Their sum."""
-        return self.hidden + self.after
 
-
-def traffic(
-    model: Trained,
-    optimizer: OptimizerConfig,
-    trainer: TrainerConfig,
-    precision: Precision,
-    ranks: int,
-    micro_batches: int = 1,
-) -> Traffic:
-    """The traffic of one of `ranks`, each with as many micro-batches in an update."""
+def traffic(model: Trained, trainer: TrainerConfig, ranks: int) -> Traffic:
+    """The traffic of one of `ranks`."""
     if ranks == 1:
-        return Traffic(0.0, 0.0, 0.0, 0)
+        return Traffic(0.0, 0.0, 0)
     others = (ranks - 1) / ranks
     sizes = {name: shape.numel() for name, shape in model.shapes.items()}
-    whole = {
-        name
-        for name in sizes
-        if optimizer.name == "lamb" or (optimizer.name == "muon" and name in model.matrices)
-    }
-    all_, travelling = sum(sizes.values()), sum(sizes[name] for name in whole)
+    all_ = sum(sizes.values())
     embedding = sizes["encoder.embedding.weight"]
-    if trainer.shard == "model":
-        layers = sum(sizes[name] for name in model.in_layers)
-        width = DTYPES[precision].itemsize
-        gathers = micro_batches * (2 * width * layers + 4 * (all_ - layers))
-        exchanged = 3 * 4 * travelling  # gradients and parameters to their owners, parameters back
-        return Traffic(
-            others * (gathers + 4 * all_),
-            others * 4 * (all_ - layers),
-            others * exchanged,
-            micro_batches * (2 * model.layers + 1) + model.layers + 1,
-        )
     width = 4 if trainer.weights == "fp32" and trainer.compression == "none" else 2
     buckets = max(1, round(4 * all_ / (trainer.bucket_mb * 2**20)))
-    after, collectives = 0.0, buckets * (1 if trainer.compression == "none" else 2)
-    if trainer.shard == "optimizer":
-        # A broadcast of what an owner has passes through every rank but the last.
-        after = others * 4 * all_
-        collectives += 1 + min(len(whole), ranks)
-    return Traffic(2 * others * width * all_, 2 * others * width * embedding, after, collectives)
+    collectives = buckets * (1 if trainer.compression == "none" else 2)
+    return Traffic(2 * others * width * all_, 2 * others * width * embedding, collectives)
 
 
 @dataclass(frozen=True)

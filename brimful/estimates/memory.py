@@ -8,7 +8,6 @@ CPU. What an operator takes and gives back within itself (blocks of scores) is n
 
 import gc
 import weakref
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,9 +27,7 @@ from brimful.nn.layers import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.optim.build import OptimizerConfig
 from brimful.precision.policy import DTYPES, Precision, autocast
-from brimful.train.buckets import ALIGNMENT, round_up
 from brimful.train.config import TrainerConfig
-from brimful.train.sharding import owners
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,12 @@ class Trained:
     Attributes:
         shapes: by name.
         matrices: those inside the layers, which Muon updates: the number of logical matrices in each.
-        in_layers: the names of parameters of layers, norms excepted, which FSDP2 gathers layer by layer.
         encoder: parameters of the encoder alone.
-        layers: of the encoder.
     """
 
     shapes: dict[str, torch.Size]
     matrices: dict[str, int]
-    in_layers: frozenset[str]
     encoder: int
-    layers: int
 
     @property
     def parameters(self) -> int:
@@ -69,29 +62,21 @@ def trained(config: EncoderConfig, sequences: SequencesConfig) -> Trained:
     modules = trained_modules(config, sequences)
     encoder = modules["encoder"]
     assert isinstance(encoder, Encoder)
-    norms = {
-        f"{name}.{own}"
-        for name, module in modules.named_modules()
-        if isinstance(module, nn.LayerNorm)
-        for own, _ in module.named_parameters(recurse=False)
-    }
     shapes = {name: parameter.shape for name, parameter in modules.named_parameters()}
     return Trained(
         shapes,
         {f"encoder.{name}": blocks for name, blocks in encoder.fused_blocks().items()},
-        frozenset(name for name in shapes if name.startswith("encoder.layers.") and name not in norms),
         sum(parameter.numel() for parameter in encoder.parameters()),
-        config.layers,
     )
 
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of a rank that do not depend on its micro-batch; of the rank that holds most.
+    """Bytes of a rank that do not depend on its micro-batch.
 
     Attributes:
         states: of the optimizers.
-        other: the moving average; and what FSDP2 gathers for a pass, or the mean of earlier micro-batches.
+        other: the moving average, and the mean of earlier micro-batches.
     """
 
     weights: int
@@ -110,11 +95,10 @@ def held(
     optimizer: OptimizerConfig,
     trainer: TrainerConfig,
     precision: Precision,
-    ranks: int,
     *,
     micro_batches: int = 1,
 ) -> Held:
-    """What a rank of `ranks` holds when the optimizers step, and what stays through a pass.
+    """What a rank holds when the optimizers step, and what stays through a pass.
 
     Args:
         precision: resolved.
@@ -123,82 +107,19 @@ def held(
     sizes = {name: shape.numel() for name, shape in model.shapes.items()}
     all_ = sum(sizes.values())
     own = 4 if trainer.weights == "fp32" else 2
-    shard = trainer.shard if ranks > 1 else "none"
-    whole = _on_owners(model, optimizer, ranks) if shard != "none" else {}
     rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if own == 2 else 0
     each = {name: _state_bytes(name, model, optimizer) + rounding for name in sizes}
     states = sum(each[name] * size for name, size in sizes.items())
-    if shard == "none":
-        weights = gradients = own * all_
-        average = own * all_
-    elif shard == "optimizer":
-        even = sum(round_up(size, ALIGNMENT) for name, size in sizes.items() if name not in whole)
-        weights = 4 * (round_up(even, ranks * ALIGNMENT) + sum(round_up(sizes[n], ALIGNMENT) for n in whole))
-        gradients = average = 4 * all_
-        share = round_up(even, ranks * ALIGNMENT) // ranks
-        states = max(
-            _share_of_states(sizes, each, whole, share, rank) for rank in range(min(ranks, 1 + len(whole)))
-        )
-    else:
-        rows = {name: -(-shape[0] // ranks) * shape[1:].numel() for name, shape in model.shapes.items()}
-        weights = gradients = average = 4 * sum(rows.values())
-        even = sum(each[name] * rows[name] for name in sizes if name not in whole)
-        owned = [0] * ranks
-        for name, rank in whole.items():
-            owned[rank] += each[name] * sizes[name]
-        states = even + max(owned)
-    other = average if optimizer.ema else 0
-    if shard == "model":
-        other += _gathered(model, precision, micro_batches)
-    elif micro_batches > 1 and (own == 2 or precision == "fp16"):
+    other = own * all_ if optimizer.ema else 0
+    if micro_batches > 1 and (own == 2 or precision == "fp16"):
         other += own * all_  # the mean of the micro-batches before the present one
-    return Held(weights, gradients, states, other)
+    return Held(own * all_, own * all_, states, other)
 
 
 def _state_bytes(name: str, model: Trained, optimizer: OptimizerConfig) -> int:
     """Bytes of the optimizer's states for each number of a parameter."""
     moments = 1 if optimizer.name == "muon" and name in model.matrices else 2
     return 4 * (moments + bool(optimizer.pull))
-
-
-def _on_owners(model: Trained, optimizer: OptimizerConfig, ranks: int) -> dict[str, int]:
-    """The rank of each parameter that an optimizer must see whole."""
-    work = {}
-    for name, shape in model.shapes.items():
-        if optimizer.name == "lamb":
-            work[name] = float(shape.numel())
-        elif optimizer.name == "muon" and name in model.matrices:
-            work[name] = float(shape.numel() * min(shape[0] // model.matrices[name], shape[1]))
-    return owners(work, ranks)
-
-
-def _share_of_states(
-    sizes: Mapping[str, int], each: Mapping[str, int], whole: Mapping[str, int], share: int, rank: int
-) -> int:
-    """State bytes of one rank with trainer.shard=optimizer."""
-    total, at = 0, 0
-    for name, size in sizes.items():
-        if name in whole:
-            total += each[name] * size * (whole[name] == rank)
-            continue
-        inside = max(0, min(at + size, (rank + 1) * share) - max(at, rank * share))
-        total += each[name] * inside
-        at += round_up(size, ALIGNMENT)
-    return total
-
-
-def _gathered(model: Trained, precision: Precision, micro_batches: int) -> int:
-    """What FSDP2 has whole at the same time: two layers, what is outside of layers, and their gradients;
-    with several micro-batches, all gradients until the last."""
-    sizes = {name: shape.numel() for name, shape in model.shapes.items()}
-    layers = sum(size for name, size in sizes.items() if name in model.in_layers)
-    outside = sum(sizes.values()) - layers
-    layer = layers // model.layers
-    gathered = 2 * layer * DTYPES[precision].itemsize + 4 * outside
-    gradients = 4 * (layer + outside)
-    if micro_batches > 1:
-        gradients = 4 * (layers + outside)
-    return gathered + gradients
 
 
 @dataclass(frozen=True)

@@ -153,15 +153,13 @@ def optimizer_seconds(
     precision: Precision,
     sheet: Sheet,
     assume: AssumeConfig,
-    ranks: int,
 ) -> float:
-    """Seconds of the optimizers' step on one of `ranks` GPUs, the norm of the gradient included."""
-    parts = ranks if trainer.shard != "none" else 1
+    """Seconds of the optimizers' step on a GPU, the norm of the gradient included."""
     seconds = _OPTIMIZER_BYTES[optimizer.name] * model.parameters / (assume.bandwidth_share * sheet.bandwidth)
     if optimizer.name == "muon":
         peak = sheet.peak(precision) or sheet.flops
         seconds += muon_flops(model) / (assume.product_share * peak)
-    return seconds / parts
+    return seconds
 
 
 def muon_flops(model: Trained) -> int:

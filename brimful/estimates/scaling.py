@@ -43,8 +43,6 @@ def update_time(
     sent: Traffic,
     links: Links,
     overlap: float,
-    *,
-    sharded: bool,
 ) -> UpdateTime:
     """The time of an update.
 
@@ -54,13 +52,12 @@ def update_time(
         step: seconds of the optimizers' step.
         sent: the traffic of a rank.
         overlap: share of a backward pass that hides traffic.
-        sharded: whether the model is (FSDP2), whose gathers all passes hide.
     """
     micro_batches = -(-rows // (each * ranks))
-    hides = overlap * one_pass * (micro_batches if sharded else BACKWARD)
+    hides = overlap * one_pass * BACKWARD
     hidden = links.seconds(sent.hidden, sent.collectives, ranks)
     last = links.seconds(sent.last, 1, ranks)
-    exposed = max(last, hidden - hides) + links.seconds(sent.after, 1, ranks)
+    exposed = max(last, hidden - hides)
     return UpdateTime(ranks, rows, micro_batches, micro_batches * one_pass + step, exposed, sent)
 
 

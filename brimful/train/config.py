@@ -6,7 +6,7 @@ from typing import Literal
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision, Residual
-from brimful.types import Compile, Compression, Rounding, Shard, SpikePolicy
+from brimful.types import Compile, Compression, Rounding, SpikePolicy
 
 BUCKET_MB = 32.0
 """The default of the most MiB of gradients that ranks sum at a time."""
@@ -59,9 +59,6 @@ class TrainerConfig:
     compression: Compression = "none"
     """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
     sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
-    shard: Shard = incidental("none")
-    """What several ranks divide among them: the optimizers' states (optimizer), or these and the parameters
-    and gradients (model, by FSDP2), for models that do not fit. A run may resume with another choice."""
     bucket_mb: float = incidental(BUCKET_MB)
     """Most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
     spike: float = incidental(0.0)
@@ -122,22 +119,6 @@ class TrainerConfig:
                 f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
                 " bits already: leave out trainer.compression or trainer.weights"
             )
-        if self.shard != "none" and self.weights != "fp32":
-            raise BrimfulError(
-                f"trainer.shard is {self.shard}, which needs float32 weights: leave out"
-                f" trainer.weights={self.weights}"
-            )
-        if self.shard == "model":
-            if self.compression != "none":
-                raise BrimfulError(
-                    "trainer.compression does nothing with trainer.shard=model, whose gradients FSDP2 sums:"
-                    " leave it out"
-                )
-            if self.compile is True:
-                raise BrimfulError(
-                    "trainer.compile does not go with trainer.shard=model: leave it at auto, which then does"
-                    " not compile"
-                )
         if not 0 < self.bucket_mb <= 4096:
             raise BrimfulError(
                 f"trainer.bucket_mb is {self.bucket_mb:g}: it must be above 0 and at most 4096"
@@ -173,16 +154,11 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
 
     Raises:
         BrimfulError: a setting of loss scaling is given, and the precision is not fp16; or the residual
-            stream is bf16, and the precision is not; or the model is sharded, and the precision is fp16.
+            stream is bf16, and the precision is not.
     """
     if config.residual not in ("auto", "fp32", precision):
         raise BrimfulError(
             f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
-        )
-    if config.shard == "model" and precision == "fp16":
-        raise BrimfulError(
-            "trainer.shard=model does not scale losses, which precision fp16 needs: set precision bf16 or"
-            " fp32, or trainer.shard=optimizer"
         )
     names = ("loss_scale", "loss_scale_period", "loss_scale_edge", "loss_scale_threshold")
     for name in names:

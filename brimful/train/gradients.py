@@ -11,8 +11,7 @@ The mean takes each micro-batch's part of the loss times the number of micro-bat
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
 Means lie in buckets (train/buckets.py), and so do all gradients on a GPU or of several ranks. For a sum, a
-single CPU process keeps one tensor for each gradient, which its caches prefer. The gradients of a sharded
-model are FSDP2's (train/sharded_model.py).
+single CPU process keeps one tensor for each gradient, which its caches prefer.
 """
 
 import math
@@ -31,7 +30,6 @@ from brimful.types import Compression
 
 if TYPE_CHECKING:
     from brimful.precision.scaler import AutomaticLossScaler
-    from brimful.train.sharded_model import ModelShards
 
 
 class Gradients:
@@ -42,7 +40,6 @@ class Gradients:
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
         megabytes, compression: see `Buckets`.
-        model: the shards of a sharded model, whose parameters these are.
     """
 
     def __init__(
@@ -54,14 +51,13 @@ class Gradients:
         scaler: "AutomaticLossScaler | None" = None,
         megabytes: float = BUCKET_MB,
         compression: Compression = "none",
-        model: "ModelShards | None" = None,
     ) -> None:
         self.parameters = parameters
         self.world = world
         self.scaler = scaler
         scaled = scaler is not None
-        self.buckets: Buckets | ModelShards | None = model  # FSDP2's groups are its buckets
-        if model is None and (mean or scaled or world.size > 1 or world.device.type == "cuda"):
+        self.buckets: Buckets | None = None
+        if mean or scaled or world.size > 1 or world.device.type == "cuda":
             self.buckets = Buckets(
                 parameters,
                 world,

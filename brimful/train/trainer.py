@@ -6,7 +6,7 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cache
@@ -121,13 +121,10 @@ class Trainer:
             module.to(runtime.device).eval().requires_grad_(False)
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
-        self.compiled = self.state.model is None and resolve_compile(
-            config.compile, runtime.device, possible=objective.compiles
-        )
-        loss = loss_function(
+        self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self.loss = loss_function(
             objective.loss, self.encoder, self.world, compiled=self.compiled, megabytes=config.bucket_mb
         )
-        self.loss = self.state.wrapped(loss)
         self.gradients = self._gradients()
 
         self.guard = Guard(config.spike, config.on_spike, self.world)
@@ -154,7 +151,7 @@ class Trainer:
         if self.runtime.precision == "fp16":
             # Imported here because it imports FSDP, which takes a second.
             from brimful.precision.scaler import AutomaticLossScaler
-            from brimful.precision.watching import count_elsewhere, watch_modules
+            from brimful.precision.watching import watch_modules
 
             scaler = AutomaticLossScaler(
                 self.config.loss_scale,
@@ -163,8 +160,6 @@ class Trainer:
                 bin_edge=self.config.loss_scale_edge,
             )
             watch_modules(self.state.trained, parameters=False)
-            if self.state.shards:
-                count_elsewhere(self.state.shards.parts.values())
         return Gradients(
             parameters,
             self.world,
@@ -172,7 +167,6 @@ class Trainer:
             scaler=scaler,
             megabytes=self.config.bucket_mb,
             compression=self.config.compression,
-            model=self.state.model,
         )
 
     def train_step(self, update: Update) -> StepResult:
@@ -210,8 +204,7 @@ class Trainer:
             with span("optimizer"):
                 self.checkpoints.before_change()
                 self.state.set_rate(self.schedule.rate(self.step, self.totals.seconds))
-                with self.state.stepping():
-                    self.gradients.step(self.state.optimizers)
+                self.gradients.step(self.state.optimizers)
                 if self.state.average:
                     self.state.average.update(self.guard.made(self.step) + 1)
         self.gradients.clear()
@@ -286,20 +279,11 @@ class Trainer:
 
     def _describe_ranks(self) -> None:
         """Say what several ranks change, and what they do not."""
-        size, shard = self.world.size, self.config.shard
-        if not self.world.is_main:
-            return
-        if size > 1:
-            divided = {
-                "optimizer": " and the optimizers' states",
-                "model": " and the model, which is not compiled",
-            }.get(shard, "")
+        if self.world.is_main and self.world.size > 1:
             _say_once(
-                f"{size} ranks divide each update{divided}: an update holds the same on any number of ranks,"
-                " and the learning rate is not scaled; if you change the batch, choose it anew"
+                f"{self.world.size} ranks divide each update: an update holds the same on any number of"
+                " ranks, and the learning rate is not scaled; if you change the batch, choose it again"
             )
-        elif shard != "none":
-            _say_once(f"trainer.shard={shard} does nothing here: there is one rank")
 
     def _train(self, title: str, evaluate_first: bool) -> None:
         """Make the updates that are left, and act on the result of each."""
@@ -459,7 +443,8 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
-        with self.state.evaluated(averages=self.step > 0), torch.inference_mode():
+        averaged = self.state.averaged() if self.step else nullcontext()
+        with averaged, torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
@@ -487,13 +472,10 @@ class Trainer:
         self.metrics = self._evaluate()
 
     def save(self) -> None:
-        """Begin to write a checkpoint, on the main rank of a run that has checkpoints. All ranks call it."""
-        if not self.config.checkpoint_every:
+        """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
+        if not (self.config.checkpoint_every and self.world.is_main):
             return
         with span("checkpoint"):
-            tensors = self.state.tensors()  # what is sharded is sent to the main rank
-            if not self.world.is_main:
-                return
             state = {
                 "identity": self.identity,
                 "cursor": self.cursor,
@@ -507,7 +489,7 @@ class Trainer:
                 **self.about,
             }
             spared = [self.best[0]] if self.best else []
-            self.checkpoints.write(self.step, tensors, state, spared)
+            self.checkpoints.write(self.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint.

@@ -51,8 +51,6 @@ def test_every_number_of_the_result_is_consistent(capsys: pytest.CaptureFixture[
         "mini",
         "--hours",
         1,
-        "--trainer.shard",
-        "optimizer",
         "--finetune-examples",
         500,
     )
@@ -120,8 +118,6 @@ def test_the_settings_of_a_run_count(capsys: pytest.CaptureFixture[str]) -> None
     assert again["time"]["compute_seconds"] > 1.15 * plain["time"]["compute_seconds"]
     halved = estimated(capsys, *given, "--trainer.compression", "bf16")
     assert halved["links"]["hidden"] == plain["links"]["hidden"] / 2
-    sharded = estimated(capsys, *given, "--trainer.shard", "model")
-    assert sharded["memory"]["weights"] < plain["memory"]["weights"] / 7
     old = estimated(capsys, *given, "--gpus", "8xV100")
     assert old["device"] == {
         "name": "V100 SXM2",

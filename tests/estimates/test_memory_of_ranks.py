@@ -1,20 +1,17 @@
-"""Estimated bytes against real modules, real optimizers, real passes, and the real division among ranks."""
+"""Estimated bytes against real modules, real optimizers and real passes."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from bench.common.memory import saved_bytes
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.sequences import SequencesConfig
-from brimful.distributed import World
-from brimful.estimates.memory import held, traced_pass, trained, trained_modules
+from brimful.estimates.memory import held, traced_pass, trained
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.initial import head_kind
@@ -24,8 +21,6 @@ from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import autocast
 from brimful.train.config import TrainerConfig
-from brimful.train.objective import Runtime
-from brimful.train.sharding import OptimizerShards
 
 SEQUENCES = SequencesConfig()
 ARCHITECTURES = ("modern", "bert", "prenorm")
@@ -81,7 +76,7 @@ def test_states_are_those_of_the_optimizers(name: str, settings: dict[str, Any])
     optimizer = OptimizerConfig(name=name, pull=settings.get("pull", 0.0))  # type: ignore[arg-type]
     trainer = TrainerConfig(weights="bf16", rounding=rounding) if rounding else TrainerConfig()
     config = shape("bert")
-    found = held(trained(config, SEQUENCES), optimizer, trainer, "bf16", 1)
+    found = held(trained(config, SEQUENCES), optimizer, trainer, "bf16")
     assert found.states == real_states(config, optimizer, trainer)
     assert found.weights == found.gradients == (2 if rounding else 4) * trained(config, SEQUENCES).parameters
 
@@ -136,87 +131,7 @@ def test_gradients_that_exist_are_counted_once() -> None:
     assert fresh.peak <= kept.peak <= fresh.peak + 2 * gradients
 
 
-# Division among ranks
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 8, 64])
-@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
-def test_sharded_states_are_those_of_the_fullest_rank(name: str, ranks: int) -> None:
-    """Against the class that divides them, for each rank, without a group: it sends nothing yet."""
-    config = shape("modern")
-    optimizer, trainer = OptimizerConfig(name=name), TrainerConfig(shard="optimizer")  # type: ignore[arg-type]
-    model = trained(config, SEQUENCES)
-    found = held(model, optimizer, trainer, "fp32", ranks)
-    fullest, flat = 0, 0
-    for rank in range(ranks):
-        modules = trained_modules(config, SEQUENCES)
-        parameters = dict(modules.named_parameters())
-        optimizers = build_optimizers(optimizer, parameters, model.matrices)
-        shards = OptimizerShards(parameters, optimizers, World(rank, ranks, torch.device("meta")))
-        own = 0
-        for name_, part in shards.parts.items():
-            moments = 1 if optimizer.name == "muon" and name_ in model.matrices else 2
-            own += 4 * moments * part.numel()
-        fullest, flat = max(fullest, own), shards.parameters["head.bias"].untyped_storage().nbytes()
-    assert found.states == fullest
-    assert found.weights == flat
-    assert found.gradients == 4 * model.parameters
-
-
-@pytest.fixture
-def fake_ranks() -> Iterator[Any]:
-    """Makes this process the only real one of many ranks."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    def start(rank: int, ranks: int) -> World:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
-        return World(rank, ranks, torch.device("cpu"))
-
-    yield start
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("ranks", [8, 1024])
-@pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_a_sharded_model_is_divided_as_fsdp_does(fake_ranks: Any, name: str, ranks: int) -> None:
-    from brimful.train.sharded_model import ModelShards
-
-    config = shape("bert")
-    optimizer, trainer = OptimizerConfig(name=name), TrainerConfig(shard="model")  # type: ignore[arg-type]
-    model = trained(config, SEQUENCES)
-    found = held(model, optimizer, trainer, "fp32", ranks)
-    rows, states = [], []
-    for rank in (0, 1, ranks - 1):
-        encoder = Encoder(config)
-        modules = nn.ModuleDict({"encoder": encoder, "head": MaskedLMHead(encoder)})
-        parameters = dict(modules.named_parameters())
-        optimizers = build_optimizers(optimizer, parameters, model.matrices)
-        world = fake_ranks(rank, ranks)
-        shards = ModelShards(modules, encoder.layers, parameters, optimizers, Runtime(world, "fp32"))
-        rows.append(4 * sum(shards.local(each).numel() for each in shards.sharded))
-        owned = {n: pieces for n, pieces in shards.plan.items() if any(p.rank == rank for p in pieces)}
-        states.append(
-            sum(
-                4 * (1 if name == "muon" and n in model.matrices else 2) * (p.stop - p.start)
-                for n, pieces in owned.items()
-                for p in pieces
-                if p.rank == rank
-            )
-        )
-    assert found.weights == found.gradients == rows[0] == max(rows)
-    if name == "adamw":
-        assert found.states == states[0] == max(states)
-    else:  # the rank that owns most may be another one
-        assert found.states >= max(states)
-
-
-def test_what_is_gathered_grows_with_accumulation() -> None:
-    model, trainer = trained(shape("bert"), SEQUENCES), TrainerConfig(shard="model")
-    one, several = (held(model, OptimizerConfig(), trainer, "bf16", 8, micro_batches=n) for n in (1, 4))
-    assert several.other > one.other > 0
-    assert held(model, OptimizerConfig(), TrainerConfig(), "fp16", 8, micro_batches=4).other == (
-        4 * model.parameters
-    )
+def test_a_mean_of_micro_batches_is_held_beside_the_gradients() -> None:
+    model = trained(shape("bert"), SEQUENCES)
+    one, several = (held(model, OptimizerConfig(), TrainerConfig(), "fp16", micro_batches=n) for n in (1, 4))
+    assert (one.other, several.other) == (0, 4 * model.parameters)

@@ -194,11 +194,9 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("shard", ["none", pytest.param("model", marks=pytest.mark.slow)])
-def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path, shard):
+def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path):
     out = tmp_path / "run"
-    settings = ("--trainer.shard", shard)
-    summary = run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL, *settings, ranks=2)
+    summary = run("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL, ranks=2)
     assert summary["world_size"] == 2
     ours, theirs = read_metrics(out / "metrics.jsonl"), read_metrics(pretrained / "metrics.jsonl")
     assert len(ours) == len(theirs) == 21

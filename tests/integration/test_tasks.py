@@ -271,16 +271,12 @@ def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("shard", ["none", "model"])
-def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(
-    pretrained, tables, tmp_path, call: Call, shard
-):
+def test_two_ranks_fine_tune_as_one_even_if_one_has_nothing_to_do(pretrained, tables, tmp_path, call: Call):
     """An update is a single micro-batch, so the second rank has none."""
     data = ("--encoder", pretrained, "--train", tables["train"], "--test", tables["test"])
     settings = (*FIT, "--dropout", 0, "--epochs", 0.3)
     one = call("finetune", *data, "--out", tmp_path / "one", *settings).value
-    shared = ("--trainer.shard", shard)
-    two = run("finetune", *data, "--out", tmp_path / "two", *settings, *shared, ranks=2)
+    two = run("finetune", *data, "--out", tmp_path / "two", *settings, ranks=2)
     assert two["test"]["loss"] == pytest.approx(one["test"]["loss"], rel=1e-4)
     ours, theirs = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("two", "one"))
     for name in ("loss.classification", "accuracy"):

@@ -68,22 +68,21 @@ def test_a_turn_ends_when_its_time_is_over_after_one_update(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("capability", "plain", "sharded"),
+    ("capability", "plain"),
     [
-        (None, ["fp32"], ["fp32"]),
-        ((6, 1), ["fp32"], ["fp32"]),
-        ((7, 0), ["fp16", "fp32"], ["fp32"]),  # FSDP2 goes without loss scaling
-        ((7, 5), ["fp16", "fp32"], ["fp32"]),
-        ((8, 0), ["bf16", "fp32"], ["bf16", "fp32"]),
-        ((9, 0), ["bf16", "fp32"], ["bf16", "fp32"]),
+        (None, ["fp32"]),
+        ((6, 1), ["fp32"]),
+        ((7, 0), ["fp16", "fp32"]),
+        ((7, 5), ["fp16", "fp32"]),
+        ((8, 0), ["bf16", "fp32"]),
+        ((9, 0), ["bf16", "fp32"]),
     ],
 )
-def test_formats_that_are_tried(monkeypatch, capability, plain, sharded):
+def test_formats_that_are_tried(monkeypatch, capability, plain):
     device = torch.device("cpu" if capability is None else "cuda")
     if capability is None:
         monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     else:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert precisions(device, sharded=False) == plain
-    assert precisions(device, sharded=True) == sharded
+    assert precisions(device) == plain
     assert plain[0] == policy.resolve("auto", device), "auto's choice comes first"

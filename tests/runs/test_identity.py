@@ -15,7 +15,7 @@ RUNS = [PretrainConfig, FinetuneConfig, DistilConfig]
 IN_TRAINER = (
     *("log_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"),
     *("spike", "on_spike", "prefetch", "profile", "wandb"),
-    *("shard", "bucket_mb", "hang_limit", "recompute"),
+    *("bucket_mb", "hang_limit", "recompute"),
 )
 INCIDENTAL = {
     PretrainConfig: {

@@ -1,7 +1,5 @@
-"""Several ranks, on real processes: the losses of one rank, however the state is divided among them.
-
-Optimizer states and the model are sharded, gradients are sent in 16 bits, and checkpoints of one layout are
-resumed in others. One launch of two ranks makes all runs of the default suite.
+"""Several ranks, on real processes: the losses of one rank, also where gradients are sent in 16 bits, and
+where another number of ranks resumes. One launch of two ranks makes all runs of the default suite.
 """
 
 import json
@@ -9,22 +7,11 @@ import os
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from brimful.commands.distil_config import DistilConfig
-from brimful.commands.pretrain import _resolve
-from brimful.commands.pretrain_config import PretrainConfig
-from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
-from brimful.optim.build import OptimizerConfig, build_optimizers
-from brimful.runs.lock import FolderLock
 from brimful.train.config import TrainerConfig
-from brimful.train.objective import Runtime
-from brimful.train.sharding import owners, work_on_whole
-from brimful.train.trainer import _say_once
 from builders.ranks import ROOT, on_ranks
 from builders.uneven import NotANumberOnce, curve, uneven_trainer
 
@@ -43,10 +30,8 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch, torch.distributed as dist
 from brimful.distributed import world
-from brimful.optim.build import OptimizerConfig
 from brimful.train import compression
 from brimful.train.compression import CompressedSum
-from brimful.train.state import TrainState
 from builders.uneven import NotANumberOnce, uneven_trainer
 
 UNIT = {{"bf16": 2.0**-8, "fp16": 2.0**-11}}
@@ -68,21 +53,9 @@ def run(ranks, job):
         trainer.loss = NotANumberOnce(trainer, job["spike"])
     trainer.run("test")
     tensors = list(trainer.state.trained.parameters())
-    for p in tensors:  # whole, plain, and with memory of its own
-        assert type(p) is torch.nn.Parameter
-        assert p.untyped_storage().nbytes() == p.nbytes
     sums = [float(p.detach().double().sum()) for p in tensors]
     (folder / f"sums-{{ranks.rank}}.json").write_text(json.dumps(sums))
     ranks.barrier()
-    return trainer
-
-
-def check_again(trainer):
-    "The same modules are sharded and made whole again, by the next training of a command."
-    before = [p.detach().clone() for p in trainer.state.trained.parameters()]
-    arguments = (trainer.encoder, trainer.objective, trainer.runtime, trainer.config, OptimizerConfig(), 0)
-    TrainState(*arguments).finish()
-    assert all(torch.equal(*pair) for pair in zip(before, trainer.state.trained.parameters(), strict=True))
 
 
 def spread(seed, size, largest):
@@ -137,7 +110,7 @@ def check_bytes(ranks, job):
 
     others = ranks.size - 1
     compression.all_to_all, compression.all_gather = spy(send, others / ranks.size), spy(gather, others)
-    trainer = run(ranks, job)
+    run(ranks, job)
     compression.all_to_all, compression.all_gather = send, gather
     share = sum(sent) / (20 * 4 * job["numbers"] * others / ranks.size)
     assert 1 < share < 1.05, share
@@ -145,26 +118,20 @@ def check_bytes(ranks, job):
 
 with world() as ranks:
     for job in jobs:
-        trainer = check_bytes(ranks, job) if "numbers" in job else run(ranks, job)
-        if job["name"] == "adamw-model":
-            check_again(trainer)
+        check_bytes(ranks, job) if "numbers" in job else run(ranks, job)
     for format in UNIT:
         check_bound(ranks, format)
         check_exact(ranks, format)
 """
 
 
-def job(optimizer: str, shard: str, name: str = "", resumes: str = "", **settings: float | str) -> dict:
+def job(optimizer: str, name: str = "", resumes: str = "", **settings: float | str) -> dict:
     """A run, perhaps one that goes on from step 10 of another."""
-    chosen = SETTINGS | {"shard": shard, "optimizer": OPTIMIZERS[optimizer]} | settings
-    found = {"name": name or f"{optimizer}-{shard}", "settings": chosen}
+    found = {
+        "name": name or optimizer,
+        "settings": SETTINGS | {"optimizer": OPTIMIZERS[optimizer]} | settings,
+    }
     return found | {"resumes": resumes} if resumes else found
-
-
-def first_jobs() -> list[dict]:
-    """Every optimizer with each way of sharding."""
-    shards = ("optimizer", "model")
-    return [job("adamw", "none"), *(job(name, shard) for name in OPTIMIZERS for shard in shards)]
 
 
 def run_on_ranks(count: int, directory: Path, jobs: list[dict], seed: int) -> str:
@@ -177,8 +144,8 @@ def run_on_ranks(count: int, directory: Path, jobs: list[dict], seed: int) -> st
     return said
 
 
-def alone(directory: Path, seed: int, name: str, **config: Any) -> list[float]:
-    uneven_trainer(directory / name, seed, optimizer=OPTIMIZERS[name], **SETTINGS | config).run("test")
+def alone(directory: Path, seed: int, name: str) -> list[float]:
+    uneven_trainer(directory / name, seed, optimizer=OPTIMIZERS[name], **SETTINGS).run("test")
     return curve(directory / name)
 
 
@@ -201,20 +168,13 @@ class Runs:
         numbers = sum(-(-p.numel() // 64) * 64 for p in parameters)
         small = {"bucket_mb": 0.01}
         self.jobs = [
-            *first_jobs(),
-            job("adamw", "none", "adamw-model-none", "adamw-model"),
-            job("muon", "model", "muon-optimizer-model", "muon-optimizer"),
-            job("lamb", "optimizer", "lamb-model-optimizer", "lamb-model"),
-            job("adamw", "none", "sent-fp16", compression="fp16", **small) | {"numbers": numbers},
-            job("adamw", "optimizer", "sent-bf16", compression="bf16", **small) | {"numbers": numbers},
-            job("adamw", "none", "bf16-none", precision="bf16", steps=6),
-            job("adamw", "model", "bf16-model", precision="bf16", steps=6),
-            job("lamb", "none", "fp16-none", precision="fp16", steps=6),
-            job("lamb", "optimizer", "fp16-optimizer", precision="fp16", steps=6),
-            job("adamw", "model", "spike-model", on_spike="skip", **SPIKE) | {"spike": 6},
+            *map(job, OPTIMIZERS),
+            job("adamw", "sent-fp16", compression="fp16", **small) | {"numbers": numbers},
+            job("adamw", "sent-bf16", compression="bf16", **small) | {"numbers": numbers},
+            job("adamw", "spike", on_spike="skip", **SPIKE) | {"spike": 6},
         ]
         self.said = run_on_ranks(2, directory, self.jobs, seed)
-        self.expected = {name: alone(directory, seed, name) for name in OPTIMIZERS}
+        self.expected = {name: alone(directory / "alone", seed, name) for name in OPTIMIZERS}
 
     def curve(self, name: str) -> list[float]:
         return curve(self.directory / name)
@@ -227,33 +187,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.mark.distributed
-def test_two_ranks_have_the_losses_of_one_however_they_share(runs: Runs) -> None:
+def test_two_ranks_have_the_losses_of_one(runs: Runs) -> None:
     """Losses, gradient norms and evaluations of 20 updates, within 1e-5. A rank may have no micro-batch, or a
-    tenth of the other's predictions; every optimizer meets matrices that do not divide evenly, and fused
-    ones. AdamW has an average, and a pull to the start."""
-    for each in first_jobs():
-        whole, found = runs.expected[each["name"].partition("-")[0]], runs.curve(each["name"])
-        assert len(found) == 42
-        assert found == pytest.approx(whole, rel=1e-5), each["name"]
-    assert "2 ranks divide each update and the model, which is not compiled: an update" in runs.said
+    tenth of the other's predictions. AdamW has an average, and a pull to the start."""
+    for name in OPTIMIZERS:
+        assert len(runs.curve(name)) == 42
+        assert runs.curve(name) == pytest.approx(runs.expected[name], rel=1e-5), name
+    assert "2 ranks divide each update: an update holds the same on any number of ranks" in runs.said
 
 
 @pytest.mark.distributed
-def test_another_layout_goes_on_from_a_checkpoint(runs: Runs) -> None:
-    for each in runs.jobs:
-        if "resumes" in each:
-            whole, found = runs.expected[each["name"].partition("-")[0]], runs.curve(each["name"])
-            assert len(found) == 21
-            assert found == pytest.approx(whole[-21:], rel=1e-5), each["name"]
-
-
-@pytest.mark.distributed
-@pytest.mark.parametrize("source", ["adamw-model", "adamw-optimizer", "muon-model"])
+@pytest.mark.parametrize("source", ["adamw", "muon"])
 def test_one_rank_goes_on_from_a_checkpoint_of_two(runs: Runs, source: str) -> None:
-    name = source.partition("-")[0]
-    found = resumed(runs.directory, runs.seed, name, source)
+    found = resumed(runs.directory, runs.seed, source, source)
     assert len(found) == 21
-    assert found == pytest.approx(runs.expected[name][-21:], rel=1e-5)
+    assert found == pytest.approx(runs.expected[source][-21:], rel=1e-5)
 
 
 @pytest.mark.distributed
@@ -267,24 +215,20 @@ def test_losses_of_compressed_gradients_are_within_a_tolerance(
 
 
 @pytest.mark.distributed
-def test_other_precisions_are_the_same_sharded(runs: Runs) -> None:
-    """In bf16 FSDP2 gathers 16 bits of what autocast would round anyway; a sum in another order may still
-    round an activation to the next number: 2e-3."""
-    assert runs.curve("bf16-model") == pytest.approx(runs.curve("bf16-none"), rel=2e-3)
-    assert runs.curve("bf16-none") != pytest.approx(runs.expected["adamw"], rel=1e-5)
-    assert runs.curve("fp16-optimizer") == pytest.approx(runs.curve("fp16-none"), rel=1e-5)
-
-
-@pytest.mark.distributed
-def test_a_sharded_model_skips_and_ends_with_its_best_weights(runs: Runs) -> None:
-    """As one rank that leaves out the same update."""
+def test_two_ranks_skip_and_end_with_their_best_weights(runs: Runs) -> None:
+    """As one rank does; the loss is not a number on the main rank alone."""
     trainer = uneven_trainer(
-        runs.directory / "spike", runs.seed, optimizer=OPTIMIZERS["adamw"], on_spike="skip", clip=0.5, **SPIKE
+        runs.directory / "alone-spike",
+        runs.seed,
+        optimizer=OPTIMIZERS["adamw"],
+        on_spike="skip",
+        clip=0.5,
+        **SPIKE,
     )
     trainer.loss = NotANumberOnce(trainer, 6)
     trainer.run("test")
     assert trainer.guard.left_out == [6]
-    sums = json.loads((runs.directory / "spike-model" / "sums-0.json").read_text())
+    sums = json.loads((runs.directory / "spike" / "sums-0.json").read_text())
     expected = [float(p.detach().double().sum()) for p in trainer.state.trained.parameters()]
     assert sums == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
@@ -293,17 +237,14 @@ def test_a_sharded_model_skips_and_ends_with_its_best_weights(runs: Runs) -> Non
 @pytest.mark.distributed
 def test_four_ranks_go_on_where_two_or_one_stopped(seed: int, tmp_path: Path) -> None:
     """And one where four stopped; most updates leave some of the four without a micro-batch."""
-    run_on_ranks(2, tmp_path, first_jobs(), seed)
-    expected = {name: alone(tmp_path, seed, name) for name in OPTIMIZERS}
+    run_on_ranks(2, tmp_path, [job(name) for name in OPTIMIZERS], seed)
+    expected = {name: alone(tmp_path / "alone", seed, name) for name in OPTIMIZERS}
     jobs = []
     for name in OPTIMIZERS:
+        shutil.copytree(tmp_path / "alone" / name, tmp_path / f"{name}-1")
         jobs += [
-            job(name, "model", f"{name}-2-model", f"{name}-model"),
-            job(name, "none", f"{name}-2-none", f"{name}-optimizer"),
-            job(name, "optimizer", f"{name}-1-optimizer", name),
-            job(name, "model", f"{name}-1-model", name),
-            job(name, "optimizer", f"{name}-4-optimizer"),
-            job(name, "model", f"{name}-4-model"),
+            job(name, f"{name}-4"),
+            *(job(name, f"{name}-{n}-4", f"{name}-1" if n == 1 else name) for n in (1, 2)),
         ]
     said = run_on_ranks(4, tmp_path, jobs, seed)
     assert "2 ranks before, 4 now: updates hold the same sequences, and the learning rate stays" in said
@@ -311,60 +252,13 @@ def test_four_ranks_go_on_where_two_or_one_stopped(seed: int, tmp_path: Path) ->
         found, whole = curve(tmp_path / each["name"]), expected[each["name"].partition("-")[0]]
         assert found == pytest.approx(whole[-len(found) :], rel=1e-5), each["name"]
     for name in OPTIMIZERS:
-        found = resumed(tmp_path, seed, name, f"{name}-4-model")
+        found = resumed(tmp_path, seed, name, f"{name}-4")
         assert found == pytest.approx(expected[name][-len(found) :], rel=1e-5)
 
 
-def test_whole_matrices_are_dealt_by_their_work() -> None:
-    """Muon's by the products, LAMB's by their size, AdamW's not at all."""
-    shapes = {"wide": (30, 10), "square": (20, 20), "tall": (10, 40), "vector": (7,)}
-    parameters = {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
-    names = {parameter: name for name, parameter in parameters.items()}
-    matrices = {"wide": 3, "square": 1, "tall": 1}
-    found = {
-        kind: work_on_whole(build_optimizers(OptimizerConfig(name=kind), parameters, matrices), names)
-        for kind in ("adamw", "lamb", "muon")
-    }
-    assert found["adamw"] == {}
-    assert found["lamb"] == {"wide": 300, "square": 400, "tall": 400, "vector": 7}
-    assert found["muon"] == {"wide": 3000, "square": 8000, "tall": 4000}
-    assert owners(found["muon"], 2) == {"square": 0, "tall": 1, "wide": 1}
-    assert owners({"a": 1.0}, 4) == {"a": 0}
-
-
-def test_what_does_not_go_with_ranks_that_share_is_refused() -> None:
-    for shard in ("optimizer", "model"):
-        with pytest.raises(BrimfulError, match=rf"trainer\.shard is {shard}, which needs float32 weights"):
-            TrainerConfig(shard=shard, weights="bf16")
-    with pytest.raises(BrimfulError, match=r"trainer\.compression does nothing with trainer\.shard=model"):
-        TrainerConfig(shard="model", compression="fp16")
-    with pytest.raises(BrimfulError, match=r"trainer\.compile does not go with trainer\.shard=model"):
-        TrainerConfig(shard="model", compile=True)
+def test_what_does_not_go_with_ranks_is_refused() -> None:
     with pytest.raises(BrimfulError, match=r"trainer\.compression is fp16, .*bf16 .*leave out"):
         TrainerConfig(compression="fp16", weights="bf16")
     for size in (0.0, -1.0, 1e6):
         with pytest.raises(BrimfulError, match=r"trainer\.bucket_mb"):
             TrainerConfig(bucket_mb=size)
-    with pytest.raises(BrimfulError, match=r"trainer\.shard=model does not scale losses"):
-        Runtime.of(ALONE, "fp16", TrainerConfig(shard="model"))
-    with pytest.raises(BrimfulError, match=r"trainer\.shard=model .*distillation"):
-        DistilConfig(trainer=TrainerConfig(shard="model"))
-
-
-def test_a_sharded_model_needs_rows_as_a_number(tmp_path: Path) -> None:
-    config = PretrainConfig(
-        data="data",
-        out=str(tmp_path / "run"),
-        rows_per_micro_batch="auto",
-        trainer=TrainerConfig(shard="model"),
-    )
-    with pytest.raises(BrimfulError, match=r"trainer\.shard=model needs rows_per_micro_batch as a number"):
-        _resolve(config, ALONE, FolderLock())
-
-
-def test_one_rank_says_that_it_shares_nothing(
-    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _say_once.cache_clear()  # another test of this process may have said it
-    uneven_trainer(tmp_path, seed, shard="optimizer", steps=1).run("test")
-    assert "trainer.shard=optimizer does nothing here: there is one rank" in capsys.readouterr().err
