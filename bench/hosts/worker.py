@@ -13,7 +13,6 @@ import torch
 from bench.common.turns import Answer, serve
 from bench.train.sides import Beforehand, Job, Model, made_beforehand, open_stream, trainer_of
 from brimful.distributed import World, world
-from brimful.train.buckets import Buckets
 from brimful.train.memory import keep_freed_memory
 
 
@@ -58,8 +57,7 @@ class Rank:
 
         gradients.gather = timed_gather  # type: ignore[method-assign]
         trainer.train_step = timed  # type: ignore[method-assign]
-        assert isinstance(gradients.buckets, Buckets)
-        sizes = [bucket.flat.nbytes for bucket in gradients.buckets.buckets]
+        sizes = [flat.numbers.nbytes for flat in gradients.flats]
         trainer.run("bench")
         shutil.rmtree(directory)
         return {"updates": found, "buckets": sizes}

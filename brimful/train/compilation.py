@@ -5,25 +5,22 @@ reads tensors of fixed shapes: one compilation serves the whole run, and the nex
 shape. Attention and the linear cross-entropy are opaque operators in the graph; FlexAttention is part of it.
 
 With CUDA graphs, each pass overwrites the memory that holds the results of the pass before. So losses are
-read before the next pass, and gradients are added to tensors that exist from the start (train/buckets.py).
+read before the next pass, and gradients are added to tensors that exist from the start (train/flat.py).
 Otherwise autograd would adopt the gradients of the first micro-batch where they lie, and the second
 micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
 from brimful.nn.torch_compile import Compiled, lacks, warn_once
-from brimful.train.config import BUCKET_MB
 from brimful.types import Compile
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
@@ -54,22 +51,22 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
 
 
 def loss_function(
-    loss: Loss, encoder: Encoder, world: World, *, compiled: bool, megabytes: float = BUCKET_MB
+    loss: Loss, encoder: Encoder, *, compiled: bool
 ) -> Callable[[PackedBatch], dict[str, Tensor]]:
     """`loss` as a function of a batch on the device, which prepares the batch's layout.
 
-    If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes; with several
-    ranks it is cut where a bucket of gradients ends. Where it cannot be compiled, it runs eagerly, and one
-    line says why. With CUDA graphs, the caller must not read an earlier result after the next call, and the
-    gradients must exist before the first backward pass and stay where they are. `sdpa` attention has its
-    lengths on the host, so there are no CUDA graphs with it.
+    If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. Within DDP's
+    forward pass torch cuts it where a bucket of gradients ends: the gradients of a graph arrive when its
+    whole backward pass has ended, and so those of the later layers are sent while the earlier ones are
+    differentiated. Where it cannot be compiled, it runs eagerly, and one line says why. With CUDA graphs, the
+    caller must not read an earlier result after the next call, and the gradients must exist before the first
+    backward pass and stay where they are. `sdpa` attention has its lengths on the host, so there are no CUDA
+    graphs with it.
     """
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
-    on_cuda = world.device.type == "cuda"
+    on_cuda = next(encoder.parameters()).device.type == "cuda"
     options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
-    if world.size > 1:
-        options = {"backend": _cut({"triton.cudagraphs": on_cuda}, int(megabytes * 2**20))}
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
     graph = Compiled(
         lambda batch, layout: loss(encoder, batch, layout), "a step", fullgraph=True, dynamic=False, **options
@@ -84,16 +81,3 @@ def loss_function(
         return graph(batch, layout)
 
     return run
-
-
-def _cut(options: dict[str, Any], most: int) -> Callable[..., Any]:
-    """Inductor for graphs that are cut into one part for each bucket of gradients, of at most `most` bytes.
-
-    The gradients of a graph arrive when its whole backward pass has ended. Cut into parts, the buckets of the
-    later parts are sent while the earlier ones are differentiated.
-    """
-    from torch._dynamo.backends.distributed import DDPOptimizer
-    from torch._inductor.compile_fx import compile_fx
-
-    inner: Any = partial(compile_fx, config_patches=options)
-    return DDPOptimizer(most, inner, first_bucket_cap=most).compile_fn

@@ -3,8 +3,8 @@
 A sum in two halves, on gloo and NCCL alike. First each rank sends every other rank its part of the bucket in
 16 bits (all-to-all), and each adds up the parts that it received in float32. Then the sums travel in 16 bits
 too (all-gather). A rank sends 4 * (N - 1) / N bytes for each number, half of what a ring all-reduce sends in
-float32. An all-reduce in 16 bits, as DDP's compression hooks make it, sends the same, but it rounds after
-every addition, and float16 overflows in it.
+float32. An all-reduce in 16 bits, as torch's own hooks make it, sends the same, but it rounds after every
+addition, and float16 overflows in it.
 
 What is sent is divided by a power of two first, so that its largest number lies between 2^14 and 2^15. The
 power travels with it. So no size of gradients, no number of ranks and no loss scale overflows, and NaN and
@@ -18,7 +18,7 @@ lose more: to this bound comes 2^-39 times that largest number, for each rank an
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brimful.distributed import World, all_gather, all_to_all
 from brimful.precision.policy import DTYPES
@@ -34,15 +34,17 @@ class CompressedSum:
     Every rank calls them in the same order. Between two calls the host and the device do other work.
 
     Args:
-        flat: float32, 1-D; its length is a multiple of twice the number of ranks.
+        flat: float32, 1-D.
         compression: not "none".
     """
 
     def __init__(self, flat: Tensor, world: World, compression: Compression) -> None:
         self.world = world
         self.dtype = DTYPES[compression]
-        self.flat = flat.view(world.size, -1)
-        sent = _packed(self.flat, self.dtype)
+        self.flat = flat
+        self.length = -(-flat.numel() // (2 * world.size)) * 2  # of a part; the last one may end with zeros
+        padded = nn.functional.pad(flat, (0, world.size * self.length - flat.numel()))
+        sent = _packed(padded.view(world.size, -1), self.dtype)
         self._packed = torch.empty_like(sent)
         self._work: Any = all_to_all(self._packed, sent)
         self._sent = sent
@@ -65,8 +67,8 @@ class CompressedSum:
         """Put the sum into the bucket: the same bits on every rank."""
         self.advance()
         self._work.wait()
-        for part, packed in zip(self.flat.split(1), self._packed.split(1), strict=True):
-            _unpacked(packed, out=part)
+        for part, packed in zip(self.flat.split(self.length), self._packed, strict=False):
+            part.copy_(_unpacked(packed[None])[0, : part.numel()])
         del self._packed, self._sent, self._work
 
 
@@ -81,9 +83,7 @@ def _packed(parts: Tensor, dtype: torch.dtype) -> Tensor:
     return packed
 
 
-def _unpacked(packed: Tensor, out: Tensor | None = None) -> Tensor:
+def _unpacked(packed: Tensor) -> Tensor:
     """The numbers of some parts in float32."""
     power = packed[:, -_SCALE:].contiguous().view(torch.float32) * 2.0**-14
-    if out is None:
-        return packed[:, :-_SCALE].float().mul_(power)
-    return out.copy_(packed[:, :-_SCALE]).mul_(power)
+    return packed[:, :-_SCALE].float().mul_(power)

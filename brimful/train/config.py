@@ -8,9 +8,6 @@ from brimful.errors import BrimfulError
 from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision, Residual
 from brimful.types import Compile, Compression, Rounding, SpikePolicy
 
-BUCKET_MB = 32.0
-"""The default of the most MiB of gradients that ranks sum at a time."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
@@ -59,8 +56,8 @@ class TrainerConfig:
     compression: Compression = "none"
     """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
     sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
-    bucket_mb: float = incidental(BUCKET_MB)
-    """Most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
+    bucket_mb: float = incidental(32.0)
+    """About the most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""

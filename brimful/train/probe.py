@@ -157,7 +157,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     sizes = valid_sizes(stream.phases, max(1, min(_rows_of_updates(stream, cursors)) // stream.world))
     parameters = list(trainer.state.parameters.values())
     trainer.state.trained.train()
-    eager = loss_function(objective.loss, trainer.encoder, runtime.world, compiled=False)
+    eager = loss_function(objective.loss, trainer.encoder, compiled=False)
 
     def passes(rows: int, loss: Callable[[PackedBatch], dict[str, Tensor]]) -> Callable[[], None]:
         """A forward and backward pass of `rows` rows, as a function."""
@@ -169,7 +169,6 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
             with runtime.autocast():
                 sums = loss(batch)
             terms = [c * sums[term] / batch.real_tokens for term, c in objective.coefficients.items()]
-            # Not by `trainer.gradients`, which sends them: ranks may try different sizes.
             torch.stack(terms).sum().backward()
 
         return run
@@ -184,7 +183,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
         torch.cuda.empty_cache()
         with _out_of_memory() as failed:
             kept_free = torch.empty(spare, dtype=torch.uint8, device=device)
-            run = passes(rows, trainer.loss)
+            run = passes(rows, lambda batch: trainer.gradients.forward(trainer.loss, batch))
             for _ in range(PASSES):
                 run()
             if not on_cpu:

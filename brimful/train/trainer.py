@@ -122,9 +122,7 @@ class Trainer:
 
         self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
         self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(
-            objective.loss, self.encoder, self.world, compiled=self.compiled, megabytes=config.bucket_mb
-        )
+        self.loss = loss_function(objective.loss, self.encoder, compiled=self.compiled)
         self.gradients = self._gradients()
 
         self.guard = Guard(config.spike, config.on_spike, self.world)
@@ -146,7 +144,6 @@ class Trainer:
         self.best: tuple[int, float] | None = None
 
     def _gradients(self) -> Gradients:
-        parameters = list(self.state.parameters.values())
         scaler = None
         if self.runtime.precision == "fp16":
             # Imported here because it imports FSDP, which takes a second.
@@ -161,7 +158,7 @@ class Trainer:
             )
             watch_modules(self.state.trained, parameters=False)
         return Gradients(
-            parameters,
+            self.state.trained,
             self.world,
             mean=self.config.weights != "fp32",
             scaler=scaler,
@@ -182,7 +179,7 @@ class Trainer:
             for index, batch in enumerate(update.batches):
                 self._seed_dropout(index)
                 with span("forward"), self.runtime.autocast():
-                    sums = self.loss(batch)
+                    sums = self.gradients.forward(self.loss, batch)
                 terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
                 with span("backward"):
                     self.gradients.backward(self._total(terms))
@@ -195,7 +192,7 @@ class Trainer:
         with span("communication"), self.pace.summing(gradients=True):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.micro_batches.any_rank(out_of_memory):
-            self.gradients.clear()
+            self.gradients.start_over()
             return StepResult(Outcome.OUT_OF_MEMORY, stop)
         with span("clip"):
             loss, norm = self._total(means), self.gradients.clip(self.config.clip)

@@ -18,15 +18,14 @@ import torch
 from torch._dynamo.utils import counters
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
-from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout, choose_backend
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.linear_cross_entropy import SMALL, linear_cross_entropy
-from brimful.train.buckets import Buckets
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
+from brimful.train.flat import flatten
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,9 +80,8 @@ class Step:
         self.head = MaskedLMHead(self.encoder).to(DEVICE)
         self.encoder.prepare = partial(self.encoder.prepare, backend=backend)
         self.parameters = [*self.encoder.parameters(), *self.head.parameters()]
-        world = World(0, 1, DEVICE)
-        self.loss = loss_function(self._sum, self.encoder, world, compiled=compiled)
-        self.buckets = Buckets(self.parameters, world)
+        self.loss = loss_function(self._sum, self.encoder, compiled=compiled)
+        flatten(self.parameters)
 
     def _sum(self, encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))

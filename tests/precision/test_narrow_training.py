@@ -96,7 +96,7 @@ def test_many_micro_batches_are_not_lost_beside_their_sum():
     """In bfloat16 the sum of 2048 shares of 1 / 2048 ends at 2^-3, where half the spacing is a share."""
     parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
     for mean, expected in ((True, 1.0), (False, 0.125)):
-        gradients = Gradients([parameter], World(0, 1, CPU), mean=mean)
+        gradients = Gradients(torch.nn.ParameterList([parameter]), World(0, 1, CPU), mean=mean)
         gradients.begin(range(2048), 2048)
         for _ in range(2048):
             gradients.backward(parameter.float().sum() / 2048)

@@ -43,7 +43,6 @@ from builders.scores import never_small
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
-ALONE = World(0, 1, CPU)
 TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
@@ -115,8 +114,8 @@ def check(
     objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
 ) -> None:
     """Compiled equals eager on every batch."""
-    compiled = loss_function(objective.loss, encoder, ALONE, compiled=True)
-    eager = loss_function(objective.loss, encoder, ALONE, compiled=False)
+    compiled = loss_function(objective.loss, encoder, compiled=True)
+    eager = loss_function(objective.loss, encoder, compiled=False)
     for batch in batches:
         with autocast(precision, CPU):
             results = [losses_and_gradients(f, encoder, objective, batch) for f in (compiled, eager)]
@@ -147,7 +146,7 @@ def test_a_sampled_softmax_is_in_the_graph(corpus_dir, tmp_path, seed, counter):
     objective = MaskedLM(MaskedLMHead(encoder), {}, "tokens", 60)
     assert batches[0].mlm_labels is not None
     assert max(60, len(batches[0].mlm_labels)) < encoder.config.vocabulary_size
-    functions = [loss_function(objective.loss, encoder, ALONE, compiled=way) for way in (True, False)]
+    functions = [loss_function(objective.loss, encoder, compiled=way) for way in (True, False)]
     for batch in batches:
         results = []
         for function in functions:
@@ -268,7 +267,7 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
     def hidden_sum(encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         return {"sum": encoder(batch, layout).sum()}
 
-    loss = loss_function(hidden_sum, encoder, World(0, 1, torch.device("meta")), compiled=True)
+    loss = loss_function(hidden_sum, encoder, compiled=True)
     for batch in some_rows(3, seed):
         sums = loss(batch.to("meta"))
         gradients = torch.autograd.grad(sums["sum"], list(encoder.parameters()))
@@ -297,7 +296,7 @@ def test_twenty_batches_are_one_graph(backend, precision, seed, monkeypatch):
     monkeypatch.setattr(watching, "_counters", dict(watching._counters))  # no test counts on the meta device
     if precision == "fp16":
         watching.watch_modules(modules, parameters=False)
-    loss = loss_function(objective.loss, encoder, World(0, 1, device), compiled=True)
+    loss = loss_function(objective.loss, encoder, compiled=True)
     for number, batch in enumerate(some_rows(20, seed)):
         with autocast(precision, CPU):
             sums = loss(batch.to(device))

@@ -1,0 +1,164 @@
+"""Several ranks: torch's DistributedDataParallel (DDP) sums gradients over them while backward goes on.
+
+DDP puts gradients into buckets, and gives each bucket to a hook as soon as its last gradient is there; the
+layers below are still differentiated meanwhile (Li et al. 2020, "PyTorch Distributed"). What differs here:
+
+    the sum           DDP alone takes the mean over ranks. The hook sums, since each loss is already divided
+                      by the normalizer of the whole update.
+    every rank        A rank without a micro-batch sends its buckets too, which are zeros.
+    every parameter   A parameter that no loss reaches has a gradient of zeros: an optimizer with weight decay
+                      shrinks it. So DDP does not search the graph for it.
+    final buckets     DDP makes its buckets in the order of the first gradients that come. Here these are
+                      zeros, from the last parameter to the first, before training. So a run that is resumed
+                      has the buckets, and with them the sums, of the run that was interrupted, and gradients
+                      stay where they are, as CUDA graphs need.
+"""
+
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from brimful.distributed import World
+from brimful.train.compression import CompressedSum, Compression
+
+R = TypeVar("R")
+
+
+class DataParallel:
+    """Call `forward` for each micro-batch and differentiate its loss; then `gather`.
+
+    Args:
+        modules: those that are trained. Each parameter's `.grad` becomes a view of a bucket, and must not be
+            replaced.
+        megabytes: about the most MiB of a bucket.
+        compression: the format in which gradients are sent; they must be float32 if it is not "none".
+        ready: is called with the number of a bucket that has its gradients, before it is sent.
+
+    Attributes:
+        buckets: the numbers of each, 1-D, in the order in which they are sent.
+    """
+
+    def __init__(
+        self,
+        modules: nn.Module,
+        world: World,
+        *,
+        megabytes: float,
+        compression: Compression,
+        ready: Callable[[int], None],
+    ) -> None:
+        self.world = world
+        self.compression = compression
+        self.buckets: list[Tensor] = []
+        self._ready: Callable[[int], None] | None = None
+        self._sums: list[Any] = []
+        self._parameters = [p for p in modules.parameters() if p.requires_grad]
+        self._ddp = DistributedDataParallel(
+            _Pass(modules),
+            bucket_cap_mb=megabytes,
+            gradient_as_bucket_view=True,
+        )
+        self._ddp.broadcast_buffers = False  # they are constants
+        # torch.compile cuts a graph where a bucket ends, and refuses smaller ones.
+        self._ddp.bucket_bytes_cap = max(self._ddp.bucket_bytes_cap, dist._DEFAULT_FIRST_BUCKET_BYTES)
+        self._ddp.register_comm_hook(weakref.proxy(self), _hook)
+        self._settle()
+        self._ready = ready
+
+    def _settle(self) -> None:
+        """Let DDP make its buckets. In a pass it learns the order of gradients, and before the next it makes
+        them.
+
+        In ten passes before that it measures times, for which the host would wait for a GPU.
+        """
+        self._ddp._set_ddp_runtime_logging_sample_rate(1 << 30)  # nor once in a while
+        for number in range(12):
+            self._ddp(lambda _: None, None)
+            if number >= 10:
+                self.buckets.clear()
+                for parameter in reversed(self._parameters):
+                    parameter.backward(torch.zeros_like(parameter))
+
+    def forward(self, loss: Callable[[Any], R], batch: Any, *, last: bool) -> R:
+        """`loss(batch)`.
+
+        Args:
+            last: whether its backward pass sends the buckets, since the rank has no other micro-batch.
+        """
+        with nullcontext() if last else self._ddp.no_sync():
+            return self._ddp(loss, batch)
+
+    def reaching_all(self, loss: Tensor) -> Tensor:
+        """A loss whose backward pass comes to all parameters. The last loss of an update needs it."""
+        return _Reach.apply(loss, *self._parameters)
+
+    def gather(self) -> None:
+        """Sum the buckets over ranks. All ranks call it, also those without a micro-batch."""
+        while len(self._sums) < len(self.buckets):
+            self._send()
+        self._advance()
+        for sending in self._sums:
+            sending.wait()  # on a GPU its stream waits, not the host
+        self._sums = []
+
+    def arrived(self, bucket: dist.GradBucket) -> None:
+        """DDP's hook: a bucket has its gradients."""
+        if self._ready is None:
+            self.buckets.append(bucket.buffer())
+            return
+        self._ready(bucket.index())
+        self._send()
+
+    def _send(self) -> None:
+        """Begin to sum the next bucket over ranks."""
+        flat = self.buckets[len(self._sums)]
+        if self.compression == "none":
+            self._sums.append(dist.all_reduce(flat, async_op=True))
+        else:
+            self._advance()  # at the same place between two sends on every rank
+            self._sums.append(CompressedSum(flat, self.world, self.compression))
+
+    def _advance(self) -> None:
+        """Let the last bucket that was sent begin the second half of its way, if it has one."""
+        if self._sums and isinstance(self._sums[-1], CompressedSum):
+            self._sums[-1].advance()
+
+
+class _Pass(nn.Module):
+    """What DDP wraps: any function of a batch that calls the modules."""
+
+    def __init__(self, modules: nn.Module) -> None:
+        super().__init__()
+        self.trained = modules
+
+    def forward(self, loss: Callable[[Any], R], batch: Any) -> R:
+        return loss(batch)
+
+
+class _Reach(torch.autograd.Function):
+    """The identity on its first argument. Its backward pass comes to the others too, without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.count = len(parameters)
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient, *[None] * ctx.count
+
+
+def _hook(ranks: DataParallel, bucket: dist.GradBucket) -> Future[Tensor]:
+    """DDP waits for the future at the end of backward. The sum is in place, and `gather` waits for it."""
+    ranks.arrived(bucket)
+    flat = bucket.buffer()
+    done: Future[Tensor] = Future(devices=[flat.device] if flat.is_cuda else None)
+    done.set_result(flat)
+    return done
