@@ -7,7 +7,8 @@ are resolved when first used (PEP 562), so `import brimful` is quick and `brimfu
 from typing import TYPE_CHECKING, Any
 
 from brimful.lazy import lazy_names
-from brimful.verbs import RENAMED, VERBS
+from brimful.retired import VERBS as RETIRED
+from brimful.verbs import VERBS
 
 if TYPE_CHECKING:
     from brimful.errors import BrimfulError as BrimfulError
@@ -30,8 +31,8 @@ def __getattr__(name: str) -> Any:
         from brimful.version import VERSION
 
         return VERSION
-    if name in RENAMED:
-        raise AttributeError(f"brimful.{name} is now `{RENAMED[name]}`")
+    if name in RETIRED:
+        raise AttributeError(f"brimful.{name} is retired: {RETIRED[name]}")
     return _named(name)
 
 

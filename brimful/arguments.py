@@ -14,7 +14,7 @@ import tyro
 
 from brimful.config import build, read_yaml, settings_from
 from brimful.errors import UsageError
-from brimful.retired import retired
+from brimful.retired import instead_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,8 @@ class _CommandLine:
                 given[flag] = [value] if equals else []
                 option = self.options.get(flag)
                 room = float("inf") if option and option.several else 1
-                room = 0 if option and bool in option.types else room - bool(equals)
+                is_switch = option and bool in option.types and not option.several
+                room = 0 if is_switch else room - bool(equals)
             else:
                 given[flag if room > 0 else ""].append(argument)
                 room -= 1
@@ -221,7 +222,9 @@ class _CommandLine:
         """Refuse a flag that the verb does not have."""
         for flag in self.given:
             if flag and flag not in self.options and flag != "--help" and not flag.startswith("--tyro-"):
-                raise self.error(retired(flag[2:]) or f"unknown option {flag}{self._hint(flag)}")
+                if remedy := instead_of(flag[2:]):
+                    raise self.error(f"--{remedy}")
+                raise self.error(f"unknown option {flag}{self._hint(flag)}")
 
     def _hint(self, flag: str) -> str:
         names = {name: name for name in self.options if name.startswith("--")}
@@ -238,8 +241,8 @@ class _CommandLine:
         """
         for flag, values in self.given.items():
             if flag in self.options and (problem := self.options[flag].problem(values)):
-                name = flag[2:].replace("-", "_")
-                return self.error(retired(f"{name}={' '.join(values)}") or f"{flag} {problem}")
+                remedy = instead_of(flag[2:], " ".join(values))
+                return self.error(f"--{remedy}" if remedy else f"{flag} {problem}")
         missing = [
             flag
             for flag, option in self.options.items()

@@ -15,7 +15,8 @@ from typing import Any
 
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
-from brimful.verbs import RENAMED, VERBS
+from brimful.retired import VERBS as RETIRED
+from brimful.verbs import VERBS
 from brimful.version import VERSION
 
 
@@ -106,10 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"brimful {VERSION}")
             return 0
         name, *rest = arguments
-        if name in RENAMED:
-            raise UsageError(
-                f"{name} is now {RENAMED[name]}: brimful {RENAMED[name]} --help lists its options"
-            )
+        if name in RETIRED:
+            raise UsageError(f"{name} is retired: {RETIRED[name]}")
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
         _run(name, rest)

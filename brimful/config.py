@@ -22,7 +22,7 @@ import msgspec
 import yaml
 
 from brimful.errors import BrimfulError, nearest
-from brimful.retired import retired
+from brimful.retired import instead_of, was_unset
 from brimful.storage import atomic_file
 
 C = TypeVar("C")
@@ -260,8 +260,8 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
         return msgspec.convert(value, annotation, strict=True)
     except msgspec.ValidationError as error:
         message, _, inner = str(error).replace("`", "").partition(" - at $")
-        gone = retired(f"{place}={value}")
-        raise BrimfulError(gone or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
+        remedy = instead_of(place, value) if isinstance(value, str) else None
+        raise BrimfulError(remedy or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
 
 
 def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any, default: Any = None) -> C:
@@ -271,9 +271,11 @@ def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any,
     made: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
+        if name not in fields and was_unset(where + name, value):
+            continue
         if name not in fields:
-            gone = retired(where + name)
-            raise BrimfulError(gone or f"unknown key {where}{key!s}: {nearest(name, fields)}")
+            remedy = instead_of(where + name)
+            raise BrimfulError(remedy or f"unknown key {where}{key!s}: {nearest(name, fields)}")
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
             made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default)

@@ -1,16 +1,58 @@
-"""Options that were retired, and what to do instead (docs/history.md). A line stays for one release."""
+"""What was retired, and what to do instead: for one release, one line answers. docs/history.md says why."""
 
-_OPTIONS = {
-    "trainer.shard": "every rank holds the whole model; README.md names what else can train a larger one",
-    "trainer.on_spike=roll-back": "set it to skip, which gives the same weights",
-}
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
-def retired(option: str) -> str | None:
-    """What to say of an option that was retired; None if it was not.
+class _Retired(NamedTuple):
+    """An option that is no more.
 
-    Args:
-        option: its key, such as "trainer.on_spike", or its key and value, such as "trainer.on_spike=stop".
+    Attributes:
+        instead: what to do in its place.
+        unset: what a configuration of before holds where the option was not used; of a group, what shows it.
     """
-    key = option.replace("-", "_") if "=" not in option else option
-    return f"{option} was retired: {_OPTIONS[key]}" if key in _OPTIONS else None
+
+    instead: str
+    unset: Any
+
+
+VERBS = {
+    "estimate": "brimful pretrain --dry-run says what a run takes; --dry-run measured also its time",
+    "verify": "brimful inspect FOLDER --verify does it",
+    "convert": "brimful export FOLDER --out DIR does it",
+}
+"""What to do instead."""
+
+OPTIONS = {
+    "trainer.shard": _Retired(
+        "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
+    ),
+}
+"""By name; the name of a group stands for its options."""
+
+VALUES = {
+    ("trainer.on_spike", "roll-back"): "set it to skip, which gives the same weights",
+}
+"""By option and value."""
+
+
+def instead_of(option: str, value: str | None = None) -> str | None:
+    """The line on a retired option, whose name may lack its group, or on a retired value of an option; None
+    if there is nothing to say."""
+    name = option.replace("-", "_")
+    if value is not None:
+        remedy = VALUES.get((name, value))
+        return remedy and f"{name} {value} is retired: {remedy}"
+    for known, retired in OPTIONS.items():
+        if name == known or name.startswith(f"{known}.") or known.endswith(f".{name}"):
+            return f"{known} is retired: {retired.instead}"
+    return None
+
+
+def was_unset(option: str, value: Any) -> bool:
+    """Whether a saved configuration has a retired option with this value because nobody used it."""
+    if (retired := OPTIONS.get(option)) is None:
+        return False
+    if isinstance(retired.unset, Mapping):
+        return isinstance(value, Mapping) and retired.unset.items() <= value.items()
+    return bool(value == retired.unset)

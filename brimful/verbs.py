@@ -5,7 +5,6 @@ VERBS = {
     "inspect": "documents word by word, what was dropped and why; a run's batches; a folder's checksums",
     "pack": "how full rows get, and how close that is to the proven limit",
     "doctor": "these machines -> what they have, how fast, and what is wrong",
-    "estimate": "a pretraining run -> its time, memory, traffic and disk, before it starts",
     "pretrain": "shards -> encoder",
     "check": "labelled tables -> what is odd in them",
     "finetune": "encoder + labelled table -> task model",
@@ -17,6 +16,3 @@ VERBS = {
     "report": "run directories -> one HTML page",
     "demo": "all of it, on 35,000 Chinese reviews",
 }
-
-RENAMED = {"verify": "inspect --verify", "convert": "export"}
-"""For one release, a verb of before answers with what it is now."""

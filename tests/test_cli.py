@@ -17,7 +17,8 @@ from brimful import cli
 from brimful.cli import entry, main
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError, UsageError
-from brimful.verbs import RENAMED, VERBS
+from brimful.retired import VERBS as RETIRED
+from brimful.verbs import VERBS
 
 REQUIRED = {
     "prepare": ["--out"],
@@ -111,6 +112,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"brimful {importlib.metadata.version('brimful')}\n"
 
 
+@pytest.mark.parametrize("verb", RETIRED)
+def test_a_retired_verb_says_what_to_do_instead(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "data", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert error_line(err).startswith(f"{verb} is retired: brimful {RETIRED[verb].split()[1]} ")
+    with pytest.raises(AttributeError, match=f"brimful.{verb} is retired: brimful "):
+        getattr(sys.modules["brimful"], verb)
+
+
 @pytest.mark.parametrize(
     ("verb", "hint"), [("pretrian", "did you mean 'pretrain'?"), ("qqqqqq", "known: "), ("", "known: ")]
 )
@@ -119,17 +130,6 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert not out
     assert hint in error_line(err)
-
-
-@pytest.mark.parametrize("verb", RENAMED)
-def test_a_renamed_verb_answers_with_its_new_name(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "data", "--json"]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert f"{verb} is now {RENAMED[verb]}: " in error_line(err)
-    assert main([RENAMED[verb].split()[0], "--help"]) == 0
-    with pytest.raises(AttributeError, match=f"brimful.{verb} is now `{RENAMED[verb]}`"):
-        getattr(sys.modules["brimful"], verb)
 
 
 @pytest.mark.parametrize(

@@ -282,12 +282,12 @@ def test_seeds_have_64_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("on_spike", "roll-back", "trainer.on_spike=roll-back was retired: set it to skip"),
-        ("shard", "model", "trainer.shard was retired: every rank holds the whole model"),
+        ("on_spike", "roll-back", "trainer.on_spike roll-back is retired: set it to skip"),
+        ("shard", "model", "trainer.shard is retired: every rank holds the whole model"),
     ],
 )
 def test_a_retired_setting_is_refused_in_a_line_with_a_remedy(name: str, value: str, line: str) -> None:
     with pytest.raises(BrimfulError, match=f"^{re.escape(line)}"):
         build(PretrainConfig, {"data": "x", "out": "y", "trainer": {name: value}})
-    with pytest.raises(UsageError, match=f"^{re.escape(line)}"):
+    with pytest.raises(UsageError, match=re.escape(line)):
         parse(PretrainConfig, [f"--trainer.{name.replace('_', '-')}", value], "brimful pretrain", None)

@@ -3,6 +3,7 @@
 import math
 import shlex
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.commands.pretrain_config import PretrainConfig
+from brimful.commands.pretrain_config import DryRun, PretrainConfig
+from brimful.commands.pretrain_dry_run import disk, measured, memory, say_outlook
 from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, to_dict, verb
 from brimful.console import counted, say, warn
@@ -27,7 +29,7 @@ from brimful.data.streams import training_sources, validation_batches
 from brimful.distributed import World, world
 from brimful.nn.encoder import Encoder, shape_advice
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.initial import Initial, count_pieces, new_model, start_from_data, trained_model
+from brimful.nn.initial import Initial, count_pieces, head_kind, new_model, start_from_data, trained_model
 from brimful.nn.interop import save_model
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
@@ -42,6 +44,7 @@ from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.sinks import require_wandb
+from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
 
 
@@ -51,6 +54,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
     Returns:
         The content of summary.json: `validation.loss`, `tokens_per_second`, `packing.efficiency` ...
+        A dry run: `documents`, `tokens`, `parameters`, `epochs` of each source, `disk` and `memory` in bytes,
+        and where asked for, `measured`; on ranks other than the main one, that alone.
 
     Raises:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
@@ -93,7 +98,7 @@ def _train(
     directory: Path,
     ranks: World,
     resuming: bool,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> dict[str, Any]:
     runtime = Runtime.of(ranks, config.precision, config.trainer)
     corpus = next(iter(corpora.values()))
@@ -104,11 +109,21 @@ def _train(
     encoder, head = initial.encoder, initial.head
     sources = make_sources(config, corpora, directory / "blocks", ahead=ranks.is_main)
     config = follow_unpacked(config, sources)
-    if ranks.is_main and not resuming:
-        _describe(config, sources, initial)
+    epochs = {}
+    if ranks.is_main and (dry_run or not resuming):
+        epochs = _describe(config, sources, initial)
     if dry_run:
-        documents = sum(corpus.documents for corpus in corpora.values())
-        return {"dry_run": True, "documents": documents, "tokens": sum(c.tokens for c in corpora.values())}
+        outlook: dict[str, Any] = {}
+        if ranks.is_main:
+            outlook = _outlook(config, corpora, reader, initial, runtime) | {"epochs": epochs}
+            say_outlook(outlook, runtime.precision)
+        if dry_run == "measured":
+
+            def train(brief: PretrainConfig, folder: Path) -> object:
+                return _train(brief, corpora, folder, ranks, False, False)
+
+            outlook["measured"] = measured(config, ranks, train)
+        return outlook
     if config.start_from is None and not started:
         pieces = None
         if config.initial.vocabulary == "data":
@@ -184,6 +199,40 @@ def _train(
         finish_run(directory, summary, ("blocks", "validation", START))
     ranks.barrier()
     return summary
+
+
+def _outlook(
+    config: PretrainConfig,
+    corpora: dict[str, Corpus],
+    reader: SequenceReader,
+    initial: Initial,
+    runtime: Runtime,
+) -> dict[str, Any]:
+    """What a dry run says, but for its epochs. Plans are kept in a folder that is then removed."""
+    held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
+    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
+        folder = Path(made)
+
+        def make() -> tuple[Encoder, MaskedLM]:
+            encoder = Encoder(initial.encoder.config)
+            head = head_kind(config.sequences)(encoder)
+            return encoder, make_objective(
+                replace(config, validation_tokens=0), head, reader, corpora, folder
+            )
+
+        sources = make_sources(config, corpora, folder, ahead=False)
+        with closing(
+            make_stream(config, sources, reader, fixed_shapes=True, world=runtime.world.size)
+        ) as stream:
+            needed = memory(config, stream, make, initial.encoder.config, held, runtime.precision)
+    return {
+        "dry_run": True,
+        "documents": sum(corpus.documents for corpus in corpora.values()),
+        "tokens": sum(corpus.tokens for corpus in corpora.values()),
+        "parameters": sum(p.numel() for p in initial.encoder.parameters()),
+        "disk": disk(config, corpora, held),
+        "memory": needed,
+    }
 
 
 def _has_start(folder: Path) -> bool:
@@ -310,8 +359,8 @@ def _metrics_at_start(path: Path) -> dict[str, float]:
     return {name.removeprefix("validation."): value for name, value in line.items() if name != "step"}
 
 
-def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> None:
-    """Say what a new run will do."""
+def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
+    """Say what a new run will do, and return the epochs of each source."""
     parameters = sum(p.numel() for p in initial.encoder.parameters())
     documents = sum(source.corpus.documents for source in sources)
     model = f"a {config.model} {config.architecture} encoder"
@@ -351,9 +400,11 @@ def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -
         read, max_length = read + blocks, longest
     if config.trainer.hours:
         say(f"the run ends after {config.trainer.hours:g} hours of training at the latest")
-    for source, blocks in zip(sources, read, strict=True):
-        epochs = blocks / source.blocks[max_length].count
-        say(f"{source.name}: {epochs:.3g} epochs of {source.corpus.tokens:,} tokens")
+    epochs = {}
+    for source, blocks in zip(sources, read.tolist(), strict=True):
+        epochs[source.name] = blocks / source.blocks[max_length].count
+        say(f"{source.name}: {epochs[source.name]:.3g} epochs of {source.corpus.tokens:,} tokens")
+    return epochs
 
 
 def _proportions(sources: list[Source]) -> np.ndarray:

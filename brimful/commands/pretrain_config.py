@@ -44,6 +44,24 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
 
+DryRun = bool | Literal["measured"]
+
+
+def _dry_run(texts: list[str]) -> DryRun:
+    """What follows `--dry-run`: nothing, or how."""
+    if texts not in ([], ["measured"]):
+        raise ValueError
+    return "measured" if texts else True
+
+
+_DRY_RUN = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="[measured]",
+    instance_from_str=_dry_run,
+    is_instance=lambda value: isinstance(value, bool) or value == "measured",
+    str_from_instance=lambda value: [str(value)],
+)
+
 LARGEST_UPDATE = 1 << 24
 """Rows or sequences."""
 
@@ -138,8 +156,9 @@ class PretrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
-    dry_run: bool = incidental(False)
-    """Check everything, say what the run would do, and stop."""
+    dry_run: Annotated[DryRun, _DRY_RUN] = incidental(False)
+    """Check everything, say what the run would do and take (epochs, disk, memory), and stop. measured: also
+    make 20 updates, in a folder that is then removed, and say the time and the memory that they take."""
 
     @classmethod
     def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,15 +33,12 @@ from brimful.environment import number_of
 from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.optim.build import OptimizerConfig
 from brimful.train.compilation import loss_function
-from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
 from brimful.train.memory import available_memory
 from brimful.train.micro_batch import valid_sizes
-from brimful.train.objective import Runtime
+from brimful.train.step_memory import Held, room_of_a_pass
 from brimful.train.trainer import Trainer
 
-HEAD_ROOM = 0.1
-"""The proportion of free memory that stays free."""
 GAIN = 1.05
 """On a CPU, how much faster a larger size must be, in rows per second, to be chosen."""
 BEYOND_SAVED = 2.5
@@ -136,6 +133,21 @@ def _rows_of_updates(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
     return [len(stream.micro_batches(cursor)[0]) for cursor in cursors]
 
 
+def sizes_of(stream: RowStream) -> list[int]:
+    """The rows that a micro-batch of each rank may have, ascending. Leaves `rows_per_micro_batch` 1."""
+    most = min(_rows_of_updates(stream, _beginnings(stream))) // stream.world
+    return valid_sizes(stream.phases, max(1, most))
+
+
+def longest_batch(stream: RowStream, rows: int) -> PackedBatch:
+    """A micro-batch of the phase with the longest sequences. Its rows are the stream's from then on."""
+    stream.rows_per_micro_batch = rows
+    phases = zip(stream.phases, _beginnings(stream), strict=True)
+    _, cursor = max(phases, key=lambda phase: phase[0].packing.max_length)
+    (first, *_), _ = stream.micro_batches(cursor, slice(1))
+    return stream.batch(first, cursor["update"])
+
+
 def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -> int:
     """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
 
@@ -151,19 +163,14 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     """
     runtime, objective = trainer.runtime, trainer.objective
     device, on_cpu = runtime.device, runtime.device.type == "cpu"
-    cursors = _beginnings(stream)
-    phases = list(zip(stream.phases, cursors, strict=True))
-    _, longest = max(phases, key=lambda phase: phase[0].packing.max_length)
-    sizes = valid_sizes(stream.phases, max(1, min(_rows_of_updates(stream, cursors)) // stream.world))
+    sizes = sizes_of(stream)
     parameters = list(trainer.state.parameters.values())
     trainer.state.trained.train()
     eager = loss_function(objective.loss, trainer.encoder, compiled=False)
 
     def passes(rows: int, loss: Callable[[PackedBatch], dict[str, Tensor]]) -> Callable[[], None]:
         """A forward and backward pass of `rows` rows, as a function."""
-        stream.rows_per_micro_batch = rows
-        (first, *_), _ = stream.micro_batches(longest, slice(1))
-        batch = stream.batch(first, longest["update"]).to(device)
+        batch = longest_batch(stream, rows).to(device)
 
         def run() -> None:
             with runtime.autocast():
@@ -182,7 +189,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     def runs_compiled(rows: int) -> bool:
         torch.cuda.empty_cache()
         with _out_of_memory() as failed:
-            kept_free = torch.empty(spare, dtype=torch.uint8, device=device)
+            kept_free = torch.empty(free - room, dtype=torch.uint8, device=device)
             run = passes(rows, lambda batch: trainer.gradients.forward(trainer.loss, batch))
             for _ in range(PASSES):
                 run()
@@ -198,10 +205,9 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
         deterministic(trainer.config.deterministic),
     ):
         fits = attempt(1) is not None  # on a CPU this allocates the gradients, which stay
-        states = sum(state_bytes(p, optimizer, trainer.config, runtime) for p in parameters)
+        held = Held.of(trainer.state.trained.values(), optimizer, trainer.config, runtime.precision)
         free = _free(device)
-        spare = int(free * HEAD_ROOM) + states
-        room = free - spare
+        room = room_of_a_pass(free, held.later)
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
         tried = rows
         if rows and will_compile(trainer):
@@ -212,6 +218,8 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
     if chosen != rows:
         torch.compiler.reset()
     torch.cuda.empty_cache()
+    if not on_cpu:
+        torch.cuda.reset_peak_memory_stats(device)  # from here on the peak is that of training
     if not chosen:
         raise BrimfulError(
             "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
@@ -247,23 +255,6 @@ def _beginnings(stream: RowStream) -> list[dict]:
         begins.append(stream.start() | {"update": update})
         update += phase.steps
     return begins
-
-
-def state_bytes(
-    parameter: Tensor, optimizer: OptimizerConfig, trainer: TrainerConfig, runtime: Runtime
-) -> int:
-    """The most bytes that a run will yet allocate for a parameter; it, its gradient and its average exist.
-
-    Two moments; the starting weight; a copy of the parameter while the average is evaluated; what rounding
-    keeps; the running mean of micro-batches' gradients.
-    """
-    own, narrow = parameter.element_size(), trainer.weights != "fp32"
-    each = 4 * (2 + bool(optimizer.pull)) + own * bool(optimizer.ema)
-    if narrow:
-        each += {"master": 4, "kahan": 2}.get(trainer.rounding, 0)
-    if narrow or runtime.precision == "fp16":
-        each += own
-    return each * parameter.numel()
 
 
 def _free(device: torch.device) -> int:

@@ -1,10 +1,59 @@
 """How much a device can compute at most: the denominator of the model flops utilisation (MFU)."""
 
+import re
+from typing import NamedTuple
+
 import torch
 
 from brimful.precision.policy import Precision
-from brimful.train.data_sheets import sheet_of
 from brimful.train.objective import Objective, Runtime
+
+BF16_SINCE = 80
+"""The capability from which on bfloat16 is computed as fast as float16."""
+
+OTHERS = {"Laptop", "D", "Ti", "MIG"}
+"""Words that tell a smaller device from a larger one of the same name."""
+
+
+class _Peak(NamedTuple):
+    """A GPU's data sheet.
+
+    Attributes:
+        words: all of them are in the device's name in CUDA.
+        capability: 10 * major + minor.
+        flops: a second, dense, of 16-bit products with float32 sums.
+        flops_32: a second, in float32 without TF32; None: not known.
+    """
+
+    words: set[str]
+    capability: int
+    flops: float
+    flops_32: float | None
+
+
+_PEAKS = (
+    _Peak({"GB200"}, 100, 2500e12, None),
+    _Peak({"B200"}, 100, 2250e12, None),
+    _Peak({"H200"}, 90, 989e12, 67e12),
+    _Peak({"H100", "PCIe"}, 90, 756e12, 51e12),
+    _Peak({"H100", "NVL"}, 90, 835e12, 60e12),
+    _Peak({"H100"}, 90, 989e12, 67e12),
+    _Peak({"A100"}, 80, 312e12, 19.5e12),
+    _Peak({"A40"}, 86, 149.7e12, 37.4e12),
+    _Peak({"A30"}, 80, 165e12, 10.3e12),
+    _Peak({"A10"}, 86, 125e12, 31.2e12),
+    _Peak({"L40S"}, 89, 362e12, 91.6e12),
+    _Peak({"L40"}, 89, 181e12, 90.5e12),
+    _Peak({"L4"}, 89, 121e12, 30.3e12),
+    _Peak({"RTX", "4090"}, 89, 165.2e12, 82.6e12),
+    _Peak({"RTX", "3090"}, 86, 71e12, 35.6e12),
+    _Peak({"V100S"}, 70, 130e12, 16.4e12),
+    _Peak({"V100", "SXM2"}, 70, 125e12, 15.7e12),
+    _Peak({"V100", "SXM3"}, 70, 125e12, 15.7e12),
+    _Peak({"V100", "PCIE"}, 70, 112e12, 14e12),
+    _Peak({"T4"}, 75, 65e12, 8.1e12),
+)
+"""The first whose words are all in a device's name counts."""
 
 
 def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
@@ -21,6 +70,10 @@ def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
 
 
 def peak_of(name: str, precision: Precision) -> float | None:
-    """Flops per second of a device, by its name in CUDA, or None if unknown."""
-    sheet = sheet_of(name)
-    return None if sheet is None else sheet.peak(precision)
+    """Flops per second of a device in a resolved precision, by its name in CUDA; None: it lacks this format,
+    or the rate is not known."""
+    words = set(re.split(r"[\s_-]+", name))
+    peak = next((each for each in _PEAKS if each.words <= words), None)
+    if peak is None or words & OTHERS or (precision == "bf16" and peak.capability < BF16_SINCE):
+        return None
+    return peak.flops_32 if precision == "fp32" else peak.flops

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.commands.pretrain import _resolve
@@ -22,7 +23,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import DTYPES, Precision
+from brimful.precision.policy import Precision
 from brimful.runs import checkpoint
 from brimful.runs.lock import FolderLock
 from brimful.train.config import TrainerConfig
@@ -30,7 +31,8 @@ from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import HIDDEN, Trial, auto_rows, choose_rows, confirm_rows, rows_on_cpu, state_bytes
+from brimful.train.probe import HIDDEN, Trial, auto_rows, choose_rows, confirm_rows, rows_on_cpu
+from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
@@ -490,12 +492,10 @@ def test_ranks_compile_nothing_that_the_probe_has_compiled(tmp_path: Path) -> No
         ({}, {"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
     ],
 )
-def test_bytes_that_a_run_will_allocate_for_a_parameter(optimizer, config, precision, expected) -> None:
+def test_bytes_that_a_run_will_yet_hold_for_each_number(optimizer, config, precision, expected) -> None:
     """Beside itself, its gradient and its average: moments, start, swap, rounding, running mean."""
-    trainer = TrainerConfig(**config)
-    kept = torch.zeros(7, 3, dtype=DTYPES[trainer.weights])
-    runtime = Runtime(World(0, 1, torch.device("cpu")), precision)
-    assert state_bytes(kept, OptimizerConfig(**optimizer), trainer, runtime) == 21 * expected
+    held = Held.of([nn.Linear(7, 3)], OptimizerConfig(**optimizer), TrainerConfig(**config), precision)
+    assert held.later == 24 * expected
 
 
 def test_memory_that_is_left(tmp_path: Path) -> None:
