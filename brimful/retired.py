@@ -27,6 +27,7 @@ OPTIONS = {
     "trainer.shard": _Retired(
         "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
     ),
+    "tune": _Retired("pretrain --dry-run measured times the settings that you give it", unset=False),
 }
 """By name; the name of a group stands for its options."""
 

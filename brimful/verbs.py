@@ -4,7 +4,7 @@ VERBS = {
     "prepare": "raw files -> cleaned, tokenized, word-bounded shards",
     "inspect": "documents word by word, what was dropped and why; a run's batches; a folder's checksums",
     "pack": "how full rows get, and how close that is to the proven limit",
-    "doctor": "these machines -> what they have, how fast, and what is wrong",
+    "doctor": "these machines -> how fast they are, and which ranks to train on",
     "pretrain": "shards -> encoder",
     "check": "labelled tables -> what is odd in them",
     "finetune": "encoder + labelled table -> task model",

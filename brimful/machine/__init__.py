@@ -1,1 +1,1 @@
-"""The machine that training will run on: what it has, and how fast its parts are."""
+"""The machines that training will run on: what they have, and how fast their parts are."""

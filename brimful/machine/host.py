@@ -1,136 +1,82 @@
-"""This host: its processor, the cores and the memory that this process may use, and settings that matter."""
+"""This host: its processor, the library that sums between ranks, its GPUs, and what other processes take."""
 
 import os
 import platform
-import shutil
-import socket
-from collections.abc import Mapping
+import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from brimful.control_groups import read_groups
-from brimful.train.memory import available_memory
-
-PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
-NAMES = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_LAUNCH_BLOCKING",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "OMP_PROC_BIND",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TORCH_DISTRIBUTED_DEBUG",
-)
-"""Environment variables that change how fast training is, or which ranks find each other."""
-
-BY_TORCHRUN = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
-"""torchrun sets it for every rank."""
-
-SLOWING = {
-    "NCCL_P2P_DISABLE": "GPUs of a host do not copy to each other directly",
-    "NCCL_SHM_DISABLE": "GPUs of a host talk through the network",
-    "NCCL_IB_DISABLE": "InfiniBand and RoCE are not used",
-    "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel",
-}
-"""Variables that somebody once set to find an error, and what they cost."""
-
-
-def settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that matter here, by name."""
-    return {
-        name: value
-        for name, value in sorted(environment.items())
-        if (name.startswith(PREFIXES) or name in NAMES) and (name, value) != BY_TORCHRUN
-    }
-
-
-def slowing(environment: Mapping[str, str]) -> list[str]:
-    """One line for each variable that makes training slower."""
-    lines = [
-        f"{name}={environment[name]}: {cost}; unset it unless it is needed"
-        for name, cost in SLOWING.items()
-        if environment.get(name, "0").lower() not in ("", "0", "false")
-    ]
-    if environment.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
-        lines.append("TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective is checked among all ranks; unset it")
-    return lines
+from brimful.errors import BrimfulError
 
 
 def usable_cores(root: Path = Path("/")) -> float:
-    """Cores that this process may use: by its affinity, and by the quotas of its control groups.
-
-    Args:
-        root: of the file system with `proc` and `sys`.
-    """
+    """Cores that this process may use: by its affinity, and by the quotas of its control groups."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    return min([cores, *_quotas(root)])
-
-
-def _quotas(root: Path) -> list[float]:
-    """Cores of each limit on processor time (control groups v2 or v1) that this process is under."""
     files = ["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
     limits = [" ".join(values).split() for _, values in read_groups("cpu", *files, root)]
-    return [
-        int(limit[0]) / int(limit[1]) for limit in limits if len(limit) == 2 and limit[0] not in ("max", "-1")
-    ]
+    quotas = [limit for limit in limits if len(limit) == 2 and limit[0] not in ("max", "-1")]
+    return min([cores, *(int(quota) / int(period) for quota, period in quotas)])
 
 
-def processor(root: Path = Path("/")) -> str:
-    """The name of the processor's model, as far as the system knows it."""
+def busy_cores(seconds: float = 0.5, root: Path = Path("/")) -> float | None:
+    """Cores that all processes keep busy while this one sleeps; None: the system does not say."""
+
+    def ticks() -> int:
+        """What the processors have done, but for being idle or waiting for a disk."""
+        fields = [int(field) for field in (root / "proc/stat").read_text().split()[1:9]]
+        return sum(fields) - fields[3] - fields[4]
+
     try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
+        before = ticks()
+        time.sleep(seconds)
+        return (ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
     except OSError:
-        lines = []
-    for key in ("model name", "Model", "cpu model"):  # x86, some ARM, MIPS
-        for line in lines:
-            name, _, value = line.partition(":")
-            if name.strip() == key and value.strip():
-                return value.strip()
+        return None
+
+
+def processor() -> str:
+    """The name of the processor's model, as far as the system knows it."""
+    with suppress(OSError):
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        names = {name.strip(): value.strip() for name, _, value in lines}
+        return names.get("model name") or names.get("Model") or platform.machine()
     return platform.processor() or platform.machine()
 
 
-def host_facts() -> dict[str, Any]:
-    """What a host is: JSON values, memory in bytes."""
-    memory: dict[str, int | None] = {
-        "total": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "available": available_memory(),
-        "shared": None,
-    }
-    if os.path.isdir("/dev/shm"):
-        memory["shared"] = shutil.disk_usage("/dev/shm").free
+def collectives() -> str:
+    """The library that sums between ranks, as linked: NCCL (on ROCm RCCL) or gloo, and the version."""
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        version = ".".join(map(str, torch.cuda.nccl.version()))
+        return f"{'RCCL' if torch.version.hip else 'NCCL'} {version}"
+    return f"gloo of torch {torch.__version__}"
+
+
+def gpus() -> dict[str, tuple[int, int]]:
+    """The number in nvidia-smi of each GPU, and how busy it is in percent, by its UUID.
+
+    Raises:
+        BrimfulError: see `nvidia_smi`.
+    """
+    said = nvidia_smi("--query-gpu=uuid,index,utilization.gpu", "--format=csv,noheader,nounits")
+    rows = [line.replace(" ", "").split(",") for line in said.splitlines() if line.count(",") == 2]
     return {
-        "name": socket.gethostname(),
-        "processor": processor(),
-        "cores": usable_cores(),
-        "instructions": _instructions(),
-        "memory": memory,
+        row[0].removeprefix("GPU-"): (int(row[1]), int(row[2]) if row[2].isdigit() else 0) for row in rows
     }
 
 
-def _instructions() -> list[str]:
-    """The processor's instructions for products in 16 bits."""
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    names = {"avx512_bf16": "AVX-512-BF16", "amx_bf16": "AMX-BF16", "amx_fp16": "AMX-FP16", "bf16": "BF16"}
-    return [name for key, name in names.items() if known.get(key)]
+def nvidia_smi(*arguments: str) -> str:
+    """What nvidia-smi prints.
 
-
-def software() -> dict[str, Any]:
-    """torch and what it was built with: JSON values; None: not there."""
-    import torch.distributed as dist
-
-    nccl = dist.is_available() and dist.is_nccl_available() and torch.cuda.is_available()
-    return {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "cuda": torch.version.cuda,
-        "rocm": torch.version.hip,
-        "gloo": dist.is_available() and dist.is_gloo_available(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
-    }
+    Raises:
+        BrimfulError: it is not installed, fails, or does not end: on a host with a broken GPU it may not.
+    """
+    line = ["nvidia-smi", *arguments]
+    try:
+        return subprocess.run(line, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BrimfulError(f"{error} (nvidia-smi)") from error

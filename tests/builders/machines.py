@@ -1,90 +1,64 @@
 """Reports of `doctor` about machines that are not there."""
 
+from collections.abc import Collection, Sequence
 from itertools import combinations
+from typing import Any
 
-GIB = 1 << 30
-
-
-def host(name="a", ranks=(0, 1), gpus=2):
-    return {
-        "name": name,
-        "ranks": list(ranks),
-        "processor": "EPYC",
-        "cores": 16.0,
-        "instructions": [],
-        "memory": {"total": 64 * GIB, "available": 60 * GIB, "shared": 32 * GIB},
-        "software": {
-            "torch": "2.13.0",
-            "python": "3.12.1",
-            "cuda": "13.0",
-            "rocm": None,
-            "gloo": True,
-            "nccl": "2.28.3",
-        },
-        "environment": {},
-        "gpus": gpus,
-        "driver": {"version": "580.1", "numbers": {str(i): i for i in range(gpus)}},
-        "driver_missing": None,
-        "topology": None,
-    }
+from brimful.machine.links import ranks_to_train_on
 
 
-def gpu(rank, index):
-    return {
-        "rank": rank,
-        "uuid": str(index),
-        "device": f"cuda:{index}",
-        "name": "NVIDIA H100",
-        "threads": 8,
-        "precision": "bf16",
-        "attention": "varlen",
-        "compile_lacks": None,
-        "memory": {"total": 80 * 10**9, "free": 79 * 10**9},
-        "visible": str(index),
-        "flops_per_second": 600e12,
-        "bytes_per_second": 2.8e12,
-    }
-
-
-def cpu(rank, threads=8):
-    return {
-        "rank": rank,
-        "device": "cpu",
-        "name": "CPU",
-        "threads": threads,
-        "precision": "bf16",
-        "attention": "sdpa",
-        "compile_lacks": None,
-        "flops_per_second": 200e9,
-        "bytes_per_second": 20e9,
-    }
-
-
-def on_gpus(hosts=((0, 1),), slow=()):
+def on_gpus(
+    hosts: Sequence[Sequence[int]] = ((0, 1),), slow: Collection[tuple[int, int]] = (), right: bool = True
+) -> dict[str, Any]:
     """A report of hosts with these ranks, a GPU each; pairs in `slow` at 0.9 GB/s."""
     ranks = sum(map(len, hosts))
+    pairs = list(combinations(range(ranks), 2))
     return {
         "hosts": [
-            host(name, members, len(members)) for name, members in zip("abcdefgh", hosts, strict=False)
+            {
+                "name": name,
+                "ranks": list(members),
+                "processor": "EPYC",
+                "cores": 16.0,
+                "busy_cores": 0.4,
+                "collectives": "NCCL 2.28.3",
+                "gpus": {str(i): (i, 0) for i in range(len(members))},
+                "kinds": [
+                    {"gpus": pair, "kind": "NV18" if pair[1] < 2 else "SYS"}
+                    for pair in combinations(range(len(members)), 2)
+                ],
+                "missing": None,
+            }
+            for name, members in zip("abcdefgh", hosts, strict=False)
         ],
-        "host_of_rank": [number for number, members in enumerate(hosts) for _ in members],
-        "devices": [gpu(rank, index) for members in hosts for index, rank in enumerate(members)],
+        "devices": [
+            {
+                "rank": rank,
+                "name": "NVIDIA H100 80GB HBM3",
+                "precision": "bf16",
+                "number": number,
+                "busy": 0,
+                "memory": 80 * 10**9,
+                "taken": 10**9,
+                "flops": 600e12,
+                "bytes": 2.8e12,
+            }
+            for members in hosts
+            for number, rank in enumerate(members)
+        ],
         "links": {
             "pairs": [
-                {"ranks": pair, "latency": 1e-5, "bytes_per_second": 0.9e9 if pair in slow else 20e9}
-                for pair in combinations(range(ranks), 2)
+                {
+                    "ranks": pair,
+                    "bytes_per_second": 0.9e9 if pair in slow else 20e9,
+                    "right": right,
+                    "slow": pair in slow,
+                }
+                for pair in pairs
             ],
-            "at_once": False,
             "all": 20e9,
+            "right": right,
+            "train_on": ranks_to_train_on(ranks, set(pairs) - set(slow)),
         },
-        "data": [],
-        "tuning": None,
-        "loader": None,
+        "data": None,
     }
-
-
-def on_cpu(ranks=2, threads=8):
-    report = on_gpus((tuple(range(ranks)),))
-    report["devices"] = [cpu(rank, threads) for rank in range(ranks)]
-    report["hosts"][0] |= {"driver": None, "gpus": 0}
-    return report
