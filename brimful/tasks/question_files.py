@@ -123,7 +123,7 @@ def _nested(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _other_layout(path: Path, error: Exception) -> BrimfulError:
-    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+    reason = f"no {error}" if isinstance(error, KeyError) else "a part of another type"
     return BrimfulError(f"{path} is not in SQuAD's layout, data > paragraphs > qas ({reason})")
 
 

@@ -218,8 +218,10 @@ def read_array(path: Path, rows: int) -> np.ndarray:
     """
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise BrimfulError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise BrimfulError(f"cannot read {path}: it is no whole .npy file of numbers") from error
     if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or len(found) != rows:
         raise BrimfulError(
             f"{path} holds {found.dtype} {found.shape}: expected numbers, {rows:,} rows, one for each text of"

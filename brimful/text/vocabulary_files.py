@@ -37,7 +37,7 @@ def _numbered(file: Path) -> dict[str, int]:
     try:
         value = json.loads(_text(file))
     except (ValueError, RecursionError) as error:
-        raise BrimfulError(f"cannot read the vocabulary {file}: {error}") from error
+        raise BrimfulError(f"cannot read the vocabulary {file}: it is not JSON") from error
     if not isinstance(value, dict) or not all(type(index) is int for index in value.values()):
         raise BrimfulError(f"{file} is not a JSON object of pieces and their ids")
     return value
@@ -63,5 +63,7 @@ def _merges(file: Path) -> list[tuple[str, str]]:
 def _text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise BrimfulError(f"cannot read the vocabulary {file}: {error}") from error
+    except OSError as error:
+        raise BrimfulError(f"cannot read the vocabulary {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BrimfulError(f"cannot read the vocabulary {file}: it is not UTF-8") from error

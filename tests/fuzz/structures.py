@@ -191,6 +191,7 @@ def mutate_table(content: bytes, draw: Draw) -> bytes:
 
 def _mutate_array(array: np.ndarray, draw: Draw) -> np.ndarray:
     """Another shape, type or value."""
+    array = np.atleast_1d(array)
     change = draw.choice(
         ("nan", "huge", "inf", "zero", "scalar", "flat", "fewer", "more", "text", "double", "int", "none")
     )
@@ -211,7 +212,7 @@ def _mutate_array(array: np.ndarray, draw: Draw) -> np.ndarray:
     if change == "more":
         return np.concatenate([array, array])
     if change == "text":
-        return np.array(["x"] * len(array))
+        return np.array(["x"] * array.size)
     if change == "none":
         return array[:0]
     return array.astype(np.float64 if change == "double" else np.int32)

@@ -33,7 +33,10 @@ def require_some(texts: Sequence[dict[str, Any]]) -> None:
         for reason, count in sorted(reasons.items())
     )
     hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
-    raise BrimfulError(f"nothing left of the input after cleaning ({listed or 'no documents'}){hint}")
+    files = list(dict.fromkeys(item["path"] for text in texts for item in text["inputs"]))
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    of = f"{files[0]}{more}" if files else "the input"
+    raise BrimfulError(f"nothing is left of {of} after cleaning ({listed or 'no documents'}){hint}")
 
 
 def _dropped(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -464,7 +464,7 @@ def test_nothing_left(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.txt").write_bytes(bytes(range(256)) * 50)
     with pytest.raises(
         BrimfulError,
-        match=r"nothing left of .* after cleaning \(binary file skipped: 1, such as in .*a.txt\)",
+        match=r"nothing is left of .* after cleaning \(binary file skipped: 1, such as in .*a.txt\)",
     ):
         run([str(tmp_path / "in")], out)
     (tmp_path / "in" / "b.txt").write_text("x\n\ny\n")
