@@ -24,6 +24,10 @@ VERBS = {
 """What to do instead."""
 
 OPTIONS = {
+    "submission": _Retired(
+        "predictions are .jsonl, .tsv, .csv, .parquet or .npy, a row for each text in the order of the input",
+        unset=False,
+    ),
     "trainer.shard": _Retired(
         "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
     ),

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +29,6 @@ from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.slices import read_slices
 from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
-from brimful.tasks.submission import Submission, check_submission, require_distinct
 from brimful.tasks.table import Table, Take
 from brimful.tasks.table_files import read_file, read_texts
 from brimful.tasks.task import Row
@@ -51,8 +49,6 @@ class PredictConfig:
     """Other names of the columns."""
     layout: str | None = None
     """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
-    submission: bool = False
-    """Write what the leaderboard of the layout takes."""
     scores: bool = False
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
     Such a file can teach a student (distil --teacher-scores)."""
@@ -74,12 +70,10 @@ class PredictConfig:
     def __post_init__(self) -> None:
         if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
             raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
-        if self.submission and self.abstain_below is not None:
-            raise BrimfulError("leaderboards take no empty labels: leave --abstain-below or --submission out")
 
 
 class _Tasked:
-    """A task model, which writes predictions, or collects them for a leaderboard."""
+    """A task model, which writes predictions."""
 
     def __init__(self, folder: Path, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
@@ -89,8 +83,6 @@ class _Tasked:
         require_task(layout, loaded.task.name)
         if config.pooling != "auto":
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
-        if config.submission:
-            check_submission(layout, loaded.task, Path(config.output))
         if config.abstain_below is not None and not isinstance(loaded.task, Classification):
             raise BrimfulError(
                 f"abstain_below is for classification; the task of {config.model} is {loaded.task.name}"
@@ -110,7 +102,6 @@ class _Tasked:
         if isinstance(self.model, TaskModel):
             check_length(self.max_length, self.model.encoder.config.max_length)
         self.facts = self.model.task.facts
-        self.submission = Submission(layout) if config.submission else None
         self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
 
     def to(self, device: torch.device) -> None:
@@ -122,8 +113,8 @@ class _Tasked:
     def encode(self, table: Table) -> Encoded:
         return self.model.encode(table)
 
-    def write(self, data: Encoded, precision: Precision, output: Output | None) -> None:
-        if self.array and output is not None:
+    def write(self, data: Encoded, precision: Precision, output: Output) -> None:
+        if self.array:
             output.vectors("scores", self.model.task.scores(self.model.answers(data, precision)))
             return
         rows = self.model.rows(data, precision, scores=self.config.scores)
@@ -132,10 +123,7 @@ class _Tasked:
         if self.config.abstain_below is not None:
             rows = abstain(rows, self.config.abstain_below)
             self.found["abstained"] += sum(row["abstained"] for row in rows)
-        if output is not None:
-            output.rows(rows)
-        if self.submission is not None:
-            self.submission.add(data.table, rows)
+        output.rows(rows)
 
 
 def _texts(table: Table) -> list[Row]:
@@ -148,7 +136,6 @@ def _texts(table: Table) -> list[Row]:
 class _Vectors:
     """An encoder, which writes a vector for each text: of a long text in windows, the mean of theirs."""
 
-    submission = None
     windows = True
     """Whether it can read long texts in windows."""
 
@@ -161,7 +148,6 @@ class _Vectors:
             raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
         labelled = {
             "--scores": config.scores,
-            "--submission": config.submission,
             "--abstain-below": config.abstain_below is not None,
         }
         for option in (option for option, given in labelled.items() if given):
@@ -185,8 +171,7 @@ class _Vectors:
         assert self.encoder.tokenizer is not None
         return encode(table, self.encoder.tokenizer, self.max_length, overlap=self.config.overlap)
 
-    def write(self, data: Encoded, precision: Precision, output: Output | None) -> None:
-        assert output is not None
+    def write(self, data: Encoded, precision: Precision, output: Output) -> None:
         vectors = run(
             lambda batch: pool(self.encoder(batch).float(), batch, self.pooling),
             data.examples,
@@ -202,7 +187,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
 
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
-    every row, then in slices. The output gets its name when it is complete; a submission is collected first.
+    every row, then in slices. The output gets its name when it is complete.
 
     Returns:
         the number of texts, real tokens per second, and the output's path.
@@ -212,7 +197,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
     output, layout = Path(config.output), find_layout(config.layout, config.columns)
-    if output.suffix not in (*FORMATS, ARRAYS) and not config.submission:
+    if output.suffix not in (*FORMATS, ARRAYS):
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
@@ -222,34 +207,26 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     with_task = holds_static_model(folder) or holds_task_model(folder)
     model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
-    names: list[str] = []
     for table in read_slices(model.read):
         # A first text or a choice can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
             model.encode(table if crowds else table.take([0]))
-        if model.submission is not None:
-            names += table.ids or []
         texts, empty = texts + len(table), empty and not any(table.texts)
     if empty and Path(config.input).suffix == ".txt":
         raise BrimfulError(f"{config.input} holds no text; expected one text a line")
-    require_distinct(names)
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **model.facts}
     model.to(device)
     started = time.perf_counter()
     tokens = cut = 0
-    opened: AbstractContextManager[Output | None]
-    opened = nullcontext() if config.submission else output_file(output, texts)
-    with opened as file, progress("predict: texts", texts) as advance:
+    with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
         for table in read_slices(lambda take: _quietly(model.read, take)):
             data = model.encode(table)
             model.write(data, precision, file)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
             advance(len(table))
-    if model.submission is not None:
-        model.submission.write(output)
     warn_of_cut(cut, texts, config.input, model.max_length, windows=model.windows)
     seconds = time.perf_counter() - started
     return {

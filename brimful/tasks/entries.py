@@ -18,7 +18,7 @@ from brimful.tasks.columns import Column
 from brimful.tasks.table import Table
 
 RECORD = "entry.json"
-_TEXTS = ("texts", "second", "ids")
+_TEXTS = ("texts", "second")
 _RAGGED = ("values", "starts", "lengths")
 
 

@@ -1,4 +1,4 @@
-"""Layouts of task files: which column is what, which labels there are, what decides, what leaderboards take.
+"""Layouts of task files: which column is what, which labels there are, what decides.
 
 Files of GLUE (Wang et al., 2019) and CLUE (Xu et al., 2020) are read as they are downloaded. The labels are
 those of the files, in the order of Hugging Face's `datasets`.
@@ -38,15 +38,12 @@ class FileLayout:
         form: of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet): tab-separated without
             quotes, or JSON lines.
         bare: the columns of files that have no header.
-        id: the column that names a row in a submission; without it, rows are counted from 0.
         labels: all classes in their order; empty if the training table tells them.
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
         answers: where the answers are in a file of their own, what its name has before the suffix: with
             `_answer`, the answers of train.json are in train_answer.json.
-        submission: what the leaderboard takes: `index` and `prediction` in columns, lines of `id` and
-            `label` (`spans`: of spans by label and text), or one object of answers by id.
     """
 
     name: str = ""
@@ -54,13 +51,11 @@ class FileLayout:
     columns: Columns = OWN
     form: Literal["", ".tsv", ".jsonl"] = ""
     bare: tuple[str, ...] = ()
-    id: str = ""
     labels: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
     primary: str = ""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     answers: str = ""
-    submission: Literal["", "columns", "lines", "spans", "answers"] = ""
 
     @property
     def pairs(self) -> bool:
@@ -94,7 +89,6 @@ def _glue(
     task: str = "classification",
     primary: str = "",
     bare: tuple[str, ...] = (),
-    id: str = "index",
 ) -> FileLayout:
     columns = Columns(text=text, text_b=text_b, label=label)
     return FileLayout(
@@ -103,17 +97,15 @@ def _glue(
         columns=columns,
         form=".tsv",
         bare=bare,
-        id=id,
         labels=labels,
         unsure=("-",) if len(labels) == 3 else (),
         primary=primary,
-        submission="columns",
     )
 
 
 def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
-    facts: dict[str, Any] = {"form": ".jsonl", "id": "id", "submission": "lines"} | more
-    return FileLayout(name=f"clue/{name}", task="classification", columns=columns, labels=labels, **facts)
+    known: dict[str, Any] = {"name": f"clue/{name}", "task": "classification", "form": ".jsonl"}
+    return FileLayout(columns=columns, labels=labels, **known, **more)
 
 
 def _marked_names(row: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +156,7 @@ _ALL = (
     _glue("sst-2", "sentence", bare=("sentence", "label")),
     _glue("mrpc", "#1 String", "#2 String", "Quality", primary="positive_f1"),
     _glue("sts-b", *_SENTENCES, "score", labels=(), task="regression", primary="pearson"),
-    _glue("qqp", "question1", "question2", "is_duplicate", primary="positive_f1", id="id"),
+    _glue("qqp", "question1", "question2", "is_duplicate", primary="positive_f1"),
     _glue("mnli", *_SENTENCES, "gold_label", labels=_INFERENCE),
     _glue("qnli", "question", "sentence", labels=_ENTAILED),
     _glue("rte", *_SENTENCES, labels=_ENTAILED),
@@ -177,11 +169,11 @@ _ALL = (
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
     _clue("wsc", ("true", "false"), rewrite=_marked_names),
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
-    FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans, submission="spans", id="id"),
-    FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", submission="answers"),
-    FileLayout(name="clue/c3", task="multiple-choice", submission="lines"),
-    FileLayout(name="clue/chid", task="multiple-choice", answers="_answer", submission="answers"),
-    FileLayout(name="squad", task="question-answering", submission="answers"),
+    FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans),
+    FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1"),
+    FileLayout(name="clue/c3", task="multiple-choice"),
+    FileLayout(name="clue/chid", task="multiple-choice", answers="_answer"),
+    FileLayout(name="squad", task="question-answering"),
 )
 LAYOUTS = {layout.name: layout for layout in _ALL}
 

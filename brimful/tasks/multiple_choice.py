@@ -58,12 +58,14 @@ class ChoiceTable(Table):
     Attributes:
         choices: of each row, two or more.
         blanks: where the blank of each context is; None: there are no blanks.
+        ids: what the file calls the blanks.
     """
 
     choices: Sequence[list[str]] = field(kw_only=True)
     blanks: Sequence[Place] | None = field(default=None, kw_only=True)
+    ids: Sequence[str] | None = field(default=None, kw_only=True)
 
-    types = {"choices": list[str], "blanks": Place}  # noqa: RUF012
+    types = {"choices": list[str], "blanks": Place, "ids": str}  # noqa: RUF012
 
     def keys(self) -> list[tuple[str, str]]:
         """Equal for rows of the same context, question and choices."""

@@ -276,7 +276,7 @@ class QuestionAnswering(Task):
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, `answer`, its `start` and `probability`, `no_answer_margin` (None without any span), and the
         `n_best` candidates."""
-        assert data.table.ids is not None
+        assert isinstance(data.table, QuestionTable)
         rows = []
         for name, prediction in zip(data.table.ids, answers, strict=True):
             best = self.candidates(prediction)
@@ -294,7 +294,7 @@ class QuestionAnswering(Task):
 
     def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, the texts of the right answers as `label`, and the predicted text as `prediction`."""
-        assert data.table.ids is not None
+        assert isinstance(data.table, QuestionTable)
         assert data.table.labels is not None
         rows = zip(data.table.ids, data.table.labels, answers, strict=True)
         return [

@@ -7,7 +7,7 @@ be compared with predictions, but not be learnt.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,9 +39,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionTable(Table):
-    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none."""
+    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none.
 
-    types = {"labels": list[Answer]}  # noqa: RUF012
+    Attributes:
+        ids: what the file calls the questions; else their lines or numbers.
+    """
+
+    ids: Sequence[str] = field(kw_only=True)
+
+    types = {"labels": list[Answer], "ids": str}  # noqa: RUF012
 
     def groups(self) -> Sequence[object]:
         """The contexts."""

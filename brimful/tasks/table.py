@@ -32,7 +32,6 @@ class Table:
 
     Attributes:
         lines: int64, the line of the file that each row begins at; None: row i is the i-th.
-        ids: what a submission calls the rows; None: their numbers from 0.
         rows: int64, of a table that was taken from another one: its rows there, from 0; None: it is whole.
         types: what the values of other columns than texts are, if they are not plain JSON.
     """
@@ -42,7 +41,6 @@ class Table:
     second: Sequence[str] | None
     labels: Sequence[Any] | None
     lines: np.ndarray | None = field(default=None, kw_only=True)
-    ids: Sequence[str] | None = field(default=None, kw_only=True)
     rows: np.ndarray | None = field(default=None, kw_only=True)
 
     types: ClassVar[Mapping[str, Any]] = {}

@@ -75,7 +75,7 @@ def read_table(
     path = Path(path)
     columns = layout.columns
     needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
-    wanted = [*needed, columns.text_b, *([layout.id] if layout.id else [])]
+    wanted = [*needed, columns.text_b]
     form, rows = open_rows(path, wanted, layout)
     place = PLACES.get(form, "line")
     rows = _with_warning(rows, path, columns.text, place)
@@ -83,7 +83,6 @@ def read_table(
     second: list[str] = []
     labels: list[Any] = []
     lines: list[int] = []
-    ids: list[str] = []
     unsure, short = 0, list[int]()
     unpaired: str | None = None
     with readable(path):
@@ -118,8 +117,6 @@ def read_table(
                 second.append(cells[columns.text_b] or "")
             else:
                 unpaired = unpaired or where
-            if layout.id and cells.get(layout.id) is not None:
-                ids.append(cells[layout.id])
     if not texts:
         expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
         raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
@@ -132,8 +129,7 @@ def read_table(
     if unsure:
         warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
     numbers = None if form in PLACES else np.array(lines, dtype=np.int64)
-    named = ids if len(ids) == len(texts) else None
-    return Table(path, texts, second or None, labels or None, lines=numbers, ids=named)
+    return Table(path, texts, second or None, labels or None, lines=numbers)
 
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:

@@ -76,21 +76,19 @@ def read_tagged(
         lined = not by_record or (form != ".parquet" and in_lines(path))
     if not rows:
         raise BrimfulError(f"{path} has no texts")
-    texts, spans, words, ids = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
+    texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
     numbers = np.array([row[0] for row in rows], dtype=np.int64) if lined else None
-    ids = [one for one in ids if one]
-    named = ids if len(ids) == len(texts) else None
-    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers, ids=named)
+    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
 
 
 _Words = list[tuple[int, int]]
-_Row = tuple[int, str, list[LabelledSpan], _Words, str]
-"""The line of a text, the text, its spans, its words, its id in a submission or nothing."""
+_Row = tuple[int, str, list[LabelledSpan], _Words]
+"""The line of a text, the text, its spans, its words."""
 
 
 def _line_rows(path: Path) -> Iterator[_Row]:
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
-        yield number, line.removesuffix("\n").removesuffix("\r"), [], [], ""
+        yield number, line.removesuffix("\n").removesuffix("\r"), [], []
 
 
 def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
@@ -98,7 +96,7 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     if not labelled:
         for sentence, shape in found:
             text, places = joined(sentence.words, shape.characters)
-            yield sentence.lines[0], text, [], _held(places), ""
+            yield sentence.lines[0], text, [], _held(places)
         return
     sentences = list(found)
     check_tags([sentence for sentence, _ in sentences], path)
@@ -108,7 +106,7 @@ def _conll_rows(path: Path, labelled: bool) -> Iterator[_Row]:
     clean = _Cleaning(path, "line")
     for (sentence, _), (text, places) in zip(sentences, texts, strict=True):
         spans = spans_of([tags[tag] for tag in sentence.tags], places)
-        yield sentence.lines[0], text, clean.spans(spans, text, sentence.lines[0]), _held(places), ""
+        yield sentence.lines[0], text, clean.spans(spans, text, sentence.lines[0]), _held(places)
     clean.tell()
 
 
@@ -156,13 +154,12 @@ def _record_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Ro
     found: list[_Found] = []
     rejected: list[int] = []
     for number, row in rows:
-        where, name = f"{path}, {place} {number}", ""
+        where = f"{path}, {place} {number}"
         if layout.rewrite is not None:
             try:
                 row = layout.rewrite(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise BrimfulError(f"{where} is not in the layout {layout.name}") from error
-            name = str(row.get(layout.id, ""))
         record = read_record(row, where, labelled=labelled, names=names)
         if record is None:
             rejected.append(number)
@@ -170,9 +167,9 @@ def _record_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Ro
         words = isinstance(record.text, list)
         text, places = joined(record.text) if isinstance(record.text, list) else (record.text, [])
         if not labelled:
-            yield number, text, [], _held(places), name
+            yield number, text, [], _held(places)
         else:
-            found.append(_Found(number, record, text, places if words else None, name))
+            found.append(_Found(number, record, text, places if words else None))
     if rejected:
         warn(
             f"{path}: {counted(len(rejected), 'text')} that the annotator rejected or passed over are left"
@@ -187,7 +184,6 @@ class _Found(NamedTuple):
     record: Record
     text: str
     places: _Words | None
-    name: str
 
 
 def _names_of_tags(path: Path) -> dict[str, list[str]]:
@@ -222,13 +218,13 @@ def _labelled_rows(path: Path, place: str, found: list[_Found]) -> Iterator[_Row
     placed = [each for each in found if each.record.tags is None]
     spans = dict(zip([each.number for each in placed], _spans_of(path, place, placed), strict=True))
     clean = _Cleaning(path, place)
-    for number, record, text, places, name in found:
+    for number, record, text, places in found:
         if record.tags is None:
             given = spans[number]
         else:
             whole = places or [(i, i + 1) for i in range(len(text))]
             given = spans_of([tags[tag] for tag in record.tags], whole)
-        yield number, text, clean.spans(given, text, number), _held(places or []), name
+        yield number, text, clean.spans(given, text, number), _held(places or [])
     clean.tell()
 
 
@@ -286,7 +282,7 @@ def _includes_last_word(found: Sequence[_Found]) -> bool:
     """Whether ends of spans are those of their last words: so say their own texts, or spans of one word."""
     votes = [0, 0]
     empty = False
-    for _, record, text, words, _ in found:
+    for _, record, text, words in found:
         for span in record.spans if words else []:
             empty = empty or span.start == span.end
             for inclusive in (0, 1) if span.text else ():

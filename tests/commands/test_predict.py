@@ -242,9 +242,6 @@ def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, 
 
     long = {"question": "w1 " * 30, "context": "w2 " * 40}
     assert "line 21: the first text has 30 tokens" in refused(long, output=str(tmp_path / "out.jsonl"))
-    options = {"output": str(tmp_path / "out.json"), "layout": "squad", "submission": True}
-    again = {"id": "3", "question": "w1", "context": "w2"}
-    assert "1 id of 20 stands for several rows, such as '3'" in refused(again, **options)
 
 
 def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
@@ -258,7 +255,7 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
         (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
-        (classifier, {"abstain_below": 0.5, "submission": True, "layout": "glue/sst-2"}, "empty labels"),
+        (classifier, {"submission": True}, "submission is retired: predictions are .jsonl"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(

@@ -1,4 +1,4 @@
-"""What people do with tables: named columns, pairs, long documents, several tests, submissions."""
+"""What people do with tables: named columns, pairs, long documents, several tests."""
 
 import json
 import random
@@ -89,7 +89,7 @@ def test_the_sentiment_of_an_entity(encoder, tmp_path):
     assert summary["labels"] == ["bad", "good"]
 
 
-def test_matched_and_mismatched_and_a_submission(encoder, tmp_path, capfd):
+def test_matched_and_mismatched(encoder, tmp_path, capfd):
     header = "index\tpairID\tsentence1\tsentence2"
     labels = ["contradiction", "neutral", "entailment"]
     for name in ("train", "dev_matched", "dev_mismatched"):
@@ -105,14 +105,12 @@ def test_matched_and_mismatched_and_a_submission(encoder, tmp_path, capfd):
     assert len((out / "predictions-dev_mismatched.jsonl").read_text().splitlines()) == 12
     assert "train.tsv: 1 row with the label - are left out" in capfd.readouterr().err
     (tmp_path / "test.tsv").write_text(header + "\n0\tp\tw1\tw2\n1\tp\tw3\tw4\n")
-    files = {"model": out, "input": tmp_path / "test.tsv", "layout": "glue/mnli", "submission": True}
-    brimful.predict(**files, output=tmp_path / "MNLI-m.tsv")
-    first, *rows = [line.split("\t") for line in (tmp_path / "MNLI-m.tsv").read_text().splitlines()]
-    assert first == ["index", "prediction"]
-    assert [index for index, _ in rows] == ["0", "1"]
-    assert {label for _, label in rows} <= set(labels)
-    with pytest.raises(BrimfulError, match=r"ends in \.tsv"):
-        brimful.predict(**files, output=tmp_path / "out.jsonl")
+    files = {"model": out, "input": tmp_path / "test.tsv", "layout": "glue/mnli"}
+    brimful.predict(**files, output=tmp_path / "out.tsv")
+    first, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert first[0] == "label"
+    assert len(rows) == 2
+    assert {row[0] for row in rows} <= set(labels)
 
 
 def test_a_layout_brings_its_task(encoder, tmp_path):

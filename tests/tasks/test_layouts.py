@@ -1,7 +1,6 @@
-"""Files of GLUE and CLUE as they are downloaded, and predictions as their leaderboards take them."""
+"""Files of GLUE and CLUE as they are downloaded, and their metrics."""
 
 import json
-import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,6 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import find_task
-from brimful.tasks.submission import Submission, check_submission
-from brimful.tasks.table import Table
 from brimful.tasks.table_files import read_file, read_table, read_texts
 
 MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
@@ -120,80 +117,20 @@ def test_the_same_columns_in_parquet(name: str, tmp_path: Path) -> None:
     assert (table.texts, table.second) == (texts, second)
 
 
-def test_files_for_submissions_have_ids_and_all_rows(tmp_path: Path) -> None:
+def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
     path = tmp_path / "test.tsv"
-    path.write_text("index\tsentence\n0\tBill \n1\tI'd\n", encoding="utf-8")
-    table = read_texts(path, LAYOUTS["glue/cola"])
-    assert (table.texts, table.ids) == (["Bill ", "I'd"], ["0", "1"])
     path.write_text("index\tsentence1\tsentence2\n0\tA\tB\n1\tC\n", encoding="utf-8")
     with pytest.raises(BrimfulError, match="line 3 has no 'sentence2'"):
         read_texts(path, LAYOUTS["glue/ax"])
-    path = tmp_path / "test.json"
-    path.write_text('{"id": 7, "sentence1": "A", "sentence2": "B"}\n', encoding="utf-8")
-    assert read_texts(path, LAYOUTS["clue/ocnli"]).ids == ["7"]
 
 
-def test_submissions(tmp_path: Path) -> None:
-    def written(name: str, rows: list[dict], suffix: str, ids: list[str] | None = None) -> str:
-        path = tmp_path / f"out{suffix}"
-        submission = Submission(LAYOUTS[name])
-        submission.add(SimpleNamespace(ids=ids), rows)  # type: ignore
-        submission.write(path)
-        return path.read_text(encoding="utf-8")
-
-    ids = ["0", "1"]
-    rows = [{"label": "entailment", "probability": 0.5}, {"label": "neutral", "probability": 0.5}]
-    assert written("glue/mnli", rows, ".tsv", ids) == "index\tprediction\n0\tentailment\n1\tneutral\n"
-    values = [{"value": 5.2}, {"value": 2.34567}]
-    assert written("glue/sts-b", values, ".tsv", ids) == "index\tprediction\n0\t5.000\n1\t2.346\n"
-    lines = written("clue/ocnli", rows, ".json", ids).splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"id": 0, "label": "entailment"},
-        {"id": 1, "label": "neutral"},
-    ]
-    answers = [{"id": "a", "answer": "花"}, {"id": "b", "answer": ""}]
-    assert json.loads(written("clue/cmrc", answers, ".json", ["a", "b"])) == {"a": "花", "b": ""}
-    chosen = [{"answer": "b", "index": 1}, {"answer": "c", "index": 0}]
-    lines = written("clue/c3", chosen, ".json").splitlines()
-    assert [json.loads(line) for line in lines] == [{"id": 0, "label": 1}, {"id": 1, "label": 0}]
-    idioms = {"#idiom000378#": 1, "#idiom000379#": 0}
-    assert json.loads(written("clue/chid", chosen, ".json", list(idioms))) == idioms
-
-
-def test_what_no_leaderboard_takes_is_refused() -> None:
-    task = Classification(["no", "yes"])
-    for layout, output, message in (
-        (find_layout(None), "out.tsv", "--submission needs a --layout"),
-        (LAYOUTS["glue/rte"], "out.tsv", "labels no, yes are not those of glue/rte"),
-        (LAYOUTS["glue/cola"], "out.jsonl", "ends in .tsv"),
-    ):
-        labels = task if layout.name != "glue/cola" else Classification(["0", "1"])
-        with pytest.raises(BrimfulError, match=message):
-            check_submission(layout, labels, Path(output))
+def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
         find_layout("glue/mnil")
     with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
         find_layout("glue/rte", Columns(text="a"))
     with pytest.raises(BrimfulError, match="for the task regression"):
         require_task(LAYOUTS["glue/sts-b"], "classification")
-
-
-def test_a_submission_keeps_the_answers_alone(tmp_path: Path) -> None:
-    class Prediction(dict):
-        """A dictionary that says when it is gone."""
-
-    row = Prediction(id="q", answer="a", n_best=["a", "b"])
-    gone = weakref.ref(row)
-    submission = Submission(LAYOUTS["squad"])
-    submission.add(Table(Path("x"), ["w"], ["c"], None, ids=["q"]), [row])
-    del row
-    assert gone() is None
-    submission.write(tmp_path / "a.json")
-    assert json.loads((tmp_path / "a.json").read_text()) == {"q": "a"}
-    submission.add(Table(Path("x"), ["w"], ["c"], None, ids=["q"]), [{"answer": "b"}])
-    with pytest.raises(BrimfulError, match="1 id of 1 stands for several rows, such as 'q'"):
-        submission.write(tmp_path / "b.json")
-    assert not (tmp_path / "b.json").exists()
 
 
 def test_columns_are_named(tmp_path: Path) -> None:
@@ -254,7 +191,7 @@ def test_another_metric_decides() -> None:
 
 
 def test_files_of_cluener(tmp_path: Path) -> None:
-    """Places include their last characters; of spans that overlap the longest stays; predictions go back."""
+    """Places include their last characters; of spans that overlap the longest stays."""
     rows = [
         {
             "text": "浙商银行叶老桂",
@@ -263,7 +200,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         {"text": "彭小军说", "label": {"name": {"彭小军": [[0, 2]], "小军": [[1, 2]]}}},
         {"text": "无", "label": {}},
     ]
-    train, test, out = (tmp_path / f"{name}.json" for name in ("train", "test", "out"))
+    train, test = (tmp_path / f"{name}.json" for name in ("train", "test"))
     train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     layout, task = find_layout("clue/cluener"), find_task("token-classification")
     with recorded_warnings() as said:
@@ -278,12 +215,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         " (line 2: '小军' name in '彭小军' name)"
     ]
     test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
-    unlabelled = read_file(task, test, labelled=False, layout=layout)
-    span = {"start": 4, "end": 7, "label": "name", "text": "叶老桂", "probability": 0.9}
-    submission = Submission(layout)
-    submission.add(unlabelled, [{"spans": [span]}])
-    submission.write(out)
-    assert json.loads(out.read_text(encoding="utf-8")) == {"id": 7, "label": {"name": {"叶老桂": [[4, 6]]}}}
+    assert list(read_file(task, test, labelled=False, layout=layout).texts) == ["浙商银行叶老桂"]
     train.write_text('{"text": "a", "label": {"name": 3}}\n')
     with pytest.raises(BrimfulError, match=r"record 1 is not in the layout clue/cluener"):
         read_file(task, train, labelled=True, layout=layout)
