@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from brimful.errors import BrimfulError
+
 
 class _Retired(NamedTuple):
     """An option that is no more.
@@ -36,6 +38,7 @@ OPTIONS = {
 """By name; the name of a group stands for its options."""
 
 VALUES = {
+    ("teacher", "tfidf"): "give the file of its probabilities, or of any model's, as --teacher-scores",
     ("trainer.on_spike", "roll-back"): "set it to skip, which gives the same weights",
 }
 """By option and value."""
@@ -52,6 +55,15 @@ def instead_of(option: str, value: str | None = None) -> str | None:
         if name == known or name.startswith(f"{known}.") or known.endswith(f".{name}"):
             return f"{known} is retired: {retired.instead}"
     return None
+
+
+def refuse_retired(option: str, value: str) -> None:
+    """
+    Raises:
+        BrimfulError: this value of an option is retired.
+    """
+    if (remedy := instead_of(option, value)) is not None:
+        raise BrimfulError(remedy)
 
 
 def was_unset(option: str, value: Any) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.distil_config import STATIC, TFIDF, DistilConfig, finetuning_of
+from brimful.commands.distil_config import STATIC, DistilConfig, finetuning_of
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_material import files_of, learning_material
 from brimful.commands.distil_recipe import run_recipe
@@ -94,7 +94,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             return summary
         runtime = Runtime.of(ranks, config.precision, config.trainer)
         config = replace(config, precision=runtime.precision)
-        origin = finetuning_of(Path(config.models[0])) if config.models else None
+        origin = finetuning_of(Path(config.teachers[0])) if config.teachers else None
         if _without_task(config, origin):
             return distil_encoder(config, directory, resuming, runtime)
         if config.data:
@@ -162,8 +162,8 @@ def _static(
 
 def _without_task(config: DistilConfig, origin: FinetuneConfig | None) -> bool:
     """Whether the student is an encoder that gives vectors."""
-    if config.models:
-        return origin is None and not holds_task_model(find_model(Path(config.models[0]), "model"))
+    if config.teachers:
+        return origin is None and not holds_task_model(find_model(Path(config.teachers[0]), "model"))
     return not config.test and not config.teachers
 
 
@@ -175,7 +175,7 @@ def _resolved(config: DistilConfig) -> DistilConfig:
 
     return replace(
         config,
-        teacher=tuple(one if one == TFIDF else absolute(one) for one in config.teachers) or None,
+        teacher=tuple(map(absolute, config.teachers)) or None,
         teacher_scores=tuple(map(absolute, config.teacher_scores)),
         student=STATIC if config.student == STATIC else place(config.student),
         encoder=place(config.encoder),

@@ -16,13 +16,12 @@ from brimful.objectives.losses import Imitation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
+from brimful.retired import refuse_retired
 from brimful.runs.directory import CONFIG
 from brimful.tasks.layouts import OWN, Columns
 from brimful.tasks.registry import find_task
 from brimful.train.config import TrainerConfig, check_trainer
 
-TFIDF = "tfidf"
-"""The name of the teacher that is a linear model on TF-IDF."""
 STATIC = "static"
 """What `--student` calls a student without layers."""
 _OF_LAYERS = (
@@ -33,7 +32,7 @@ _OF_LAYERS = (
 
 _TEACHERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
-    metavar="RUN|FOLDER|tfidf ...",
+    metavar="RUN|FOLDER ...",
     instance_from_str=lambda texts: tuple(texts) or None,
     is_instance=lambda value: value is None or isinstance(value, str | tuple),
     str_from_instance=lambda value: [value] if isinstance(value, str) else list(value or ("None",)),
@@ -105,8 +104,7 @@ class DistilConfig:
 
     teacher: Annotated[str | tuple[str, ...] | None, _TEACHERS] = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model, or of an encoder,
-    which gives its student vectors. The layers of the first are imitated, the outputs of several averaged.
-    tfidf: TF-IDF under a linear model."""
+    which gives its student vectors. The layers of the first are imitated, the outputs of several averaged."""
     teacher_scores: tuple[str, ...] = incidental(())
     """Files of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
     and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes; or
@@ -182,6 +180,8 @@ class DistilConfig:
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
+        for teacher in self.teachers:
+            refuse_retired("teacher", teacher)
         if self.task is not None:
             find_task(self.task)
         require_seeds(*self.seeds)
@@ -227,18 +227,13 @@ class DistilConfig:
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """The teachers that are not files of scores."""
+        """The teachers that are models."""
         return (self.teacher,) if isinstance(self.teacher, str) else self.teacher or ()
 
     @property
     def single(self) -> bool:
         """Whether there is one teacher alone, which is not averaged."""
         return len(self.teachers) + len(self.teacher_scores) == 1
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The teachers that are models."""
-        return tuple(teacher for teacher in self.teachers if teacher != TFIDF)
 
 
 def kept_layers(config: DistilConfig, shape: EncoderConfig) -> tuple[int, ...] | None:

@@ -64,8 +64,8 @@ class VectorTeacher:
         """
         if len(config.teachers) + len(config.teacher_scores) > 1:
             raise BrimfulError("vectors of several teachers have no average: give one, or --train and --test")
-        if config.models:
-            folder = find_model(Path(config.models[0]), "encoder")
+        if config.teachers:
+            folder = find_model(Path(config.teachers[0]), "encoder")
             encoder, _ = load_pretrained(folder)
             if encoder.tokenizer is None:
                 raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from brimful.augmentation.tokens import augmented
-from brimful.commands.distil_config import TFIDF, DistilConfig
+from brimful.commands.distil_config import DistilConfig
 from brimful.commands.distil_start import Start, start_of
 from brimful.commands.distil_students import Distillation
 from brimful.commands.finetune_config import FinetuneConfig
@@ -21,7 +21,6 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation
 from brimful.objectives.losses import CHOICE
 from brimful.runs.directory import CONFIG, find_model, model_files
 from brimful.storage import crc32
-from brimful.tasks.baselines import Tfidf, available, taught
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded
@@ -131,13 +130,13 @@ def files_of(distillation: Distillation) -> dict[str, Path]:
         if path:
             files[name], *others = layout.files(Path(path))
             files |= {f"{name}/{other.name}": other for other in others}
-    for index, path in enumerate(config.models):
+    for index, path in enumerate(config.teachers):
         name = f"teacher[{index}]" if index else "teacher"
         if index == 0 and start.origin is not None:
             files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
         files |= model_files(name, find_model(Path(path), "model"))
     if config.augment.copies:
-        of = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
+        of = start.origin.encoder_folder if start.origin else find_model(Path(config.teachers[0]), "encoder")
         files |= config.augment.files(Path(config.augment.encoder or of))
     if config.student is not None:
         files |= model_files("student", find_model(Path(config.student), "model"))
@@ -150,7 +149,7 @@ def files_of(distillation: Distillation) -> dict[str, Path]:
 def _load_teachers(config: DistilConfig) -> list[ModelTeacher]:
     """The task models, whose labels are put in the order of the data later."""
     found = []
-    for path in config.models:
+    for path in config.teachers:
         model = load_task_model(path)
         files = model_files("teacher", find_model(Path(path), "model"))
         crcs = {name: crc32(file) for name, file in files.items()}
@@ -164,13 +163,13 @@ def _tables(config: DistilConfig, origin: FinetuneConfig | None) -> tuple[str, s
     train, test = config.train or known[0], config.test or known[2]
     dev = config.dev or (None if config.train else known[1])
     if train is None or test is None:
-        if not config.models:
+        if not config.teachers:
             raise UsageError(
                 "without a model as --teacher, whose tables would be used: give --train and --test"
             )
         raise UsageError(
-            f"{config.models[0]} is not a run of `brimful finetune`, whose tables would be used: give --train"
-            " and --test"
+            f"{config.teachers[0]} is not a run of `brimful finetune`, whose tables would be used: give"
+            " --train and --test"
         )
     return train, dev, test
 
@@ -184,7 +183,7 @@ def _augmented(
 ) -> AugmentedExamples:
     """The texts with copies, which the teacher is asked about while the student trains."""
     assert start.encoder.tokenizer is not None
-    encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.models[0]), "encoder")
+    encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.teachers[0]), "encoder")
     return augmented(config.augment, tables, texts, start.encoder.tokenizer, encoder, ranks=ranks)
 
 
@@ -212,8 +211,8 @@ def _outputs(
 
     Args:
         sizes: the rows of each part's file, with those of empty texts.
-        computes: whether models are asked and TF-IDF is fitted; else all is None, and files of scores are
-            read, so that wrong ones are refused.
+        computes: whether models are asked; else all is None, and files of scores are read, so that wrong ones
+            are refused.
     """
     nothing: tuple[list[Any], Any] = [None] * len(parts), None
     task, test = data.task, data.test
@@ -231,13 +230,8 @@ def _outputs(
         )
     tables = [*(part.table for part in parts), test.table]
     scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
-    if TFIDF in config.teachers and (reason := available(task)):
-        raise BrimfulError(f"--teacher {TFIDF}: {reason}")
     if not computes:
         return nothing
-    if TFIDF in config.teachers:
-        fitted = replace(data, train=parts[0], fit=parts[0])
-        scores.append([task.scores(each) for each in taught(task, fitted, Tfidf(), tables[1:])])
     calibrated = not config.single  # one model is imitated as it is
     scores += [[each.scores(table, runtime, calibrated) for table in tables] for each in teachers]
     *found, of_test = (list(each) for each in zip(*scores, strict=True))

@@ -47,7 +47,7 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
     data = values.pop("data")
     if data and config.student is not None:
         raise UsageError("--data is for the general step, and --student takes its place: leave one out")
-    origin = finetuning_of(Path(config.models[0])) if config.models else None
+    origin = finetuning_of(Path(config.teachers[0])) if config.teachers else None
     encoder = config.encoder or (origin.encoder if origin else None)
     train = config.train or (origin.train if origin else None)
     if encoder is None or train is None:
@@ -67,21 +67,21 @@ def run_recipe(config: DistilConfig, directory: Path, distil: Run) -> dict[str, 
         if config.student is None:
             distil(out=str(directory / "general"), dry_run=True, **general)
             values |= {"initialisation": "random", "student_layers": config.depth, "keep_layers": None}
-        if config.models:
+        if config.teachers:
             return distil(out=str(directory / "student"), dry_run=True, **values)
         checked = finetune(out=str(directory / "teacher"), dry_run=True, **finetuning)
         if config.teacher_scores or config.teachers:
             values |= _without_model(config, encoder)
             distil(out=str(directory / "student"), dry_run=True, **values)
         return checked
-    if not config.models:
+    if not config.teachers:
         run_once(finetune, directory / "teacher", **finetuning)
     if config.student is None:
         run_once(distil, directory / "general", **general)
         values["student"] = str(directory / "general")
     values |= dict.fromkeys(("student_layers", "keep_layers", "student_hidden"))  # the folder's own
     values |= {"initialisation": "pretrained", "baseline": True}
-    if not config.models:
+    if not config.teachers:
         values["teacher"] = (str(directory / "teacher"), *config.teachers)
     return run_once(distil, directory / "student", **values)
 

@@ -15,10 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from brimful.console import say, warn
-from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
-from brimful.randomness import derive_key, permutation, shuffled_groups
+from brimful.randomness import derive_key, permutation
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -34,7 +33,7 @@ FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 FOLDS = 5
-"""Parts of train: one to choose on, or to answer for by a model of the others."""
+"""Parts of train, of which one is to choose on."""
 TIMED = 30
 """Texts that the latency is a median over."""
 LARGE = 20.0
@@ -309,53 +308,6 @@ def _strength(task: Task, data: TaskData, features: Features) -> float:
         for strength in features.strengths
     }
     return max(scores, key=lambda one: scores[one])
-
-
-def taught(task: Task, data: TaskData, features: Features, tables: Sequence[Table]) -> list[np.ndarray]:
-    """The answers of a linear model as a teacher: for the rows of train, then for other tables, each float32
-    (rows, outputs).
-
-    Those for train are out of fold: models fitted to the other four fifths give them, with equal texts in the
-    same fifth, since a model is too sure of what it was fitted to. Rows of the other tables that are in train
-    too get the same answer there; the others get that of a model fitted to all of train. Models are fitted to
-    at most `MOST` rows.
-
-    Raises:
-        BrimfulError: train has fewer than five different texts, or scikit-learn cannot fit a model to them.
-    """
-    if len(set(data.train.table.groups())) < FOLDS:
-        raise BrimfulError(
-            f"{data.train.table.path} has fewer than {FOLDS} texts, too few for {features.name}"
-        )
-    try:
-        return _taught(task, data, features, tables)
-    except ValueError as error:
-        raise BrimfulError(f"no linear model on {features.name}: {error}") from error
-
-
-def _taught(task: Task, data: TaskData, features: Features, tables: Sequence[Table]) -> list[np.ndarray]:
-    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
-    strength = _strength(task, data, features)
-    table, targets = data.train.table, data.train.targets
-    fold = shuffled_groups(table.groups(), derive_key("taught")) % FOLDS
-    own = np.zeros((len(table), len(task.labels)), dtype=np.float32)
-    for one in np.unique(fold):
-        inside, outside = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
-        outside = outside[np.sort(permutation(len(outside), derive_key("linear model"))[:MOST])]
-        seen = {name: values[outside] for name, values in targets.items()}
-        model = fit_model(features.fit(table.take(outside)), seen, strength)
-        own[inside] = model(features.of(table.take(inside)))
-    rows = np.sort(permutation(len(table), derive_key("linear model"))[:MOST])
-    seen = {name: values[rows] for name, values in targets.items()}
-    model = fit_model(features.fit(table.take(rows)), seen, strength)
-    known = dict(zip(table.keys(), own, strict=True))
-    found = [own]
-    for each in tables:
-        answers = model(features.of(each)).astype(np.float32)
-        for row, key in enumerate(each.keys()):
-            answers[row] = known.get(key, answers[row])
-        found.append(answers)
-    return found
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

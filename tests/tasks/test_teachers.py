@@ -1,4 +1,4 @@
-"""What teachers say: averages, TF-IDF out of fold, outputs that are kept, examples that are chained."""
+"""What teachers say: averages, outputs that are kept, examples that are chained."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,9 @@ from brimful.data.batch import IGNORED
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE
-from brimful.errors import BrimfulError
 from brimful.objectives.losses import class_imitation
-from brimful.tasks.baselines import Tfidf, taught
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
@@ -100,31 +97,6 @@ def labelled(texts: list[str], labels: list[str]) -> Encoded:
     return Encoded(table(texts, labels), examples([1] * len(texts), {"label": index}))
 
 
-def test_tfidf_answers_for_its_own_texts_out_of_fold(monkeypatch):
-    """The label of a text decides the answers for other texts, and not for that text."""
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr(Tfidf, "strengths", (1.0,))
-    rng = np.random.default_rng(0)
-    labels = ["ab"[label] for label in rng.integers(0, 2, 60)]
-    words = {"a": "good", "b": "bad"}
-    texts = [f"{words[label]} w{rng.integers(9)} x{row}" for row, label in enumerate(labels)]
-
-    def answers(labels: list[str]) -> list[np.ndarray]:
-        train = labelled(texts, labels)
-        fit, dev = train.take(np.arange(40)), train.take(np.arange(40, 60))
-        data = TaskData(TWO, fit, dev, train, train, 0)
-        return taught(TWO, data, Tfidf(), [table(["good w1", "bad w2", texts[3]])])
-
-    own, others = answers(labels)
-    np.testing.assert_array_equal(others[2], own[3])  # a text of train is answered as in train
-    assert own.shape == (60, 2)
-    assert (own.argmax(1) == [TWO.labels.index(label) for label in labels]).mean() > 0.9
-    assert others.argmax(1).tolist()[:2] == [0, 1]
-    changed, _ = answers([*labels[:3], "b" if labels[3] == "a" else "a", *labels[4:]])
-    np.testing.assert_array_equal(changed[3], own[3])
-    assert (changed != own).any(1).sum() >= 40
-
-
 def test_outputs_are_computed_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))
     data, calls = labelled(["x", "y"], ["a", "b"]), []
@@ -179,14 +151,3 @@ def test_targets_of_tokens_are_chained(parts):
         for length in lengths
     ]
     assert [tags.tolist() for tags in found] == expected
-
-
-def test_too_few_texts_for_tfidf_are_refused_in_one_line():
-    train = labelled(["x", "y", "x"], ["a", "b", "a"])
-    data = TaskData(TWO, train, None, train, train, 0)
-    with pytest.raises(BrimfulError, match=r"t.tsv has fewer than 5 texts, too few for TF-IDF"):
-        taught(TWO, data, Tfidf(), [])
-    pytest.importorskip("sklearn")
-    train = labelled(["?", "!", ".", ",", ";", ":"], ["a", "b"] * 3)
-    with pytest.raises(BrimfulError, match="no linear model on TF-IDF"):
-        taught(TWO, TaskData(TWO, train, None, train, train, 0), Tfidf(), [])

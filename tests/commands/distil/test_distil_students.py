@@ -211,8 +211,9 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
         BrimfulError, match=r"--student static has a training of its own: leave --augment out"
     ):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
+    scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
     with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):
-        distil(teacher="tfidf", student="static", train=str(more), test=str(more), out=str(tmp_path / "b"))
+        distil(**scores, student="static", out=str(tmp_path / "b"))
 
 
 @pytest.mark.parametrize("student", ["static", None])

@@ -40,6 +40,8 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
     with pytest.raises(UsageError, match=r"^distil needs --out, or --resume RUN$"):
         distil(teacher=str(teacher))
     with pytest.raises(UsageError, match=r"^without a model as --teacher, .* give --train and --test$"):
+        distil(teacher_scores=["s.jsonl"], test="rows.tsv", out=str(tmp_path / "run"))
+    with pytest.raises(BrimfulError, match=r"^teacher tfidf is retired: give .* as --teacher-scores$"):
         distil(teacher="tfidf", out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="distilling an encoder needs texts"):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
@@ -234,7 +236,7 @@ def test_a_dry_run_refuses_what_the_run_would(teacher, tmp_path):
     with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text"):
         distil(**given, teacher_scores=[str(tmp_path / "s.jsonl")])
     with pytest.raises(BrimfulError, match="copies of texts need one model as --teacher"):
-        distil(**given, teacher=(str(teacher), "tfidf"), augment={"copies": 2})
+        distil(**given, teacher=(str(teacher), str(teacher / "model")), augment={"copies": 2})
 
 
 def test_an_array_has_a_row_for_each_text_and_a_column_for_each_label(teacher, of_model, tmp_path, capsys):
