@@ -34,6 +34,9 @@ OPTIONS = {
         "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
     ),
     "tune": _Retired("pretrain --dry-run measured times the settings that you give it", unset=False),
+    "layers.losses.reduction": _Retired(
+        "leave it out: means are over real tokens and their pairs", unset="real"
+    ),
 }
 """By name; the name of a group stands for its options."""
 

@@ -305,8 +305,7 @@ def _parts_of(mask: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class DenseLayout(Layout):
-    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX), and for
-    losses that count padding.
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX).
 
     Attributes:
         real: bool (B, L), True where there is a token.

@@ -1,8 +1,7 @@
 """The objectives of distillation, on packed rows.
 
 Two differences from the published code: means are over real tokens, real pairs of tokens and texts, not over
-padded sizes, unless `LayerLosses.reduction` says so; and the teacher is in evaluation mode, so its dropout is
-off.
+padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from brimful.nn.heads import SequenceHead, TokenHead, pool
 from brimful.nn.layers import EncoderConfig, Pooling
 from brimful.nn.products import products_of_teacher
 from brimful.objectives.losses import CHOICE, by_row, rows_of_choices
-from brimful.objectives.padded import PaddedLayout, padded, padded_score_sum
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
@@ -54,9 +52,6 @@ class LayerLosses:
     projections: Literal["shared", "layer"] = "shared"
     """Where the widths differ: one matrix from the student's width to the teacher's, or one for the
     embeddings and one for each layer."""
-    reduction: Literal["real", "padded"] = "real"
-    """real: means over real tokens and their pairs. padded: as TinyBERT's published code takes them, over
-    texts padded to max_length, with layers added; slow, and for embedding, hidden and attention alone."""
 
     def __post_init__(self) -> None:
         for name in TERMS:
@@ -64,9 +59,6 @@ class LayerLosses:
                 raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
         if self.relation_heads < 1:
             raise BrimfulError(f"relation_heads is {self.relation_heads}: it must be at least 1")
-        if self.reduction == "padded" and (others := set(self.coefficients) - PADDED_TERMS):
-            names = ", ".join(sorted(others))
-            raise BrimfulError(f"reduction padded is that of TinyBERT's code, which has no {names}")
 
     @property
     def coefficients(self) -> dict[str, float]:
@@ -83,11 +75,6 @@ class LayerLosses:
         if self.relations and any(width % heads for width in widths):
             raise BrimfulError(
                 f"relation_heads is {heads}: it must divide the widths {widths[0]} and {widths[1]}"
-            )
-        if self.reduction == "padded" and student.heads != teacher.heads:
-            raise BrimfulError(
-                f"reduction padded compares the scores of each head: the student has {student.heads} heads,"
-                f" the teacher {teacher.heads}"
             )
         ours, theirs = student.layers, teacher.layers
         if isinstance(self.layer_map, tuple):
@@ -113,8 +100,6 @@ TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
 TERMS = ("embedding", "hidden", "attention", "relations", "cosine", "patient")
 """The terms of `LayerDistillation`."""
-PADDED_TERMS = {"embedding", "hidden", "attention"}
-"""Those that TinyBERT's code has."""
 
 
 class LayerDistillation:
@@ -157,9 +142,6 @@ class LayerDistillation:
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         width, layers, tokens = self.teacher.config.hidden_size, len(self.layers), batch.real_tokens
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
-        if self.losses.reduction == "padded":
-            layers, tokens = 1, batch.real_sequences * batch.max_length
-            pairs = tokens * batch.max_length
         known = {
             "embedding": tokens * width,
             "hidden": tokens * width * layers,
@@ -171,8 +153,6 @@ class LayerDistillation:
         return {name: known[name] for name in self.coefficients}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        if self.losses.reduction == "padded":
-            batch, layout = padded(batch, encoder.config.pad_id)
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
@@ -181,7 +161,7 @@ class LayerDistillation:
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
             "hidden": lambda: self._hidden_sum(ours, theirs, batch),
-            "attention": lambda: self._attention_sum(ours, theirs, batch, layout),
+            "attention": lambda: self._attention_sum(ours, theirs, batch),
             "relations": lambda: self._relation_sum(ours, theirs, batch),
             "cosine": lambda: self._cosine_sum(ours, theirs, batch),
             "patient": lambda: self._patient_sum(ours, theirs, batch),
@@ -208,13 +188,11 @@ class LayerDistillation:
         ]
         return torch.stack(sums).sum()
 
-    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch, layout: Layout) -> Tensor:
+    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
         pairs = [
             ((ours.queries[layer], ours.keys[layer]), (theirs.queries[teacher], theirs.keys[teacher]))
             for layer, teacher in enumerate(self.layers)
         ]
-        if isinstance(layout, PaddedLayout):
-            return torch.stack([padded_score_sum(*pair, layout) for pair in pairs]).sum()
         return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
 
     def _relation_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
