@@ -40,7 +40,11 @@ OPTIONS = {
 }
 """By name; the name of a group stands for its options."""
 
+_CHOICES = "score each choice as a pair, with --task classification: the question on its context, the choice"
 VALUES = {
+    ("task", "multiple-choice"): _CHOICES,
+    ("layout", "clue/c3"): _CHOICES,
+    ("layout", "clue/chid"): _CHOICES,
     ("teacher", "tfidf"): "give the file of its probabilities, or of any model's, as --teacher-scores",
     ("trainer.on_spike", "roll-back"): "set it to skip, which gives the same weights",
 }
@@ -60,13 +64,13 @@ def instead_of(option: str, value: str | None = None) -> str | None:
     return None
 
 
-def refuse_retired(option: str, value: str) -> None:
+def refuse_retired(option: str, value: str, where: str = "") -> None:
     """
     Raises:
-        BrimfulError: this value of an option is retired.
+        BrimfulError: this value of an option is retired; the message begins with `where`.
     """
     if (remedy := instead_of(option, value)) is not None:
-        raise BrimfulError(remedy)
+        raise BrimfulError(where + remedy)
 
 
 def was_unset(option: str, value: Any) -> bool:

@@ -1,14 +1,22 @@
-"""Retired options: one line on the command line and in a file; configurations that did not use them open."""
+"""What is retired: one line for options, values, models; configurations that did not use an option open."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from brimful import Encoder
 from brimful.cli import main
-from brimful.commands.predict import PredictConfig
+from brimful.commands.export import export
+from brimful.commands.predict import PredictConfig, predict
 from brimful.config import build
 from brimful.errors import BrimfulError
+from brimful.nn.heads import SequenceHead
+from brimful.nn.interop import save_model
 from brimful.retired import OPTIONS, VALUES, VERBS, instead_of
+from brimful.tasks.model import load_task_model
+from brimful.tasks.registry import find_task
+from builders.encoders import small, word_tokenizer
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,3 +48,26 @@ def test_history_names_what_is_retired() -> None:
     assert [option for option in OPTIONS if option.replace("_", "-") not in page] == []
     assert [verb for verb in VERBS if verb not in page] == []
     assert [f"{option} {value}" for option, value in VALUES if value not in page] == []
+
+
+@pytest.mark.parametrize(
+    "of_choices", [{"architectures": ["BertForMultipleChoice"]}, {"problem_type": "multiple_choice"}]
+)
+def test_models_of_choices_are_refused_and_their_encoders_open(tmp_path: Path, of_choices: dict) -> None:
+    encoder = small("bert")
+    encoder.tokenizer = word_tokenizer("bert")
+    save_model(tmp_path / "model", encoder, SequenceHead(encoder, 1))
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | of_choices))
+    (tmp_path / "a.txt").write_text("w1\n")
+    out = str(tmp_path / "out.jsonl")
+    said = "model: task multiple-choice is retired: score each choice as a pair"
+    with pytest.raises(BrimfulError, match=said):
+        predict(model=str(tmp_path), input=str(tmp_path / "a.txt"), output=out)
+    with pytest.raises(BrimfulError, match=said):
+        load_task_model(tmp_path)
+    with pytest.raises(BrimfulError, match=said):
+        export(run=str(tmp_path / "model"), out=str(tmp_path / "exported"), format="hf")
+    assert Encoder.load(tmp_path / "model").config == encoder.config
+    with pytest.raises(BrimfulError, match=r"^task multiple-choice is retired"):
+        find_task("multiple-choice")

@@ -45,7 +45,7 @@ def read_rows(path: Path, layout: FileLayout) -> tuple[TableRows, list[str]]:
         BrimfulError: the file cannot be read; a row has no text; or other columns would not fit new texts.
     """
     form = path.suffix if path.suffix in FORMATS else layout.form or path.suffix
-    if form not in FORMATS or layout.rewrite or layout.task in ("question-answering", "multiple-choice"):
+    if form not in FORMATS or layout.rewrite or layout.task == "question-answering":
         what = f"the layout {layout.name}" if layout.name and form in FORMATS else str(path)
         raise BrimfulError(
             f"{what} cannot be augmented as a file: tables are {', '.join(FORMATS)} files of whole texts and"

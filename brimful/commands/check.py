@@ -102,20 +102,17 @@ def check(config: CheckConfig) -> dict[str, Any]:
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
-    if kind.windows:
-        encode(train.take([]), tokenizer, max_length, overlap=overlap)  # refuses windows that cannot be
+    encode(train.take([]), tokenizer, max_length, overlap=overlap)  # refuses windows that cannot be
     files: dict[str, Any] = {}
     for table in (train, *others):
         lengths = measure_lengths(table, tokenizer)
         crowded: dict[int, int] = {}
-        if overlap is not None and kind.windows and table.second is not None:
+        if overlap is not None and table.second is not None:
             pairs = list(zip(table.texts, table.second, strict=True))
             crowded = without_room(tokenizer, pairs, max_length, overlap)
         found += [
             *check_room(table, crowded, max_length),
-            *check_lengths(
-                table, lengths, max_length, longest, overlap, divisible=kind.windows, refused=[*crowded]
-            ),
+            *check_lengths(table, lengths, max_length, longest, overlap, refused=[*crowded]),
             *check_unknown(table, lengths),
         ]
         if len(crowded) < len(table):

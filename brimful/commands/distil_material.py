@@ -18,7 +18,6 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LayerDistillation
-from brimful.objectives.losses import CHOICE
 from brimful.runs.directory import CONFIG, find_model, model_files
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles
@@ -107,8 +106,7 @@ def learning_material(
     ]
     chained = Examples.chained(examples)
     if not config.logits.labels:
-        kept = (TEACHER, CHOICE)
-        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k in kept})
+        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k == TEACHER})
     texts: Examples | AugmentedExamples = chained
     if config.augment.copies:
         plain = replace(chained, targets={k: v for k, v in chained.targets.items() if k != TEACHER})
@@ -125,11 +123,7 @@ def files_of(distillation: Distillation) -> dict[str, Path]:
     files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
     files |= {f"teacher_scores[{i}]": Path(path) for i, path in enumerate(config.teacher_scores)}
     tables = zip(("train", "dev", "test"), _tables(config, start.origin), strict=True)
-    layout = find_layout(config.layout or (start.origin.layout if start.origin else None))
-    for name, path in tables:
-        if path:
-            files[name], *others = layout.files(Path(path))
-            files |= {f"{name}/{other.name}": other for other in others}
+    files |= {name: Path(path) for name, path in tables if path}
     for index, path in enumerate(config.teachers):
         name = f"teacher[{index}]" if index else "teacher"
         if index == 0 and start.origin is not None:

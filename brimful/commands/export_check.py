@@ -18,7 +18,7 @@ from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import ChoiceHead, MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
+from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
 from brimful.nn.interop import HEADS, transformers_reads
 from brimful.nn.layers import Pooling
@@ -131,8 +131,6 @@ def transformers_forward(folder: Path, head: Head | None) -> Forward:
         ) from error
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        if isinstance(head, ChoiceHead):  # it takes (B, choices, L); here each sequence is one choice
-            ids, mask = ids[:, None], mask[:, None]
         with torch.inference_mode():
             output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
         if isinstance(head, SpanHead):

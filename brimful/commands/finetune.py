@@ -167,9 +167,7 @@ def _inputs(config: FinetuneConfig) -> dict[str, Path]:
     tables = zip(("train", "dev", "test"), config.tables, strict=True)
     more = {f"more_tests[{i}]": Path(path) for i, path in enumerate(config.more_tests)}
     files = {name: Path(path) for name, path in tables if path} | more
-    layout = find_layout(config.layout)
-    answers = {f"{name}/{one.name}": one for name, path in files.items() for one in layout.files(path)[1:]}
-    return files | answers | model_files("encoder", config.encoder_folder)
+    return files | model_files("encoder", config.encoder_folder)
 
 
 def _resolved(config: FinetuneConfig, precision: Precision) -> FinetuneConfig:

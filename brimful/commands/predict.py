@@ -98,7 +98,7 @@ class _Tasked:
         if self.array or config.scores:
             self.model.task.scores(np.zeros((0, len(self.model.task.labels)), dtype=np.float32))
         self.max_length, self.overlap = self.model.max_length, self.model.overlap
-        self.windows = isinstance(self.model, TaskModel) and self.model.task.windows
+        self.windows = isinstance(self.model, TaskModel)
         if isinstance(self.model, TaskModel):
             check_length(self.max_length, self.model.encoder.config.max_length)
         self.facts = self.model.task.facts
@@ -208,7 +208,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
     for table in read_slices(model.read):
-        # A first text or a choice can be too long, and windows can be impossible.
+        # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
             model.encode(table if crowds else table.take([0]))

@@ -43,8 +43,8 @@ class Examples:
             second of a pair), and -1 for all other tokens. None where they are not needed.
         overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
         cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
-        together: whether the examples of a text belong together, such as choices, of which one is right: an
-            update and a micro-batch have all of them or none.
+        together: whether the examples of a text belong together, such as texts that are compared with each
+            other: an update and a micro-batch have all of them or none.
     """
 
     tokens: Sequence[np.ndarray] | Ragged

@@ -1,6 +1,6 @@
 """Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
-All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification, ForMultipleChoice,
+All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification,
 ForTokenClassification and ForQuestionAnswering of Bert, Roberta, Electra, MegatronBert and ModernBert, and
 ForPreTraining and ForNextSentencePrediction of Bert and MegatronBert. Only the classifier of a mean in bert
 and prenorm has no class there: it is the Pooling and Dense of sentence-transformers.
@@ -178,20 +178,6 @@ class PairHead(SequenceHead):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder, 2, pooling="first", dropout=0.0)
-
-
-class ChoiceHead(SequenceHead):
-    """One score for each sequence, a context with one of its choices: (S, 1).
-
-    As in `transformers`, RoBERTa and Electra have no dropout before the dense layer here.
-    """
-
-    def __init__(
-        self, encoder: Encoder, *, pooling: Pooling | None = None, dropout: float | None = None
-    ) -> None:
-        """pooling, dropout: as of a SequenceHead."""
-        super().__init__(encoder, 1, pooling=pooling, dropout=dropout)
-        self.drops_input = False
 
 
 class PretrainingHead(MaskedLMHead):

@@ -11,7 +11,6 @@ from torch import Tensor
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
-    ChoiceHead,
     ClassifierHead,
     MaskedLMHead,
     PairHead,
@@ -85,12 +84,6 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
         "bert.": _POOLER | {"classifier": "classifier"},
         "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
         "electra.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-        "model.": _MODERN | {"classifier": "classifier"},
-    },
-    ChoiceHead: {
-        "bert.": _POOLER | {"classifier": "classifier"},
-        "roberta.": {"dense": "roberta.pooler.dense", "classifier": "classifier"},
-        "electra.": {"dense": "sequence_summary.summary", "classifier": "classifier"},
         "model.": _MODERN | {"classifier": "classifier"},
     },
     PairHead: {

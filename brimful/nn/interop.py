@@ -16,7 +16,6 @@ from brimful.errors import BrimfulError
 from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
-    ChoiceHead,
     ClassifierHead,
     MaskedLMHead,
     PairHead,
@@ -52,6 +51,7 @@ from brimful.nn.sentence_modules import (
     read_pooling,
     write_modules,
 )
+from brimful.retired import refuse_retired
 from brimful.seals import CHECKSUMS, check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
 from brimful.text.tokenizer import gives_token_types, require_rows, tokenizer_file
@@ -65,7 +65,6 @@ HEADS: dict[type[Head], str] = {
     PretrainingHead: "ForPreTraining",
     PairHead: "ForNextSentencePrediction",
     SequenceHead: "ForSequenceClassification",
-    ChoiceHead: "ForMultipleChoice",
     TokenHead: "ForTokenClassification",
     SpanHead: "ForQuestionAnswering",
 }
@@ -230,13 +229,15 @@ def class_name(values: dict[str, Any], directory: Path) -> str:
     """The class of `transformers` that the config.json of a folder names; empty if it names none.
 
     Raises:
-        BrimfulError: its `architectures` are not a list of names.
+        BrimfulError: its `architectures` are not a list of names, or it is a model of multiple choice.
     """
     names = values.get("architectures") or [""]
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise BrimfulError(
             f"{directory}: the architectures of config.json are not a list of names of classes"
         )
+    if names[0].endswith("ForMultipleChoice") or values.get("problem_type") == "multiple_choice":
+        refuse_retired("task", "multiple-choice", f"{directory}: ")
     return names[0]
 
 
@@ -302,8 +303,6 @@ def _new_head(
         return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
     pooling: Pooling = "mean" if mean else "first"
-    if kind is ChoiceHead:
-        return ChoiceHead(encoder, pooling=pooling, dropout=rate)
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
@@ -322,8 +321,7 @@ def _is_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> bool:
 def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
     """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
 
-    A Dense of another origin is left out: without a `problem_type` it is part of an embedding. A ChoiceHead
-    comes back as a SequenceHead, which gives the same scores.
+    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
     """
     if encoder.config.modern or "problem_type" not in values or not has_classifier(directory):
         return None
@@ -377,7 +375,7 @@ def save_model(
         labels: names of the classes of a SequenceHead or TokenHead, in their order.
         max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
-            "single_label_classification". A ChoiceHead has its own.
+            "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
             `reads_token_types` says so.
         extra: more keys of config.json.
@@ -399,8 +397,7 @@ def save_model(
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
         suffix = HEADS[type(head)]
-    pools = type(head) in (SequenceHead, ChoiceHead)
-    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head) or pools):
+    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
         values["classifier_dropout"] = head.dropout_rate
     if _is_labelled(head):
         labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
@@ -412,9 +409,7 @@ def save_model(
         values["problem_type"] = problem_type or (
             "regression" if head.classes == 1 else "single_label_classification"
         )
-    elif dense is not None:  # modules of sentence-transformers do not say what their outputs are
-        values["problem_type"] = "multiple_choice"
-    pooling = head.pooling if isinstance(head, SequenceHead) and pools else encoder.pooling
+    pooling = head.pooling if type(head) is SequenceHead else encoder.pooling
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]

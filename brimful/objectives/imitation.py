@@ -19,7 +19,6 @@ from brimful.nn.encoder import Capture, Encoder
 from brimful.nn.heads import SequenceHead, TokenHead, pool
 from brimful.nn.layers import EncoderConfig, Pooling
 from brimful.nn.products import products_of_teacher
-from brimful.objectives.losses import CHOICE, by_row, rows_of_choices
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
@@ -248,7 +247,6 @@ class LogitDistillation:
                 (S, C) or (T, C), the target `TEACHER`.
             head: the student's head.
             imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
-                Scores of choices (`CHOICE`) are given by row, (rows, choices).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
             labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.
@@ -268,10 +266,7 @@ class LogitDistillation:
         return dict(zip(("teacher", "teacher_head"), self.teacher or (), strict=False))
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        count = float(self._outputs(batch))
-        if CHOICE in batch.targets:
-            count = rows_of_choices(batch.targets[CHOICE])
-        return dict.fromkeys(self.coefficients, count)
+        return dict.fromkeys(self.coefficients, float(self._outputs(batch)))
 
     def _outputs(self, batch: PackedBatch) -> int:
         """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
@@ -286,11 +281,7 @@ class LogitDistillation:
             with torch.no_grad(), products_of_teacher(teacher.device):
                 theirs = head(teacher(batch, layout), batch)
         outputs = self.head(encoder(batch, layout), batch)
-        pair = widen(outputs[real]), widen(theirs[real])
-        if CHOICE in batch.targets:
-            choices = batch.targets[CHOICE][real]
-            pair = by_row(pair[0][:, 0], choices), by_row(pair[1][:, 0], choices)
-        found = {"logits": self.imitation(*pair)}
+        found = {"logits": self.imitation(widen(outputs[real]), widen(theirs[real]))}
         if self.labels:
             task = self.labels[0]
             found[task.name] = task.losses(outputs, batch)[task.name]

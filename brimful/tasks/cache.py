@@ -235,16 +235,14 @@ class TaskFiles:
 
     def _key(self, path: Path) -> dict[str, Any] | None:
         """What decides the table in a file; None if it cannot be read."""
-        content = []
-        for each in self.layout.files(path) if self.labelled else [path]:
-            try:
-                with open(each, "rb") as file:
-                    content.append(hashlib.file_digest(file, "sha256").hexdigest())
-            except OSError:
-                return None
+        try:
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return None
         columns = to_dict(self.layout.columns)
         return {
-            "files": content,
+            "file": content,
             "suffix": path.suffix,
             "task": self.kind.name,
             "layout": self.layout.name,

@@ -462,7 +462,6 @@ def check_lengths(
     longest: int,
     windows: int | None,
     *,
-    divisible: bool = True,
     refused: Collection[int] = (),
 ) -> list[Finding]:
     """Texts that are cut or read in windows.
@@ -471,7 +470,6 @@ def check_lengths(
         max_length: the most tokens of an example.
         longest: what the encoder takes.
         windows: the tokens that windows of a long text share; None: it is cut.
-        divisible: whether the task could read it in windows.
         refused: rows that finetune does not take.
     """
     found, n = [], len(table)
@@ -488,7 +486,7 @@ def check_lengths(
         )
         if windows is None and max_length < longest:
             message += f"; --max-length {min(longest, int(facts['p99']))} would cut fewer"
-        elif windows is None and divisible:
+        elif windows is None:
             message += "; --overlap 32 would read them in windows"
         found.append(_finding("long texts", table, over.tolist(), message))
     return found

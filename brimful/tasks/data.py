@@ -88,7 +88,7 @@ def load_task_data(
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_cut(data.examples.cut, len(data), path, max_length, windows=windows and kind.windows)
+            warn_of_cut(data.examples.cut, len(data), path, max_length, windows=windows)
         return data
 
     everything = encoded(train_path)

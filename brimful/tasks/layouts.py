@@ -6,10 +6,10 @@ those of the files, in the order of Hugging Face's `datasets`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from brimful.errors import BrimfulError, nearest
+from brimful.retired import refuse_retired
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,6 @@ class FileLayout:
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
-        answers: where the answers are in a file of their own, what its name has before the suffix: with
-            `_answer`, the answers of train.json are in train_answer.json.
     """
 
     name: str = ""
@@ -55,16 +53,11 @@ class FileLayout:
     unsure: tuple[str, ...] = ()
     primary: str = ""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    answers: str = ""
 
     @property
     def pairs(self) -> bool:
         """Whether every row must have a second text: its column was named."""
         return self.columns.text_b != OWN.text_b
-
-    def files(self, path: Path) -> list[Path]:
-        """The files of a labelled table: its own, and the file of its answers if there is one."""
-        return [path, path.with_stem(path.stem + self.answers)] if self.answers else [path]
 
     def require_own_columns(self, task: str) -> None:
         """Refuse named columns, for a task whose files have none.
@@ -171,8 +164,6 @@ _ALL = (
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
     FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans),
     FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1"),
-    FileLayout(name="clue/c3", task="multiple-choice"),
-    FileLayout(name="clue/chid", task="multiple-choice", answers="_answer"),
     FileLayout(name="squad", task="question-answering"),
 )
 LAYOUTS = {layout.name: layout for layout in _ALL}
@@ -197,6 +188,7 @@ def find_layout(name: str | None, columns: Columns = OWN) -> FileLayout:
     if name is None:
         return replace(OWN_LAYOUT, columns=columns)
     if name not in LAYOUTS:
+        refuse_retired("layout", name)
         raise BrimfulError(f"unknown layout {name!r}; {nearest(name, LAYOUTS)}")
     if columns != OWN:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")

@@ -11,7 +11,7 @@ import torch
 from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import ChoiceHead, SequenceHead, SpanHead, TokenHead
+from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
 from brimful.nn.hf_config import config_file
 from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
 from brimful.nn.sentence_modules import has_classifier
@@ -38,7 +38,6 @@ PAIRS = "text_pairs"
 
 _PROBLEM_OF_HEAD: dict[type, str] = {
     SequenceHead: "single_label_classification",
-    ChoiceHead: "multiple_choice",
     TokenHead: "token_classification",
     SpanHead: "question_answering",
 }
@@ -105,7 +104,6 @@ class TaskModel:
         texts: Iterable[str],
         second: Iterable[str] | None = None,
         *,
-        choices: Iterable[Sequence[str]] | None = None,
         scores: bool = False,
         precision: Precision = "fp32",
     ) -> list[Row]:
@@ -115,11 +113,8 @@ class TaskModel:
         cut, and a warning counts them.
 
         Args:
-            texts: of any number and length; questions, if the task is question answering; contexts, if it is
-                multiple choice.
-            second: the second text of each pair; the context of each question; in multiple choice the
-                question on each context, if there is one.
-            choices: of each context, two or more.
+            texts: of any number and length; questions, if the task is question answering.
+            second: the second text of each pair; the context of each question.
             scores: whether rows have `scores` too: the probability of each label.
             precision: number format of the computation.
 
@@ -129,10 +124,7 @@ class TaskModel:
         if isinstance(texts, str) or isinstance(second, str):
             raise BrimfulError("texts must be a list of strings, not a string")
         given = None if second is None else list(second)
-        if choices is None:
-            table = self.task.from_texts(list(texts), given)
-        else:
-            table = self.task.from_choices(list(texts), given, [list(each) for each in choices])
+        table = self.task.from_texts(list(texts), given)
         if table.second is not None and len(table.second) != len(table):
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
@@ -146,8 +138,6 @@ class TaskModel:
             cut += data.examples.cut
             found += self.rows(data, resolved, scores=scores)
         remedy = "replace(model, overlap=32) reads them in windows"
-        if not self.task.windows:
-            remedy = "a model that is trained with a higher max_length reads more of them"
         warn_of_cut(cut, len(table), self.max_length, remedy)
         return found
 
@@ -277,7 +267,7 @@ def load_task_model(path: Path | str) -> TaskModel:
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
     settings = _settings(values, where)
-    if settings["temperature"] is not None and type(head) not in (SequenceHead, ChoiceHead):
+    if settings["temperature"] is not None and type(head) is not SequenceHead:
         raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
     return TaskModel(task, encoder, head, text_length(folder, encoder), **settings)
 

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import brimful.tasks
 from brimful.errors import BrimfulError, nearest
+from brimful.retired import refuse_retired
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout, require_task
 from brimful.tasks.task import Task
 
@@ -39,6 +40,7 @@ def find_task(name: str) -> type[Task]:
         BrimfulError: there is no task of that name.
     """
     if name not in tasks():
+        refuse_retired("task", name)
         raise BrimfulError(f"unknown task {name!r}; {nearest(name, tasks())}")
     return tasks()[name]
 

@@ -80,8 +80,6 @@ class Task(Protocol):
     """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
-    windows: ClassVar[bool] = True
-    """Whether a long text can be read in windows."""
 
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
@@ -95,15 +93,6 @@ class Task(Protocol):
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
         """The table of texts, or pairs of texts, that are in no file."""
         return Table(Path("texts"), texts, second, None)
-
-    @classmethod
-    def from_choices(cls, texts: list[str], second: list[str] | None, choices: list[list[str]]) -> Table:
-        """The same with choices for each text.
-
-        Raises:
-            BrimfulError: the task has no choices.
-        """
-        raise BrimfulError(f"{cls.name} has no choices: leave them out")
 
     @classmethod
     def from_table(cls, table: Table) -> Self:

@@ -111,8 +111,6 @@ def run_peer(model, batch: PackedBatch, **options):
     inputs, real = padded(batch, model.config.pad_token_id)
     if getattr(model.config, "type_vocab_size", 1) == 1:
         del inputs["token_type_ids"]
-    if type(model).__name__.endswith("ForMultipleChoice"):  # each sequence is a row of one choice
-        inputs = {name: values[:, None] for name, values in inputs.items()}
     return model(**inputs, **options), real
 
 

@@ -22,7 +22,6 @@ from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
 from brimful.nn.heads import (
-    ChoiceHead,
     MaskedLMHead,
     PairHead,
     PretrainingHead,
@@ -248,7 +247,7 @@ def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path
 def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
     """To Hugging Face folders; for ONNX the padded model is compared in test_heads, its tracing above."""
     encoder = Encoder.load(model / "model")
-    for head in (PretrainingHead(encoder), TokenHead(encoder, 3), SpanHead(encoder), ChoiceHead(encoder)):
+    for head in (PretrainingHead(encoder), TokenHead(encoder, 3), SpanHead(encoder)):
         name = type(head).__name__
         save_model(tmp_path / name, encoder, head)
         result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))

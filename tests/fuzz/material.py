@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,15 +60,6 @@ def _squad(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return {"context": row["context"], "qas": [asked]}
 
     return {"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph(row) for row in rows]}]}
-
-
-def _choices() -> list[dict[str, Any]]:
-    words = made_up_words()
-    draw = random.Random(5)
-    return [
-        {"context": row["text"], "question": "what", "choices": draw.sample(words, 3), "answer": n % 3}
-        for n, row in enumerate(_rows())
-    ]
 
 
 def _conll() -> str:
@@ -135,7 +125,6 @@ def _write_files() -> None:
     Path("spans.conll").write_text(_conll(), "utf-8")
     _write_all(_questions(), "questions", "jsonl")
     Path("squad.json").write_text(json.dumps(_squad(_questions())), "utf-8")
-    _write_all(_choices(), "choices", "jsonl parquet")
     cola = "".join(f"gj04\t{n % 2}\t\t{row['text']}\n" for n, row in enumerate(rows))
     Path("cola.tsv").write_text(cola, "utf-8")
     tnews = [
@@ -229,7 +218,6 @@ TASKS = {
     "several": "--task multi-label --train many.jsonl --test many.jsonl",
     "tagger": "--task token-classification --train spans.jsonl --test spans.conll",
     "reader": "--task question-answering --train questions.jsonl --test squad.json",
-    "chooser": "--task multiple-choice --train choices.jsonl --test choices.parquet",
 }
 
 

@@ -152,7 +152,6 @@ def _tables() -> Iterator[Target]:
         "--task multi-label": "many.jsonl many.parquet",
         "--task token-classification": "spans.jsonl spans.conll",
         "--task question-answering": "questions.jsonl squad.json",
-        "--task multiple-choice": "choices.jsonl choices.parquet",
         "--layout glue/cola": "cola.tsv",
         "--layout clue/tnews": "tnews.json",
     }
@@ -165,7 +164,6 @@ def _tables() -> Iterator[Target]:
         ("many", "--task multi-label", "many.jsonl"),
         ("spans", "--task token-classification", "spans.jsonl"),
         ("questions", "--task question-answering", "squad.json"),
-        ("choices", "--task multiple-choice", "choices.jsonl"),
     ):
         line = f"finetune --encoder bert --out out {options} --train {train} --test {train} {TRAINING}"
         yield Target(f"finetune-{name}", group, line, (train,), 1)
@@ -228,7 +226,6 @@ def _predict() -> Iterator[Target]:
         "several/model": "many.jsonl",
         "tagger/model": "spans.conll spans.jsonl plain.txt",
         "reader/model": "questions.jsonl squad.json",
-        "chooser/model": "choices.jsonl choices.parquet",
         "bert": "plain.txt",
     }
     kinds = {"static/model": "csv", "numeric/model": "tsv", "bert": "npy", "several/model": "parquet"}
@@ -258,7 +255,6 @@ def _predict() -> Iterator[Target]:
         ("several", "plain.txt"),
         ("tagger", "plain.txt"),
         ("reader", "questions.jsonl"),
-        ("chooser", "choices.jsonl"),
     ):
         line = f"predict --model {model} --input {file} --output out.jsonl --json"
         yield Target(

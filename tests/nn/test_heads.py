@@ -9,7 +9,6 @@ from transformers.models.modernbert import modeling_modernbert
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder, preset
 from brimful.nn.heads import (
-    ChoiceHead,
     MaskedLMHead,
     PairHead,
     PretrainingHead,
@@ -139,7 +138,7 @@ def test_initial_weights_of_heads_spread_as_in_transformers(architecture):
     config = preset("tiny", architecture, vocabulary_size=512, layers=3)
     encoder = Encoder(config)
     their_config = peer_class(config).config
-    kinds = [MaskedLMHead, SequenceHead, ChoiceHead, TokenHead, SpanHead]
+    kinds = [MaskedLMHead, SequenceHead, TokenHead, SpanHead]
     for kind in kinds if architecture == "modern" else [*kinds, PairHead, PretrainingHead]:
         their_config.num_labels = 128 if kind in (SequenceHead, TokenHead) else 2
         ours, theirs = (make_head(kind, encoder, classes=128) for _ in range(2))
@@ -162,12 +161,10 @@ class Halve(nn.Module):
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize("kind", [SequenceHead, ChoiceHead, TokenHead, SpanHead])
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
 def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
     encoder = small(model_name, dropout=0.1).eval()
     head = SequenceHead(encoder, 3, pooling="first") if kind is SequenceHead else make_head(kind, encoder)
-    if kind is ChoiceHead:
-        head = ChoiceHead(encoder, pooling="first")
     for bias in (head.classifier.bias, getattr(head.dense, "bias", None)):
         if bias is not None:
             nn.init.normal_(bias)
@@ -175,8 +172,6 @@ def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
     owner = "drop" if model_name == "modern" else "dropout"
     if kind is SequenceHead and model_name in ("roberta", "electra"):
         owner = "classifier.dropout"
-    if kind is ChoiceHead and model_name == "electra":
-        owner = "sequence_summary.last_dropout"
     if kind is SpanHead and model_name != "modern":
         assert not hasattr(model, owner)
         assert isinstance(head.dropout, nn.Identity)
@@ -213,7 +208,7 @@ def test_a_pair_head_of_modern_is_its_classifier_of_the_first_token():
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize("kind", [SequenceHead, ChoiceHead, TokenHead, SpanHead])
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
 def test_heads_of_modern_start_from_the_masked_lm_transform(model_name, kind):
     """As where transformers loads a pretrained folder into the class of a task."""
     encoder = small(model_name)
@@ -289,9 +284,7 @@ def test_padded_classifiers_pool_as_packed_ones(model_name, pooling):
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize(
-    "kind", [None, MaskedLMHead, SequenceHead, ChoiceHead, PairHead, TokenHead, SpanHead]
-)
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead, PairHead, TokenHead, SpanHead])
 def test_padded_model_equals_packed(model_name, kind):
     encoder = small(model_name).eval()
     head = make_head(kind, encoder) if kind else None

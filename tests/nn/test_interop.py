@@ -14,7 +14,6 @@ from brimful import Encoder
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.nn.heads import (
-    ChoiceHead,
     MaskedLMHead,
     PairHead,
     PretrainingHead,
@@ -40,7 +39,6 @@ KINDS = {
     "Model": transformers.AutoModel,
     "ForMaskedLM": transformers.AutoModelForMaskedLM,
     "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
-    "ForMultipleChoice": transformers.AutoModelForMultipleChoice,
     "ForTokenClassification": transformers.AutoModelForTokenClassification,
     "ForQuestionAnswering": transformers.AutoModelForQuestionAnswering,
     "ForNextSentencePrediction": transformers.AutoModelForNextSentencePrediction,
@@ -113,7 +111,7 @@ def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, fami
 @pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize(
     "with_head",
-    [None, MaskedLMHead, PretrainingHead, PairHead, SequenceHead, ChoiceHead, TokenHead, SpanHead],
+    [None, MaskedLMHead, PretrainingHead, PairHead, SequenceHead, TokenHead, SpanHead],
 )
 def test_our_folders_come_back_bit_for_bit(tmp_path, model_name, with_head):
     encoder = small(model_name)

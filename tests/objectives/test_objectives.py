@@ -30,7 +30,6 @@ from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.tasks.metrics import paired_bootstrap
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.multiple_choice import MultipleChoice
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
 from brimful.tasks.table import Table
@@ -163,7 +162,7 @@ def check_contract(
         for term, mean in means.items():
             torch.testing.assert_close(mean, alone[0][term], rtol=1e-10, atol=1e-14)
         for name, gradient in gradients.items():
-            # Gradients that are zero but for rounding, as the bias of choices has, are held to the largest
+            # Gradients that are zero but for rounding, as the bias of keys has, are held to the largest
             # one; where all are small, rounding is that of probabilities, which are up to one.
             bound = 1e-10 * max(float(alone[1][name].norm()), 1e-4 * max(size, 1.0))
             assert float((gradient - alone[1][name]).norm()) <= bound, name
@@ -291,44 +290,6 @@ def test_balanced_classes_have_the_same_part_of_the_loss_in_windows_too(seed):
     weights, labels = data.examples.targets["weight"], data.examples.targets["label"]
     of_class = [weights[labels == label].sum() for label in range(2)]
     assert of_class[0] == pytest.approx(of_class[1], rel=1e-5)
-
-
-@contract
-@given(
-    counts=st.lists(st.integers(2, 5), min_size=1, max_size=6),
-    imitates=st.sampled_from([None, "soft", "kl"]),
-    **CASES,
-)
-def test_multiple_choice_is_the_same_packed_split_and_alone(
-    counts, imitates, architecture, lengths, rows, filler, seed
-):
-    """Rows are what is dealt to micro-batches: their choices belong together. Also from a teacher."""
-    torch.manual_seed(seed)
-    encoder, random = encoder_of(architecture), np.random.default_rng(seed)
-    lengths = random.choice(lengths, sum(counts)).tolist()
-    right = [random.integers(0, count) for count in counts]
-    targets = {
-        "choice": np.concatenate([np.arange(count) for count in counts]),
-        "label": np.repeat(right, counts),
-    }
-    examples = replace(examples_of(lengths, random), targets=targets)
-    first = np.cumsum(counts) - counts
-
-    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        index = np.concatenate([first[row] + np.arange(counts[row]) for row in chosen])
-        return examples.batch(index, slots, None if slots is None else slots + 1)
-
-    sizes = np.add.reduceat(lengths, first).tolist()
-    task = MultipleChoice()
-    head = randomise(task.new_head(encoder))
-    objective: Objective = Supervised(task, head)
-    if imitates:
-        teacher = encoder_of(architecture, 12)
-        whole = (teacher, randomise(task.new_head(teacher)))
-        objective = LogitDistillation(whole, head, task.imitation(imitates, 2.0), labels=(task, 0.5))
-    normalizers = objective.normalizers(batch_of(np.arange(len(counts)), None))
-    assert set(normalizers.values()) == {len(counts)}
-    check_contract(objective, encoder, batch_of, sizes, rows, filler, seed)
 
 
 def test_balanced_classes_are_torchs_weighted_mean(seed):

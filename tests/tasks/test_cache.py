@@ -38,11 +38,6 @@ FILES = {
         )
         + "\n",
     ),
-    "multiple-choice": (
-        "a.jsonl",
-        '{"context": "it was a man", "question": "who", "choices": ["a man", "the town"], "answer": 0}\n'
-        '{"context": "of the town", "choices": ["it", "a man", "was"], "answer": "was"}\n',
-    ),
 }
 
 
@@ -66,7 +61,7 @@ def written(name: str, directory: Path) -> tuple[type[Task], Path]:
 def encoded(kind: type[Task], path: Path, tokenizer: Tokenizer) -> Encoded:
     files = TaskFiles(kind)
     task = kind.from_table(files.read(path))
-    return files.encode(task, path, tokenizer, 16, 4 if kind.windows else None)
+    return files.encode(task, path, tokenizer, 16, 4)
 
 
 def same(first: Any, second: Any) -> bool:
@@ -88,7 +83,7 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
     kind, path = written(name, tmp_path)
     table = read_file(kind, path, labelled=True)
     task = kind.from_table(table)
-    plain = task.encode(table, tokenizer, 16, 4 if kind.windows else None, labelled=True)
+    plain = task.encode(table, tokenizer, 16, 4, labelled=True)
     first = encoded(kind, path, tokenizer)
     monkeypatch.setattr(kind, "read", surprise)
     monkeypatch.setattr(kind, "encode", surprise)

@@ -81,8 +81,6 @@ LABELLED = {
         ["摘要"],
     ),
 }
-CHOICES = {"clue/c3", "clue/chid"}
-"""Tested in test_multiple_choice.py."""
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -101,7 +99,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
         assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
-    assert set(LABELLED) | {"glue/ax", *CHOICES, "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
+    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
@@ -127,6 +125,8 @@ def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
         find_layout("glue/mnil")
+    with pytest.raises(BrimfulError, match=r"^layout clue/c3 is retired: score each choice as a pair"):
+        find_layout("clue/c3")
     with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
         find_layout("glue/rte", Columns(text="a"))
     with pytest.raises(BrimfulError, match="for the task regression"):
@@ -141,7 +141,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
     assert (table.texts, table.second, table.labels) == (["B", "D"], ["A", "C"], ["1", "0"])
     with pytest.raises(BrimfulError, match=r"no column 'premises' \(line 2\): did you mean 'premise'"):
         read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
-    for name in ("token-classification", "question-answering", "multiple-choice"):
+    for name in ("token-classification", "question-answering"):
         with pytest.raises(BrimfulError, match="leave out --columns"):
             read_file(find_task(name), path, labelled=True, layout=find_layout(None, columns))
 
