@@ -101,6 +101,7 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert [case["bit_equal"] for case in measured if case["case"]["deterministic"]] == [True]
 
 
+@pytest.mark.slow
 def test_only_the_steps_of_these_names_are_measured(tmp_path):
     arguments = ["--out", str(tmp_path / "found"), "--device", "cpu", "--threads", "1"]
     for pattern, message in [("huge", "no step is named like 'huge'"), ("(", "no regular expression")]:

@@ -1,6 +1,7 @@
 """bench/infer: its texts, and the batches of the peers (toy sizes)."""
 
 import numpy as np
+import pytest
 from tokenizers import Tokenizer
 
 from bench.infer.texts import LONG, long, skewed
@@ -29,6 +30,7 @@ def test_batches_are_sorted_and_vectors_in_order(seed):
     assert [width for _, width in widths] == sorted((width for _, width in widths), reverse=True)
 
 
+@pytest.mark.slow
 def test_texts_are_real_and_long_ones_fill_their_tokens():
     few = skewed(40)
     assert len(set(few)) == 40

@@ -100,6 +100,7 @@ def pace_of_a_cpu(runs, side, settings):
     return {**pace, "processor": "a", "as_run": as_run}
 
 
+@pytest.mark.slow
 def test_a_search_on_a_gpu_makes_the_updates_of_the_cpu(text, tmp_path, monkeypatch):
     asked, together = [], {10.0: Barrier(4), 20.0: Barrier(2)}
 
@@ -135,12 +136,14 @@ def test_a_search_on_a_gpu_makes_no_pilots(text, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_one_line(text, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(BrimfulError, match="there is no GPU that torch can use"):
         Runs(TRACK, text, tmp_path, 1, 1.0).run(OURS, our_start(TRACK), 9.0, 0, updates=4, device="cuda")
 
 
+@pytest.mark.slow
 def test_a_pilot_says_what_the_device_decided(text, tmp_path):
     pace = Runs(TRACK, text, tmp_path, 1, 0.1).pace(OURS, our_start(TRACK) | {"trainer.compile": False})
     assert set(pace["as_run"]) == {"precision", "rows_per_micro_batch", "trainer.residual"}

@@ -26,6 +26,7 @@ from brimful.text.special_ids import mask_id
 from builders.speedrun import TRACK
 
 
+@pytest.mark.slow
 def test_held_out_masks_are_fixed(text, tmp_path):
     again = make_text(TRACK, tmp_path, tmp_path / "text")
     held_out = load_held_out(text)

@@ -37,6 +37,7 @@ def train(side, text, points):
         rival.train(side, TRACK, settings, text, points, seed=1)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side, monkeypatch):
     monkeypatch.setattr("bench.speedrun.points.NUMBER", 2)
@@ -61,6 +62,7 @@ def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side, monkeypat
     assert 1e5 < flops[1] / tokens[1] < 6 * allowed * 8
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_trains_until_its_seconds_are_over(text, tmp_path, side):
     """The start-up counts, and what writing weights takes does not."""

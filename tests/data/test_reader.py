@@ -277,7 +277,7 @@ def prepared(folder: Path, texts: list[str]) -> tuple[Corpus, Tokenizer]:
     return corpus, Tokenizer.from_file(str(corpus.tokenizer_path))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("language", ["english", "chinese"])
 @pytest.mark.parametrize("unit", ["words", "tokens", "spans"])
 def test_the_share_of_masked_tokens_in_real_text(

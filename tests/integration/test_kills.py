@@ -239,6 +239,7 @@ def test_killed_at_any_step_of_finishing_it_is_finished_or_can_go_on(
     check_same(last, pretrained)
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_half_of_its_start_goes_on(interrupted, pretrained, tmp_path, call: Call):
     """As an earlier version left it, which removed start/ before it wrote summary.json."""
     out = tmp_path / "run"
@@ -248,6 +249,7 @@ def test_a_run_that_lost_half_of_its_start_goes_on(interrupted, pretrained, tmp_
     check_same(out, pretrained)
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_resume_one_run(interrupted, pretrained, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(interrupted, out)

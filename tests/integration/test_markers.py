@@ -46,6 +46,7 @@ def xlm_roberta(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("kind", "write"), [("bert", bert), ("roberta", xlm_roberta)])
 def test_shards_vectors_and_exports_have_the_same_ids(tmp_path: Path, kind: str, write) -> None:
     folder = tmp_path / "model"

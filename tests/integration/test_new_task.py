@@ -35,6 +35,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
     registry.tasks.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_new_task_is_trained_measured_and_predicted(task, tmp_path):
     """The grade is how many of four words are w1."""
     random = np.random.default_rng(0)

@@ -39,6 +39,7 @@ def words(draw: random.Random, count: int) -> list[str]:
     return [f"w{draw.randrange(10, 80)}" for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capfd):
     """One of the last words decides. Cut documents do not have it; one of their windows does."""
     draw = random.Random(1)
@@ -67,6 +68,7 @@ def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capf
     assert read_table(out, labelled=True, layout=find_layout(None, Columns(text="label"))).labels == told
 
 
+@pytest.mark.slow
 def test_the_sentiment_of_an_entity(encoder, tmp_path):
     """A sentence speaks of two entities, well or badly; the second text says which one is meant."""
     draw = random.Random(2)

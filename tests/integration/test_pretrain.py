@@ -120,6 +120,7 @@ def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretr
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-15", "step-20"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
     out = tmp_path / "run"
     with start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)) as process:
@@ -153,6 +154,7 @@ def test_one_of_two_ranks_is_asked_to_stop_and_both_do(chained, tmp_path):
     assert (out / "checkpoints" / f"step-{step}").exists()
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_starts_over_to_the_same_bits(
     chained, pretrained, tmp_path, call: Call
 ):

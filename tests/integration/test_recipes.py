@@ -149,6 +149,7 @@ def test_modern_with_muon(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.
         assert group["lr"] / 0.02 == pytest.approx(run.rates[-1] / 8e-4)
 
 
+@pytest.mark.slow
 def test_long_sequences(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(toy("pretrain-long", data=str(corpus_dir), out=str(tmp_path / "run")), monkeypatch)
     assert run.kind == "modernbert"
@@ -194,6 +195,7 @@ def model(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_chinese_domain(
     corpus_dir: Path, raw_texts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_chinese_domain(
     assert run.summary["validation"]["loss.mine"] < run.summary["validation_at_start"]["loss.mine"]
 
 
+@pytest.mark.slow
 def test_a_careful_fine_tuning(model: Path, tmp_path: Path) -> None:
     rows = ["text\tlabel", *(f"word {i % 7} here\t{'ab'[i % 2]}" for i in range(40))]
     table = tmp_path / "table.tsv"

@@ -191,6 +191,7 @@ def signalled(number: int, method: str, name: str, step: int | None = None) -> I
         yield
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("verb", TRAININGS)
 def test_a_run_that_was_asked_to_stop_does_no_update_twice(
     verb, inputs, straight, tmp_path, call: Call, seed, updates
@@ -209,6 +210,7 @@ def test_a_run_that_was_asked_to_stop_does_no_update_twice(
     assert len(updates) == updates_of(straight[verb])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("verb", TRAININGS)
 def test_a_request_that_comes_after_the_last_update_of_a_training_is_heard(
     verb, inputs, straight, tmp_path, call: Call, updates
@@ -226,6 +228,7 @@ def test_a_request_that_comes_after_the_last_update_of_a_training_is_heard(
     assert len(updates) == updates_of(straight[verb])
 
 
+@pytest.mark.slow
 def test_a_recipe_that_was_stopped_names_itself(inputs, straight, tmp_path, call: Call):
     """And not the step in its folder, whose end would not be the recipe's."""
     out = tmp_path / "run"

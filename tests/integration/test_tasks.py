@@ -146,6 +146,7 @@ def test_what_cannot_be_predicted_says_so(finetuned, pretrained, tables, tmp_pat
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
     """The label is in text_b alone."""
     data = ("--encoder", pretrained, "--train", tables["pairs"], "--test", tables["pairs test"])
@@ -230,6 +231,7 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     assert len((out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()) == 50
 
 
+@pytest.mark.slow
 def test_a_narrower_student_and_one_with_too_many_layers(finetuned, tables, tmp_path, call: Call):
     short = ("--layers.epochs", 0.5, "--logits.epochs", 0.5, "--student-hidden", 64)
     summary = call("distil", "--teacher", finetuned, "--out", tmp_path / "narrow", *DISTIL, *short).value
@@ -338,6 +340,7 @@ def test_without_dev_there_is_no_temperature(pretrained, tables, tmp_path, call:
     assert "calibration_temperature" not in read_json(tmp_path / "run" / "model" / "config.json")
 
 
+@pytest.mark.slow
 def test_a_dev_table_gives_the_temperature(pretrained, tables, tmp_path, call: Call):
     dev = write_table(tmp_path / "dev.tsv", labelled_rows(40, seed=12))
     data = ("--encoder", pretrained, "--train", tables["train"], "--test", tables["test"], "--dev", dev)

@@ -95,6 +95,7 @@ def test_an_encoder_is_the_same_in_float64(architecture, compiled, monkeypatch):
     torch.testing.assert_close(gradients(encoder, batch, call), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("residual", [None, torch.bfloat16])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_in_bf16_it_is_as_near_to_float64_as_the_plain_form(architecture, residual, monkeypatch):

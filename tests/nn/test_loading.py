@@ -286,6 +286,7 @@ def test_files_are_written_with_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux")
 def test_a_model_takes_its_size_in_memory_once(tmp_path):
     """In a process of its own, since memory that was freed is used again."""

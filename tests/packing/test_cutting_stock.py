@@ -135,6 +135,7 @@ def test_histograms_with_a_known_minimum(
     assert plan.rows_above_bound == 0
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("most", [None, 3, 16])
 @pytest.mark.parametrize(("capacity", "kinds"), [(65_536, 64), (4096, 512)])
 def test_large_capacities_and_ten_billion_sequences(

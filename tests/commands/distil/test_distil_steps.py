@@ -51,6 +51,7 @@ def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teache
         assert Encoder.load(tmp_path / name / "encoder").pooling == pooling
 
 
+@pytest.mark.slow
 def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
     """General distillation on shards: no masks, every token once an epoch, no texts needed."""
     given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
