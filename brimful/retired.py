@@ -30,6 +30,10 @@ OPTIONS = {
         "predictions are .jsonl, .tsv, .csv, .parquet or .npy, a row for each text in the order of the input",
         unset=False,
     ),
+    "augment": _Retired(
+        "run `brimful augment --input TRAIN --output MORE --encoder DIR`, then `brimful distil --train MORE`",
+        unset={"copies": 0},
+    ),
     "trainer.shard": _Retired(
         "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
     ),

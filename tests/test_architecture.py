@@ -72,10 +72,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_436),
     "brimful.train.trainer": (62, 9_702),
     "brimful.tasks.regression": (27, 4_491),
-    "brimful.commands.predict": (95, 16_646),
+    "brimful.commands.predict": (95, 16_623),
     "brimful.commands.pretrain": (131, 21_516),
     "brimful.commands.finetune": (165, 28_504),
-    "brimful.commands.distil": (206, 35_373),
+    "brimful.commands.distil": (189, 32_777),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 82

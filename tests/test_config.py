@@ -183,7 +183,6 @@ SCHEMAS = {
         "out": "~",
         "unlabelled": ["no"],
         "data": ["no"],
-        "augment": {"copies": 3},
     },
     "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
     "brimful.commands.export:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},

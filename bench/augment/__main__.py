@@ -1,4 +1,4 @@
-"""Candidates of a masked LM: packed copies against one forward pass a word, and what a drawn copy costs.
+"""Candidates of a masked LM: packed copies against one forward pass a word.
 
     one word    TinyBERT's loop on `transformers`' BertForMaskedLM: a pass for each word of one piece, scores
                 of the vocabulary at every position, a sort of those at the mask
@@ -33,17 +33,13 @@ from bench.common.record import Record
 from bench.finetune.data import minilm
 from bench.infer.texts import docstrings
 from brimful.augmentation.candidate_model import CandidateModel
-from brimful.augmentation.config import AugmentConfig
 from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import BUILT_IN
-from brimful.augmentation.tokens import augmented
 from brimful.augmentation.words import Words, token_ranges
 from brimful.data.batch import pack
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.interop import load_encoder, save_model
-from brimful.tasks.encoded import encode
-from brimful.tasks.table import Table
 
 DATA = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-bench"
 CHOICES = 15
@@ -145,7 +141,6 @@ def main(arguments: list[str] | None = None) -> None:
             )
             length = statistics.mean(len(asked.sequence(*job)[0]) for job in jobs)
             compare(asked, peer, (tokens, places), jobs, length, options, record)
-        draw(texts, encoder, folder + "/model", options.rounds, record)
     print(f"{total} words of {len(texts)} texts")
 
 
@@ -202,38 +197,6 @@ def compare(
             f" {100 * row['rows_alike']:.1f} % of words alike, others within {differ[name]:.0e}",
             flush=True,
         )
-
-
-def draw(texts: list[str], encoder: Encoder, folder: str, rounds: int, record: Record) -> None:
-    """Time drawn copies: examples a second of updates of 32, and the bytes of a text's candidates."""
-    assert encoder.tokenizer is not None
-    table = Table(Path("texts"), texts, None, None)
-    data = encode(table, encoder.tokenizer, 128)
-    made = augmented(AugmentConfig(copies=20), [table], data.examples, encoder.tokenizer, folder)
-    updates = np.arange(len(made) // 32 * 32).reshape(-1, 32)
-    made.drawn(0, np.zeros(32, np.int64), updates[0])
-    seconds = []
-    for epoch in range(rounds):
-        started = time.process_time()
-        for index in updates:
-            made.drawn(0, np.full(32, epoch), index)
-        seconds.append(time.process_time() - started)
-    of = made._of
-    by_word = sum(
-        getattr(of, name).nbytes for name in ("begins", "lengths", "fields", "numbers", "rows", "places")
-    )
-    row = {
-        "side": "draw",
-        "examples_per_second": updates.size / statistics.median(seconds),
-        "words_a_text": len(of.rows) / len(texts),
-        "bytes_a_text": (by_word + of.choices.nbytes + of.counts.nbytes) / len(texts),
-        "all_seconds": seconds,
-    }
-    record.add(row)
-    print(
-        f"a draw: {row['examples_per_second']:,.0f} examples/s; {row['words_a_text']:.1f} words and"
-        f" {row['bytes_a_text']:,.0f} bytes a text"
-    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import brimful.corpus.words.segmenter
-import brimful.data.augmented
-from brimful.distributed import World
+from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.tasks.cache import kept_entry
 from brimful.tasks.entries import Entry
@@ -21,7 +20,7 @@ def _code() -> str:
     folders = (Path(__file__).parent, Path(brimful.corpus.words.segmenter.__file__).parent)
     files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
     digest = hashlib.sha256(f"{version('tokenizers')} {version('torch')}".encode())
-    for file in (*files, Path(brimful.data.augmented.__file__)):
+    for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -51,10 +50,10 @@ def file_hashes(files: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def kept(key: Mapping[str, Any], build: Callable[[], Entry], ranks: World) -> Entry:
-    """What `build` makes, out of the cache if it is there. All ranks call this; the main one builds.
+def kept(key: Mapping[str, Any], build: Callable[[], Entry]) -> Entry:
+    """What `build` makes, out of the cache if it is there.
 
     Args:
         key: what decides it, beside the code.
     """
-    return kept_entry({**key, "code": _code()}, build, ranks, "candidates")
+    return kept_entry({**key, "code": _code()}, build, ALONE, "candidates")

@@ -1,10 +1,10 @@
-"""What augmentation is told: which words are replaced, by what, and how often."""
+"""The options of augmentation: which words are replaced, by what, and how often."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from brimful.config import incidental, require_positive
+from brimful.config import require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision
 from brimful.runs.directory import find_model, model_files
@@ -18,18 +18,18 @@ class CandidateConfig:
     """Probability that a word is replaced in a copy (p of TinyBERT)."""
     choices: int = 15
     """The most candidates of a word (K of TinyBERT)."""
-    candidates: str | None = incidental(None)
+    candidates: str | None = None
     """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has
     such a head."""
-    vectors: str | None = incidental(None)
+    vectors: str | None = None
     """GloVe or word2vec text file, whose words replace the other words; by default these get neighbours by
     the encoder's input embeddings."""
     context: Literal["auto", "pair", "alone"] = "auto"
     """What the masked LM reads: the masked text with the whole one behind it, as in TinyBERT's code, or
     alone, as in the paper. auto: pair, if its tokenizer has token types."""
-    stop_words: str | None = incidental(None)
+    stop_words: str | None = None
     """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
-    lexicon: str | None = incidental(None)
+    lexicon: str | None = None
     """File of words that stay whole, one a line, as for prepare."""
     precision: Precision = "fp32"
     """Number format of the masked LM's computation; another one may swap candidates that are nearly alike."""
@@ -60,24 +60,3 @@ class CandidateConfig:
     def settings(self) -> dict[str, Any]:
         """What decides the candidates, beside files."""
         return {"choices": self.choices, "context": self.context, "precision": self.precision}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugmentConfig(CandidateConfig):
-    """Copies of the texts with some words replaced, drawn anew in each epoch (docs/augmentation.md)."""
-
-    copies: int = 0
-    """Copies of each text in an epoch, beside the text itself (N of TinyBERT, which takes 20); 0: none."""
-    encoder: str | None = incidental(None)
-    """Folder of the encoder whose masked LM and embeddings propose candidates; by default the one that the
-    teacher was fine-tuned from."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.copies < 0:
-            raise BrimfulError(f"copies is {self.copies}: it must not be negative")
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        if changed and not self.copies:
-            raise BrimfulError(
-                f"augment.{changed[0]} is set and augment.copies is 0: give --augment.copies 20"
-            )

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.pieces import GLUED, SPACED, Pieces
 from brimful.augmentation.words import is_word
-from brimful.data.augmented import GLUED, SPACED
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.text.characters import HAN, character_classes, character_scripts

@@ -8,11 +8,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.augmentation.words import is_word
-from brimful.data.augmented import GLUED, SPACED, START
 from brimful.data.ragged import Ragged
 from brimful.data.reader import ordinary_ids
 
-_BEFORE = {START: "", GLUED: "(", SPACED: "( "}
+GLUED, SPACED = range(2)
+"""Where a word stands, which may decide its tokens: behind another character, behind a space."""
+_BEFORE = {GLUED: "(", SPACED: "( "}
 """What stands before a word at each place. No tokenizer here joins a bracket with a word."""
 _META, _BYTE_SPACE = "\u2581", "\u0120"
 
@@ -50,7 +51,7 @@ class Pieces:
         return np.array([bool(text) for text in self.texts])
 
     def tokens(self, words: Sequence[str], place: int) -> Ragged:
-        """The ids of each word, int32, at a place: START, GLUED or SPACED. Empty where they depend on what
+        """The ids of each word, int32, at a place: GLUED or SPACED. Empty where they depend on what
         stands before the word."""
         before = _BEFORE[place]
         behind = len(before.rstrip())

@@ -19,12 +19,10 @@ from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, re
 from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import stop_words
 from brimful.augmentation.words import Words, token_ranges
-from brimful.config import config_hash
 from brimful.console import progress, say, warn
 from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.data.ragged import Ragged
-from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
@@ -48,7 +46,6 @@ class CandidateTable:
         counts: int32 (R,), how many it has: at least one.
         candidates: the words that candidates are.
         facts: how many words got their candidates from where.
-        name: equal for equal tables.
     """
 
     numbers: np.ndarray
@@ -58,7 +55,6 @@ class CandidateTable:
     counts: np.ndarray
     candidates: Sequence[str]
     facts: dict[str, int]
-    name: str
 
     def rows(self, text: int) -> slice:
         """The words of a given text."""
@@ -74,15 +70,13 @@ def candidate_table(
     texts: Sequence[str],
     config: CandidateConfig,
     encoder: str | Path,
-    *,
-    device: torch.device | None = None,
-    ranks: World = ALONE,
+    device: torch.device,
 ) -> CandidateTable:
     """The candidates of texts, made once (`tasks.cache`).
 
     Args:
         encoder: a run of pretraining, or a folder.
-        device: where the masked LM runs; by default that of the rank.
+        device: where the masked LM runs.
 
     Raises:
         BrimfulError: a folder, the vectors, the stop words or the lexicon cannot be read, or an encoder has
@@ -93,19 +87,17 @@ def candidate_table(
     key = {"candidates": text_hash(texts), "files": files, **config.settings}
 
     def build() -> Entry:
-        return _build(texts, config, folder, device or ranks.device, ranks.is_main)
+        return _build(texts, config, folder, device)
 
-    entry = kept(key, build, ranks)
-    if ranks.is_main:
-        for line in entry.facts["lines"]:
-            say(line)
+    entry = kept(key, build)
+    for line in entry.facts["lines"]:
+        say(line)
     arrays = entry.arrays
     pool = Ragged(*(arrays[f"words.{part}"] for part in ("values", "starts", "lengths")))
     return CandidateTable(
         **{name: arrays[name] for name in ("numbers", "offsets", "spans", "choices", "counts")},
         candidates=Column(pool, np.arange(len(pool))),
         facts=dict(entry.facts["words"]),
-        name=config_hash(key),
     )
 
 
@@ -167,9 +159,7 @@ def _masked_lm(
     )
 
 
-def _build(
-    texts: Sequence[str], config: CandidateConfig, folder: Path, device: torch.device, shown: bool
-) -> Entry:
+def _build(texts: Sequence[str], config: CandidateConfig, folder: Path, device: torch.device) -> Entry:
     """The table as arrays."""
     sources = _sources(config, folder, device)
     known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -182,7 +172,7 @@ def _build(
     vocabulary = dict[str, int]()
     told = np.zeros(len(own), dtype=bool)
     if sources.masked_lm is not None:
-        told = _ask_masked_lm(sources.masked_lm, distinct, spans, offsets, choices, vocabulary, shown)
+        told = _ask_masked_lm(sources.masked_lm, distinct, spans, offsets, choices, vocabulary)
     asked = dict.fromkeys(own[row] for row in np.flatnonzero(~told).tolist())
     if asked:
         neighbours = sources.vectors
@@ -224,7 +214,6 @@ def _ask_masked_lm(
     offsets: np.ndarray,
     choices: np.ndarray,
     vocabulary: dict[str, int],
-    shown: bool,
 ) -> np.ndarray:
     """Fill in the candidates of words of one piece; which words those are, bool (words,).
 
@@ -248,7 +237,7 @@ def _ask_masked_lm(
             places.append(found[single, 0])
             rows.append(offsets[index] + single)
     row = np.concatenate([*rows, np.zeros(0, np.int64)])
-    with progress("augment: words of one piece", len(row), shown=shown) as advance:
+    with progress("augment: words of one piece", len(row)) as advance:
         best = model.best(tokens, places, choices.shape[1], advance)
     codes = np.full(len(pieces.texts) + 1, -1, dtype=np.int32)  # the last stands for -1, no piece
     for piece in np.unique(best[best >= 0]).tolist():

@@ -1,23 +1,20 @@
 """The verb `brimful augment`: copies of labelled texts in which some words are others (TinyBERT)."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.augmentation.config import CandidateConfig
-from brimful.augmentation.table import CandidateTable, candidate_table
+from brimful.augmentation.copies import copies
+from brimful.augmentation.table import candidate_table
 from brimful.augmentation.written import RowFile, read_rows
 from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
-from brimful.data.augmented import copy_keys, picked
 from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import OWN, Columns, find_layout
-from brimful.text.characters import WORD, character_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,7 @@ class AugmentTableConfig(CandidateConfig):
 def augment(config: AugmentTableConfig) -> dict[str, Any]:
     """Write copies of labelled texts in which some words are replaced, as TinyBERT trains its students on.
 
-    The copies are those that `brimful distil --augment.copies` sees in its first epoch with this seed, where
-    the tokenizer divides the words as the text does. `distil` draws new ones in each epoch and needs no file.
+    They are written as they are made, so memory does not depend on how many there are.
 
     Returns:
         the numbers of rows read and written, of distinct texts, and of words by the source of candidates.
@@ -75,9 +71,10 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     if config.dry_run:
         config.files(Path(config.encoder))
         return {"dry_run": True, **facts}
-    table = candidate_table(texts, config, config.encoder, device=default_device())
+    table = candidate_table(texts, config, config.encoder, default_device())
     if not len(table.counts):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
+    drawn = partial(copies, table=table, count=config.copies, rate=config.rate, seed=config.seed)
     written = 0
     with RowFile.opened(path, rows) as file, progress("augment: rows", len(rows.values)) as advance:
         for number, row in enumerate(rows.values):
@@ -85,7 +82,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
             file.add(row)
             for field, column in enumerate(columns):
                 place = number + field * len(rows.values)
-                for text in copies(row[column], table, place, number, field, config):
+                for text in drawn(row[column], place=place, row=number, field=field):
                     copy = row | {column: text}
                     key = tuple(copy[name] for name in columns)
                     if key not in seen:
@@ -100,34 +97,3 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
         "seconds": time.perf_counter() - started,
         "output": str(path),
     }
-
-
-def copies(
-    text: str, table: CandidateTable, place: int, number: int, field: int, config: AugmentTableConfig
-) -> Iterator[str]:
-    """The copies of a text.
-
-    Args:
-        place: of the text in the table.
-        number, field: its row in the file, and 1 for the second of a pair.
-    """
-    rows = table.rows(place)
-    spans, counts = table.spans[rows].tolist(), table.counts[rows]
-    if not spans:
-        return
-    proposed = [table.candidates_of(row) for row in range(rows.start, rows.stop)]
-    for key in copy_keys(config.seed, 0, number, field, np.arange(config.copies)):
-        copy, end = "", 0
-        for word, choice in enumerate(picked(key, np.arange(len(spans)), counts, config.rate).tolist()):
-            if choice >= 0:
-                copy = joined(joined(copy, text[end : spans[word][0]]), proposed[word][choice])
-                end = spans[word][1]
-        yield joined(copy, text[end:])
-
-
-def joined(left: str, right: str) -> str:
-    """Two parts of a text, with a space where letters would become one word: where a Latin word stands in for
-    a Han one."""
-    classes = character_classes()
-    meet = left and right and classes[ord(left[-1])] == classes[ord(right[0])] == WORD
-    return f"{left} {right}" if meet else left + right

@@ -23,7 +23,6 @@ from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say
-from brimful.data.examples import Examples
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.interop import load_pretrained
@@ -140,7 +139,6 @@ def _static(
     require_static(given.data)
     if config.dry_run:
         return {"dry_run": True, "texts": given.count, "student_layers": 0}
-    assert isinstance(given.texts, Examples)  # copies are refused with --student static
     encoder = given.start.encoder
     if given.start.origin is not None:
         encoder, _ = load_pretrained(given.start.origin.encoder_folder)

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from brimful.augmentation.config import AugmentConfig
 from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.errors import BrimfulError
@@ -25,7 +24,7 @@ from brimful.train.config import TrainerConfig, check_trainer
 STATIC = "static"
 """What `--student` calls a student without layers."""
 _OF_LAYERS = (
-    *("layers", "logits", "vectors", "augment", "batch", "micro_batch_tokens"),
+    *("layers", "logits", "vectors", "batch", "micro_batch_tokens"),
     *("optimizer", "schedule", "trainer"),
 )
 """The options of students that are trained as encoders."""
@@ -167,7 +166,6 @@ class DistilConfig:
     """Second stage of a task: outputs."""
     vectors: VectorStageConfig = VectorStageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage of an encoder without a task: pooled vectors."""
-    augment: AugmentConfig = AugmentConfig()
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""

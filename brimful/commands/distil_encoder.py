@@ -36,7 +36,7 @@ from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.registry import task_of
-from brimful.tasks.table import Table, with_text
+from brimful.tasks.table import Table
 from brimful.tasks.table_files import read_file
 from brimful.tasks.teachers import ARRAYS, rows_of_array
 from brimful.text.tokenizer import tokenizer_hash
@@ -154,7 +154,7 @@ def _read(
         if ranks.is_main:
             warn_of_cut(every.examples.cut, len(every), path, max_length, windows=False)
         sizes.append(len(every))
-        found.append(every.take(with_text(every.table)))
+        found.append(every.with_text())
     test = None if config.test is None else read_file(files.kind, config.test, labelled=False, layout=layout)
     return found, sizes, test
 
@@ -171,7 +171,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     ranks = runtime.world
     if len(config.seeds) > 1 or config.baseline:
         raise BrimfulError("several seeds and --baseline are for students of a task: leave them out")
-    for name in ("augment", "dev", "temperature"):
+    for name in ("dev", "temperature"):
         if getattr(config, name) != getattr(DistilConfig(), name):
             raise BrimfulError(f"--{name} is for the student of a task: this one learns vectors")
     if config.logits != DistilConfig().logits:

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from brimful.augmentation.tokens import augmented
 from brimful.commands.distil_config import DistilConfig
-from brimful.commands.distil_start import Start, start_of
+from brimful.commands.distil_start import start_of
 from brimful.commands.distil_students import Distillation
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.console import say, warn
-from brimful.data.augmented import AugmentedExamples, require_augmentable
 from brimful.data.examples import Examples
-from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LayerDistillation
@@ -27,7 +24,6 @@ from brimful.tasks.layouts import OWN, find_layout
 from brimful.tasks.limits import require_pairs, warn_of_cut
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.registry import task_of
-from brimful.tasks.table import Table, with_text
 from brimful.tasks.task import Outputs
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
@@ -75,7 +71,7 @@ def learning_material(
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
     task.imitation(config.logits.loss, config.temperature)  # so that a wrong setting is refused now
-    parts = [data.train.take(with_text(data.train.table))]
+    parts = [data.train.with_text()]
     sizes = [len(data.train)]
     unlabelled = TaskFiles(kind, find_layout(None, columns), ranks, labelled=False)
     assert start.encoder.tokenizer is not None
@@ -85,7 +81,7 @@ def learning_material(
         if ranks.is_main:
             warn_of_cut(more.examples.cut, len(more), path, start.max_length, windows=False)
         sizes.append(len(more))
-        parts.append(more.take(with_text(more.table)))
+        parts.append(more.with_text())
     student = start.student(data, config.seeds[0])
     imitated = (
         teachers[0] if teachers and all(teachers[0].reads_as(student, each) for each in parts) else None
@@ -98,8 +94,6 @@ def learning_material(
     outputs, taught_test = _outputs(
         config, data, parts, sizes, teachers, imitated, student, runtime, computes=computes
     )
-    if config.augment.copies and (imitated is None or not config.single):
-        raise BrimfulError("copies of texts need one model as --teacher, which reads the student's tokens")
     examples = [
         part.examples if said is None else _with_target(part, said)
         for part, said in zip(parts, outputs, strict=True)
@@ -107,14 +101,8 @@ def learning_material(
     chained = Examples.chained(examples)
     if not config.logits.labels:
         chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k == TEACHER})
-    texts: Examples | AugmentedExamples = chained
-    if config.augment.copies:
-        plain = replace(chained, targets={k: v for k, v in chained.targets.items() if k != TEACHER})
-        require_augmentable(plain)  # before the candidates, which take long
-        if computes:
-            texts = _augmented(config, start, plain, [part.table for part in parts], ranks)
-    count = len(texts) if isinstance(texts, AugmentedExamples) else sum(map(len, parts))
-    return Distillation(config, start, teachers, imitated, texts, count, data, taught_test)
+    count = sum(map(len, parts))
+    return Distillation(config, start, teachers, imitated, chained, count, data, taught_test)
 
 
 def files_of(distillation: Distillation) -> dict[str, Path]:
@@ -129,9 +117,6 @@ def files_of(distillation: Distillation) -> dict[str, Path]:
         if index == 0 and start.origin is not None:
             files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
         files |= model_files(name, find_model(Path(path), "model"))
-    if config.augment.copies:
-        of = start.origin.encoder_folder if start.origin else find_model(Path(config.teachers[0]), "encoder")
-        files |= config.augment.files(Path(config.augment.encoder or of))
     if config.student is not None:
         files |= model_files("student", find_model(Path(config.student), "model"))
     elif start.of_origin:
@@ -166,19 +151,6 @@ def _tables(config: DistilConfig, origin: FinetuneConfig | None) -> tuple[str, s
             " --train and --test"
         )
     return train, dev, test
-
-
-def _augmented(
-    config: DistilConfig,
-    start: Start,
-    texts: Examples,
-    tables: list[Table],
-    ranks: World,
-) -> AugmentedExamples:
-    """The texts with copies, which the teacher is asked about while the student trains."""
-    assert start.encoder.tokenizer is not None
-    encoder = start.origin.encoder_folder if start.origin else find_model(Path(config.teachers[0]), "encoder")
-    return augmented(config.augment, tables, texts, start.encoder.tokenizer, encoder, ranks=ranks)
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:

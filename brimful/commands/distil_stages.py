@@ -9,7 +9,7 @@ from torch import nn
 
 from brimful.commands.distil_config import DistilConfig, StageConfig
 from brimful.commands.distil_shards import ShardTexts
-from brimful.data.example_stream import Drawn
+from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.data.rows import RowStream
 from brimful.nn.encoder import Encoder
@@ -47,7 +47,7 @@ class StageTrainer:
         name: str,
         seed: int,
         stage: StageConfig,
-        texts: Drawn | ShardTexts,
+        texts: Examples | ShardTexts,
         encoder: Encoder,
         objective: Objective,
         trained: Mapping[str, nn.Module],

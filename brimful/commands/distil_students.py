@@ -8,7 +8,6 @@ import torch
 from brimful.commands.distil_config import DistilConfig
 from brimful.commands.distil_stages import StageTrainer
 from brimful.commands.distil_start import Start
-from brimful.data.augmented import AugmentedExamples
 from brimful.data.examples import Examples
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
@@ -25,9 +24,8 @@ class Distillation:
 
     Attributes:
         imitated: the teacher whose layers are imitated; None if it reads other tokens than the student.
-        texts: what the student learns from, with the target `TEACHER` unless there are copies, and the labels
-            that there are.
-        count: how many texts these are; a long one may be several examples. With copies, the examples.
+        texts: what the student learns from, with the target `TEACHER` and the labels that there are.
+        count: how many texts these are; a long one may be several examples.
         taught: the teachers' answers for test; None where they have none.
     """
 
@@ -35,7 +33,7 @@ class Distillation:
     start: Start
     teachers: list[ModelTeacher]
     imitated: ModelTeacher | None
-    texts: Examples | AugmentedExamples
+    texts: Examples
     count: int
     data: TaskData
     taught: Any
@@ -102,9 +100,7 @@ class Students:
 
     def _logits(self, student: TaskModel) -> LogitDistillation:
         data, config = self.distillation.data, self.distillation.config
-        live = self.distillation.imitated if config.augment.copies else None
         return LogitDistillation(
-            None if live is None else live.in_order(),
             student.head,
             data.task.imitation(config.logits.loss, config.temperature),
             data.task.primary_metric,

@@ -7,11 +7,9 @@ text belong together, it holds exactly B texts, each whole in one micro-batch. O
 the rest from the next.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
@@ -27,6 +25,9 @@ from brimful.types import Cursor
 
 TOKENS = 4096
 """Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
+
+PACKED_AT_ONCE = 1 << 18
+"""Units whose packing for inference is in memory at a time."""
 
 
 def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
@@ -45,34 +46,11 @@ def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -
 
 def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
     """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
-    if len(examples):
-        for index in packed(examples, np.arange(len(examples)), tokens, derive_key("inference")):
+    key = derive_key("inference")
+    for start in range(0, examples.units, PACKED_AT_ONCE):
+        units = np.arange(start, min(start + PACKED_AT_ONCE, examples.units))
+        for index in packed(examples, examples.of_units(units), tokens, key):
             yield examples.rounded_batch(index)
-
-
-class Drawn(Protocol):
-    """Examples that each epoch may show in another way: `Examples`, `augmented.AugmentedExamples`."""
-
-    @property
-    def max_length(self) -> int:
-        """The longest that an example may be."""
-
-    @property
-    def units(self) -> int:
-        """What updates count in an epoch: examples, or texts whose examples belong together."""
-
-    @property
-    def longest_unit(self) -> int:
-        """The most tokens that a unit may have."""
-
-    def __len__(self) -> int:
-        """Examples of an epoch."""
-
-    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple[Examples, np.ndarray]:
-        """What the units `index` of their epochs are, int64 (m,): examples, and their numbers in them."""
-
-    def origins(self, index: np.ndarray) -> np.ndarray:
-        """The number in the data of the examples `index`: what a batch calls `sequence_index`."""
 
 
 class ExampleStream:
@@ -86,7 +64,7 @@ class ExampleStream:
 
     def __init__(
         self,
-        examples: Drawn,
+        examples: Examples,
         *,
         sequences: int,
         tokens: int,
@@ -117,75 +95,40 @@ class ExampleStream:
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
-        update, following = self._update(cursor)
-        mine = update.packed[self.rank :: self.world]
+        update, following = self.micro_batches(cursor)
+        mine = update[self.rank :: self.world]
         if not self.fixed_shapes:
-            return [update.named(update.shown.rounded_batch(index)) for index in mine], following
+            return [self.examples.rounded_batch(index) for index in mine], following
         S = self._slots.choose({"examples": self._sampled}, self._needed(update))
-        return [update.named(update.shown.batch(index, self.tokens, S)) for index in mine], following
+        return [self.examples.batch(index, self.tokens, S) for index in mine], following
 
     def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
         """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
-        update, following = self._update(cursor)
-        return [update.numbers(index) for index in update.packed], following
-
-    def _update(self, cursor: Cursor) -> tuple["_Update", Cursor]:
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
-        epochs: list[np.ndarray] = []
         missing = self.sequences
         while missing:
             order = self._order(epoch)
             chosen.append(order[start : start + missing])
-            epochs.append(np.full(len(chosen[-1]), epoch))
             missing -= len(chosen[-1])
             start += len(chosen[-1])
             if start == len(order):
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
-        index = np.concatenate(chosen)
-        shown, places = self.examples.drawn(self.seed, np.concatenate(epochs), index)
-        origins = None if shown is self.examples else self.examples.origins(index)
-        return _Update(shown, packed(shown, places, self.tokens, key), origins), {
-            "epoch": epoch,
-            "example": start,
-        }
+        index = self.examples.of_units(np.concatenate(chosen))
+        return packed(self.examples, index, self.tokens, key), {"epoch": epoch, "example": start}
 
-    def _needed(self, update: "_Update") -> int:
+    def _needed(self, update: Sequence[np.ndarray]) -> int:
         """Sequence slots that the micro-batches of an update need."""
-        tokens = np.array([update.shown.lengths[index].sum() for index in update.packed])
-        sequences = np.array([len(index) for index in update.packed])
+        tokens = np.array([self.examples.lengths[index].sum() for index in update])
+        sequences = np.array([len(index) for index in update])
         return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
 
     def _sampled(self) -> int:
         """What the first updates of a run need."""
-        update, cursor = self._update(self.start())
+        update, cursor = self.micro_batches(self.start())
         most = self._needed(update)
-        for _ in range(sampled_updates(len(update.packed)) - 1):
-            update, cursor = self._update(cursor)
+        for _ in range(sampled_updates(len(update)) - 1):
+            update, cursor = self.micro_batches(cursor)
             most = max(most, self._needed(update))
         return most
-
-
-@dataclass(frozen=True)
-class _Update:
-    """The examples of an update.
-
-    Attributes:
-        shown: as their epoch shows them.
-        packed: int64, those of each micro-batch in `shown`.
-        origins: int64, what the data calls each of `shown`; None: the same.
-    """
-
-    shown: Examples
-    packed: list[np.ndarray]
-    origins: np.ndarray | None
-
-    def numbers(self, index: np.ndarray) -> np.ndarray:
-        """What the data calls examples of `shown`."""
-        return index if self.origins is None else self.origins[index]
-
-    def named(self, batch: PackedBatch) -> PackedBatch:
-        """The batch with the numbers in the data."""
-        assert batch.sequence_index is not None
-        return replace(batch, sequence_index=self.numbers(batch.sequence_index))

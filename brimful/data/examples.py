@@ -128,14 +128,16 @@ class Examples:
         """The examples of all parts, in order, each text once; tokens stay where they are, also in a map of
         a file. Of targets those of the first part; where another part lacks one, it has none there."""
         first = parts[0]
+        if len(parts) == 1:
+            return first
         texts, begin = list[np.ndarray](), 0
         for part in parts:
             texts.append(begin + part.text_of_example)
             begin = int(texts[-1][-1]) + 1 if len(part) else begin
         windows = any(part.texts is not None for part in parts)
         return cls(
-            tokens=Chain([_ragged(part.tokens, np.int32) for part in parts]),
-            segments=Chain([_ragged(part.segments, np.uint8) for part in parts]),
+            tokens=Chain([as_ragged(part.tokens, np.int32) for part in parts]),
+            segments=Chain([as_ragged(part.segments, np.uint8) for part in parts]),
             targets={name: _chained(name, like, parts) for name, like in first.targets.items()},
             max_length=first.max_length,
             pad=first.pad,
@@ -144,16 +146,9 @@ class Examples:
             together=first.together,
         )
 
-    def drawn(self, seed: int, epochs: np.ndarray, index: np.ndarray) -> tuple["Examples", np.ndarray]:
-        """What the units `index` of their epochs are: examples, and their numbers in them. The same under
-        every seed in every epoch."""
-        if self.together:
-            index = ranges(self.first_of_text[index], self.count_of_text[index])
-        return self, index
-
-    def origins(self, index: np.ndarray) -> np.ndarray:
-        """The examples that the examples `index` of an epoch come from: themselves."""
-        return index
+    def of_units(self, index: np.ndarray) -> np.ndarray:
+        """int64: the examples of the units `index`."""
+        return ranges(self.first_of_text[index], self.count_of_text[index]) if self.together else index
 
     def batch(
         self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
@@ -187,7 +182,8 @@ class Examples:
         return self.batch(index, -(-int(self.lengths[index].sum()) // GRAIN) * GRAIN)
 
 
-def _ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
+def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
+    """The arrays as they are if they are ragged, else copies of them in one."""
     return arrays if isinstance(arrays, Ragged) else Ragged.of(arrays, dtype)
 
 

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
+_AT_ONCE = 1 << 14
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -49,8 +51,10 @@ class Ragged:
         return self.values[start : start + self.lengths[index]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield self.values[start : start + length]
+        for first in range(0, len(self), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            for start, length in zip(self.starts[part].tolist(), self.lengths[part].tolist(), strict=True):
+                yield self.values[start : start + length]
 
     def any(self) -> bool:
         """Whether an element of an array is not zero. `values` may have more, which are in no array."""

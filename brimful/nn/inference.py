@@ -31,12 +31,14 @@ def run_by_sequence(
     Raises:
         BrimfulError: a number is NaN or infinite.
     """
-    batches, outputs = zip(*_run(forward, examples, device), strict=True)
-    stacked = np.concatenate([out[: b.real_sequences] for b, out in zip(batches, outputs, strict=True)])
-    if finite and not np.isfinite(stacked).all():
-        raise _not_finite()
-    result = np.empty_like(stacked)
-    result[np.concatenate([batch.sequence_index for batch in batches])] = stacked
+    result = np.empty(0, dtype=np.float32)
+    for batch, output in _run(forward, examples, device):
+        real = output[: batch.real_sequences]
+        if finite and not np.isfinite(real).all():
+            raise _not_finite()
+        if not len(result):
+            result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
+        result[batch.sequence_index] = real
     return result
 
 

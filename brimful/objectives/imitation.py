@@ -233,7 +233,6 @@ class LogitDistillation:
 
     def __init__(
         self,
-        teacher: tuple[Encoder, SequenceHead | TokenHead] | None,
         head: SequenceHead | TokenHead,
         imitation: Callable[[Tensor, Tensor], Tensor],
         primary_metric: PrimaryMetric | None = None,
@@ -243,16 +242,14 @@ class LogitDistillation:
     ) -> None:
         """
         Args:
-            teacher: the model that is imitated, with its head; None where batches have its outputs: float32
-                (S, C) or (T, C), the target `TEACHER`.
             head: the student's head.
             imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
+                The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
             labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.
         """
         self.coefficients = {"logits": 1.0} | ({labels[0].name: labels[1]} if labels else {})
-        self.teacher = teacher
         self.head = head
         self.imitation = imitation
         self.primary_metric = primary_metric
@@ -263,7 +260,7 @@ class LogitDistillation:
         return {"head": self.head}
 
     def frozen(self) -> dict[str, nn.Module]:
-        return dict(zip(("teacher", "teacher_head"), self.teacher or (), strict=False))
+        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return dict.fromkeys(self.coefficients, float(self._outputs(batch)))
@@ -274,14 +271,8 @@ class LogitDistillation:
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
-        if self.teacher is None:
-            theirs = batch.targets[TEACHER]
-        else:
-            teacher, head = self.teacher
-            with torch.no_grad(), products_of_teacher(teacher.device):
-                theirs = head(teacher(batch, layout), batch)
         outputs = self.head(encoder(batch, layout), batch)
-        found = {"logits": self.imitation(widen(outputs[real]), widen(theirs[real]))}
+        found = {"logits": self.imitation(widen(outputs[real]), widen(batch.targets[TEACHER][real]))}
         if self.labels:
             task = self.labels[0]
             found[task.name] = task.losses(outputs, batch)[task.name]

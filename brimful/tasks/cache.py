@@ -8,9 +8,9 @@ rank writes entries, and all ranks of a machine map the same pages.
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,19 +26,24 @@ from brimful.config import config_hash, to_dict
 from brimful.console import recorded_warnings, warn
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
+from brimful.errors import BrimfulError
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.entries import (
     Entry,
-    entry_of_examples,
+    Growing,
+    add_examples,
+    add_table,
     entry_of_outputs,
-    entry_of_table,
     examples_of_entry,
+    growing_entry,
     outputs_of_entry,
     read_entry,
+    remove_oldest,
     table_of_entry,
     try_to_write,
 )
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
+from brimful.tasks.slices import read_slices
 from brimful.tasks.table import Table
 from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
@@ -171,9 +176,11 @@ def content_hash(data: Encoded) -> str:
     """A hash of a table's name, texts, labels and tokens."""
     said = f"{data.table.path}\n{data.examples.max_length}"
     digest = hashlib.sha256(said.encode("utf-8", "surrogateescape"))
-    labels = None if data.table.labels is None else list(data.table.labels)
-    for part in (data.table.fingerprints, msgspec.json.encode(labels), *data.examples.tokens):
-        digest.update(part)
+    digest.update(data.table.fingerprints.data)
+    for label in data.table.labels or ():
+        digest.update(msgspec.json.encode(label) + b"\n")
+    for ids in data.examples.tokens:
+        digest.update(ids.data)
     return digest.hexdigest()
 
 
@@ -203,9 +210,10 @@ class TaskFiles:
             table = self._once(
                 key,
                 path,
-                lambda: read_file(self.kind, path, labelled=self.labelled, layout=self.layout),
-                entry_of_table,
+                lambda: self._slices(path),
+                add_table,
                 lambda entry: table_of_entry(entry, path),
+                lambda: read_file(self.kind, path, labelled=self.labelled, layout=self.layout),
             )
             self._tables[path] = (table, key)
         return self._tables[path][0]
@@ -224,14 +232,25 @@ class TaskFiles:
             settings = {"labels": task.labels, "max_length": max_length, "overlap": overlap}
             words = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
             key = {**key, **settings, "tokenizer": words}
+        given, labelled = (table, tokenizer, max_length, overlap), self.labelled
         examples = self._once(
             key,
             Path(path),
-            lambda: task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled).examples,
-            entry_of_examples,
+            lambda: task.encoded_slices(*given, labelled=labelled),
+            add_examples,
             examples_of_entry,
+            lambda: task.encode(*given, labelled=labelled).examples,
         )
         return Encoded(table, examples)
+
+    def _slices(self, path: Path) -> Iterator[Table]:
+        """The table in a file, in the slices that its task can read."""
+        read = partial(read_file, self.kind, path, labelled=self.labelled, layout=self.layout)
+        return (
+            iter([read()])
+            if self.labelled and not self.kind.by_row
+            else read_slices(lambda take: read(take=take))
+        )
 
     def _key(self, path: Path) -> dict[str, Any] | None:
         """What decides the table in a file; None if it cannot be read."""
@@ -255,23 +274,19 @@ class TaskFiles:
         self,
         key: dict[str, Any] | None,
         path: Path,
-        build: Callable[[], T],
-        pack: Callable[[T], Entry],
+        slices: Callable[[], Iterator[T]],
+        add: Callable[[Growing, T], None],
         unpack: Callable[[Entry], T],
+        whole: Callable[[], T],
     ) -> T:
-        """What `build` makes, out of the cache if it is there. Every rank calls this for the same file."""
+        """What `slices` make up, out of the cache if it is there, else written there one by one and mapped;
+        `whole` where it cannot be kept. Every rank calls this for the same file."""
         folder, main = cache_folder(), self.ranks.is_main
-        made: T | None = None
         entry: Entry | None = None
-        said: list[str] = []
         place = folder / config_hash(key) if folder and key else None
         try:
             if main and place:
-                entry = read_entry(place, verify=True)
-                if entry is None:
-                    with recorded_warnings() as said:
-                        made = build()
-                    entry = self._written(place, made, pack, said, path)
+                entry = read_entry(place, verify=True) or self._written(place, slices, add, path)
         finally:
             ready = self.ranks.least(int(entry is not None or not main)) if folder else 0
         if ready and not main and place:
@@ -279,9 +294,9 @@ class TaskFiles:
         if entry is not None:
             said = [line.replace(_PATH, str(path)) for line in entry.facts["warnings"]]
             made = unpack(entry)
-        elif made is None:
+        else:
             with recorded_warnings() as said:
-                made = build()
+                made = whole()
         if main:
             for line in said:
                 warn(line)
@@ -289,15 +304,40 @@ class TaskFiles:
 
     @staticmethod
     def _written(
-        place: Path, made: T, pack: Callable[[T], Entry], said: list[str], path: Path
+        place: Path, slices: Callable[[], Iterator[T]], add: Callable[[Growing, T], None], path: Path
     ) -> Entry | None:
-        """The entry of what was made, read back; None if it cannot be one, or cannot be written."""
+        """The entry of all slices, read back; None if it cannot be one, or cannot be written.
+
+        Raises:
+            BrimfulError: as `slices`.
+        """
         try:
-            packed = pack(made)
+            with recorded_warnings() as said, growing_entry(place) as growing:
+                for each in _faults_marked(slices()):
+                    add(growing, each)
+                warnings = [line.replace(str(path), _PATH) for line in dict.fromkeys(said)]
+                growing.facts["warnings"] = warnings
+            remove_oldest(place.parent, MOST)
+        except _FaultError as fault:
+            raise fault.error from None
         except (TypeError, ValueError):  # a label that JSON does not know
             return None
-        warnings = [line.replace(str(path), _PATH) for line in said]
-        error = try_to_write(place, Entry(packed.arrays, {**packed.facts, "warnings": warnings}), MOST)
-        if error is not None:
+        except (BrimfulError, OSError) as error:
             warn(f"encoded task files are not kept ({error}); {VARIABLE}=off does without")
+            return None
         return read_entry(place)
+
+
+class _FaultError(Exception):
+    """What went wrong where a file was read or encoded, and not where its entry was written."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _faults_marked(slices: Iterator[T]) -> Iterator[T]:
+    try:
+        yield from slices
+    except Exception as error:
+        raise _FaultError(error) from error

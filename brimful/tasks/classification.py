@@ -52,6 +52,7 @@ class Classification(Task):
         Metric("matthews", "Matthews correlation"),
         Metric("positive_f1", "F1 of the second of two classes", percent=True),
     )
+    by_row = True
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from brimful.data.ragged import Ragged
 
+_AT_ONCE = 1 << 14
+
 
 @dataclass(frozen=True)
 class Column(Sequence[Any]):
@@ -53,9 +55,11 @@ class Column(Sequence[Any]):
         if len(self.values) < len(self) // 2:
             distinct = [self._decoded(part.tobytes()) for part in self.values]
             return (distinct[code] for code in self.codes.tolist())
-        whole, starts, lengths = self.values.values, self.values.starts, self.values.lengths
-        places = zip(starts[self.codes].tolist(), lengths[self.codes].tolist(), strict=True)
-        return (self._decoded(whole[start : start + length].tobytes()) for start, length in places)
+        return (
+            self._decoded(part.tobytes())
+            for start in range(0, len(self), _AT_ONCE)
+            for part in self.values.take(self.codes[start : start + _AT_ONCE])
+        )
 
     def take(self, rows: np.ndarray) -> Self:
         """The values of the given rows (int64)."""

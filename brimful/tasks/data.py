@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.console import warn
-from brimful.data.example_stream import Drawn, ExampleStream
+from brimful.data.example_stream import ExampleStream
+from brimful.data.examples import Examples
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -124,7 +125,7 @@ def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
 
 
 def example_stream(
-    examples: Drawn, sequences: int, tokens: int, seed: int, runtime: Runtime
+    examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
 ) -> ExampleStream:
     """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
     return ExampleStream(

@@ -33,6 +33,11 @@ class Encoded:
         """The given rows (int64), in the given order."""
         return Encoded(self.table.take(rows), self.examples.take_texts(rows))
 
+    def with_text(self) -> "Encoded":
+        """Without the rows whose text is empty; itself if there are none."""
+        empty = np.fromiter((not text for text in self.table.texts), dtype=bool, count=len(self))
+        return self.take(np.flatnonzero(~empty)) if empty.any() else self
+
     def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
         """Outputs of each example (n, C) -> of each row, float32 (rows, C): the mean over its windows."""
         if self.examples.texts is None:

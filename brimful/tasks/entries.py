@@ -1,16 +1,19 @@
-"""Tables and examples as folders of memory-mapped arrays, each with a commit record written last."""
+"""Tables and examples as folders of memory-mapped arrays, each with a commit record written last.
+
+An entry is written in slices of a table or its examples, so a large one is never in memory.
+"""
 
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import IO, Any, TypedDict
 
 import numpy as np
 
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, as_ragged
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_directory, commit, find_commit, sweep
@@ -56,18 +59,95 @@ def read_entry(folder: Path, *, verify: bool = False) -> Entry | None:
     return Entry(arrays, record["facts"])
 
 
+class Growing:
+    """The arrays of an entry that is being written: each grows at its first axis.
+
+    Attributes:
+        lengths: of each array so far, by name.
+        facts: what else there is to know, as JSON.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.lengths: dict[str, int] = {}
+        self.facts: dict[str, Any] = {}
+        self._folder = folder
+        self._files: dict[str, IO[bytes]] = {}
+        self._kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Put an array behind what its name has."""
+        if name not in self._files:
+            self._files[name] = open(self._path(name), "wb")  # noqa: SIM115
+            self._files[name].write(bytes(_HEADER))
+            self._kinds[name] = array.dtype, array.shape[1:]
+            self.lengths[name] = 0
+        np.ascontiguousarray(array, dtype=self._kinds[name][0]).tofile(self._files[name])
+        self.lengths[name] += len(array)
+
+    def add_ragged(self, name: str, arrays: Ragged) -> None:
+        """Put ragged arrays behind those that the name has."""
+        before = self.lengths.get(f"{name}.values", 0)
+        self.add(f"{name}.values", arrays.values)
+        self.add(f"{name}.starts", arrays.starts + before)
+        self.add(f"{name}.lengths", arrays.lengths)
+
+    def add_column(self, name: str, column: Column) -> None:
+        """Put values behind those that the name has."""
+        before = self.lengths.get(f"{name}.lengths", 0)
+        self.add(f"{name}.codes", column.codes + np.int32(before))
+        self.add_ragged(name, column.values)
+
+    def close(self) -> list[Path]:
+        """Write the shapes of all arrays; their files."""
+        for name, file in self._files.items():
+            dtype, width = self._kinds[name]
+            file.seek(0)
+            file.write(_header(dtype, (self.lengths[name], *width)))
+            file.close()
+        return [self._path(name) for name in self._files]
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.npy"
+
+
+_HEADER = 128
+"""Bytes of the header of a .npy."""
+
+
+def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """The header of format 1.0, padded to one length, since it is written before the shape is known."""
+    magic = np.lib.format.magic(1, 0)
+    kind = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    length = _HEADER - len(magic) - 2
+    return magic + length.to_bytes(2, "little") + repr(kind).encode().ljust(length - 1) + b"\n"
+
+
+@contextmanager
+def growing_entry(folder: Path) -> Iterator[Growing]:
+    """An entry that is written in pieces, and exists when the block ends; a folder of that name is replaced.
+
+    Raises:
+        BrimfulError: it cannot be written.
+    """
+    with atomic_directory(folder) as temporary:
+        growing = Growing(temporary)
+        try:
+            yield growing
+        finally:
+            paths = growing.close()
+        commit(temporary / RECORD, paths, arrays=list(growing.lengths), facts=growing.facts)
+
+
 def write_entry(folder: Path, entry: Entry) -> None:
     """Write an entry; a folder of that name is replaced.
 
     Raises:
         BrimfulError: it cannot be written.
     """
-    with atomic_directory(folder) as temporary:
-        paths = []
+    with growing_entry(folder) as growing:
         for name, array in entry.arrays.items():
-            paths.append(temporary / f"{name}.npy")
-            np.save(paths[-1], array, allow_pickle=False)
-        commit(temporary / RECORD, paths, arrays=list(entry.arrays), facts=entry.facts)
+            growing.add(name, array)
+        growing.facts |= entry.facts
 
 
 def remove_oldest(folder: Path, most: int) -> None:
@@ -86,28 +166,27 @@ def remove_oldest(folder: Path, most: int) -> None:
         total -= size
 
 
-def entry_of_table(table: Table) -> Entry:
-    """A table as arrays.
+def add_table(growing: Growing, table: Table) -> None:
+    """Put the rows of a table, or of the next slice of it, into an entry.
 
     Raises:
         TypeError, ValueError: a column cannot be written as JSON.
     """
-    arrays: dict[str, np.ndarray] = {"fingerprints": table.fingerprints}
+    growing.facts["type"] = type(table).__name__
+    growing.add("fingerprints", table.fingerprints)
     for field in fields(table):
         value = getattr(table, field.name)
         if field.name == "path" or value is None:
             continue
         if field.name == "lines":
-            arrays["lines"] = value
+            growing.add("lines", value)
             continue
-        column = Column.of(value, str if field.name in _TEXTS else table.types.get(field.name, Any))
-        arrays[f"{field.name}.codes"] = column.codes
-        _put(arrays, field.name, column.values)
-    return Entry(arrays, {"type": type(table).__name__})
+        kind = str if field.name in _TEXTS else table.types.get(field.name, Any)
+        growing.add_column(field.name, Column.of(value, kind))
 
 
 def table_of_entry(entry: Entry, path: Path) -> Table:
-    """The table of `entry_of_table`, whose columns are decoded when they are read."""
+    """The table of `add_table`, whose columns are decoded when they are read."""
     kinds: list[type[Table]] = [Table, *_subclasses(Table)]
     kind = next(one for one in kinds if one.__name__ == entry.facts["type"])
     columns: dict[str, Any] = {"second": None, "labels": None}
@@ -121,52 +200,49 @@ def table_of_entry(entry: Entry, path: Path) -> Table:
     return table
 
 
-def entry_of_examples(examples: Examples) -> Entry:
-    """Examples as arrays."""
-    arrays: dict[str, np.ndarray] = {}
-    facts: dict[str, Any] = {"targets": sorted(examples.targets)}
-    for field in fields(examples):
-        value = getattr(examples, field.name)
-        if field.name == "targets":
-            for name, target in value.items():
-                _put(arrays, f"targets.{name}", target)
-        elif isinstance(value, np.ndarray | Ragged):
-            _put(arrays, field.name, value)
-        elif field.name in ("tokens", "segments"):
-            _put(arrays, field.name, Ragged.of(value, np.int32 if field.name == "tokens" else np.uint8))
-        elif value is not None:
-            facts[field.name] = value
-    return Entry(arrays, facts)
+def add_examples(growing: Growing, examples: Examples) -> None:
+    """Put examples of a table, or of its next rows, into an entry."""
+    facts = growing.facts
+    growing.add("texts", examples.text_of_example + facts.get("rows", 0))
+    facts["rows"] = facts.get("rows", 0) + len(examples.first_of_text)
+    facts["windows"] = facts.get("windows", False) or examples.texts is not None
+    facts["cut"] = facts.get("cut", 0) + examples.cut
+    facts["targets"] = sorted(examples.targets)
+    facts |= {name: getattr(examples, name) for name in ("max_length", "pad", "overlap", "together")}
+    growing.add_ragged("tokens", as_ragged(examples.tokens, np.int32))
+    growing.add_ragged("segments", as_ragged(examples.segments, np.uint8))
+    if examples.characters is not None:
+        growing.add_ragged("characters", examples.characters)
+    for name, target in examples.targets.items():
+        if isinstance(target, Ragged):
+            growing.add_ragged(f"targets.{name}", target)
+        else:
+            growing.add(f"targets.{name}", target)
 
 
 def examples_of_entry(entry: Entry) -> Examples:
-    """The examples of `entry_of_examples`."""
-    known = {field.name for field in fields(Examples)} - {"targets"}
-    values: dict[str, Any] = {name: entry.facts[name] for name in known & entry.facts.keys()}
-    for name in {key.partition(".")[0] for key in entry.arrays} & known:
-        values[name] = _get(entry, name)
+    """The examples of `add_examples`."""
+    facts = entry.facts
     return Examples(
-        targets={name: _get(entry, f"targets.{name}") for name in entry.facts["targets"]}, **values
+        tokens=_ragged(entry, "tokens"),
+        segments=_ragged(entry, "segments"),
+        targets={name: _get(entry, f"targets.{name}") for name in facts["targets"]},
+        texts=entry.arrays["texts"] if facts["windows"] else None,
+        characters=_ragged(entry, "characters") if "characters.values" in entry.arrays else None,
+        **{name: facts[name] for name in ("max_length", "pad", "overlap", "cut", "together")},
     )
 
 
 def entry_of_outputs(outputs: np.ndarray | Ragged) -> Entry:
     """A model's outputs as arrays."""
-    arrays: dict[str, np.ndarray] = {}
-    _put(arrays, "outputs", outputs)
-    return Entry(arrays, {})
+    if isinstance(outputs, np.ndarray):
+        return Entry({"outputs": outputs}, {})
+    return Entry({f"outputs.{part}": getattr(outputs, part) for part in _RAGGED}, {})
 
 
 def outputs_of_entry(entry: Entry) -> np.ndarray | Ragged:
     """The outputs of `entry_of_outputs`."""
     return _get(entry, "outputs")
-
-
-def _put(arrays: dict[str, np.ndarray], name: str, value: np.ndarray | Ragged) -> None:
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-    else:
-        arrays |= {f"{name}.{part}": getattr(value, part) for part in _RAGGED}
 
 
 def _get(entry: Entry, name: str) -> np.ndarray | Ragged:

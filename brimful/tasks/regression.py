@@ -33,6 +33,7 @@ class Regression(Task):
         Metric("mse", "mean squared error", best="lowest"),
     )
     sentence = "Predictions for {texts} have a Pearson correlation of {primary} with their labels."
+    by_row = True
     labels = ["LABEL_0"]  # noqa: RUF012
     description = "one value"
 

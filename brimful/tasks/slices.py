@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from brimful.errors import BrimfulError
 from brimful.tasks.table import Table, Take
 
 TEXTS = 16_384
@@ -57,17 +56,9 @@ def read_slices(read: Callable[[Take], Table]) -> Iterator[Table]:
         read: a reader, such as `lambda take: read_file(task, path, labelled=False, take=take)`.
 
     Raises:
-        BrimfulError: as the reader, or some slices have second texts and others none.
+        BrimfulError: as the reader.
     """
     slices = Slices()
-    paired: bool | None = None
-    while paired is None or slices.left:
-        table = read(slices.take)
-        if paired not in (None, table.second is not None):
-            here, before = ("no", "one") if paired else ("a", "none")
-            raise BrimfulError(
-                f"{table.where(0)} has {here} text_b, and the rows before it have {before}: write it in all"
-                " rows or in none"
-            )
-        paired = table.second is not None
-        yield table
+    yield read(slices.take)
+    while slices.left:
+        yield read(slices.take)

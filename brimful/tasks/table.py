@@ -108,17 +108,13 @@ class Table:
             BrimfulError: a label is not a finite number; the message names its place.
         """
         assert self.labels is not None
-        values = []
+        values = np.empty(len(self), dtype=np.float32)
         for row, label in enumerate(self.labels):
             try:
-                values.append(math.nan if "_" in label else float(label))  # Python reads 1_000 as 1000
+                value = math.nan if "_" in label else float(label)  # Python reads 1_000 as 1000
             except ValueError:
-                values.append(math.nan)
-            if not abs(values[-1]) <= _LARGEST:
+                value = math.nan
+            if not abs(value) <= _LARGEST:
                 raise BrimfulError(f"{self.where(row)}: the label {label!r} is not a finite number")
-        return np.array(values, dtype=np.float32)
-
-
-def with_text(table: Table) -> np.ndarray:
-    """int64: the rows whose text is not empty."""
-    return np.array([row for row, text in enumerate(table.texts) if text], dtype=np.int64)
+            values[row] = value
+        return values

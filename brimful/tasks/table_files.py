@@ -27,7 +27,7 @@ def read_file(
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
-        take: which rows; a file without labels can be read in slices (`slices.read_slices`).
+        take: which rows; a file can be read in slices (`slices.read_slices`) without labels, or `by_row`.
 
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
@@ -74,62 +74,75 @@ def read_table(
     """
     path = Path(path)
     columns = layout.columns
-    needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
-    wanted = [*needed, columns.text_b]
-    form, rows = open_rows(path, wanted, layout)
+    form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
     rows = _with_warning(rows, path, columns.text, place)
-    texts: list[str] = []
-    second: list[str] = []
-    labels: list[Any] = []
-    lines: list[int] = []
-    unsure, short = 0, list[int]()
-    unpaired: str | None = None
     with readable(path):
-        for number, row in take(rows):
-            where = f"{path}, {place} {number}"
-            many = columns.label if lists else None
-            cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
-            missing = next((column for column in needed if cells.get(column) is None), None)
-            if missing is not None and labelled and layout.form and texts:
-                short.append(number)
-                continue
-            if missing is not None and missing in row:
-                what = "label" if missing == columns.label else "text"
-                raise BrimfulError(f"{where}: the {what} is empty")
-            if missing is not None:
-                hint = nearest(missing, [str(name) for name in row])
-                if texts:
-                    raise BrimfulError(f"{where} has no {missing!r}: {hint}")
-                raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
-            if labelled:
-                label = cells[columns.label]
-                label = label if lists else label.strip()
-                if label == "" and not lists:
-                    raise BrimfulError(f"{where}: the label is empty")
-                if label in layout.unsure:
-                    unsure += 1
-                    continue
-                labels.append(label)
-            texts.append(cells[columns.text])
-            lines.append(number)
-            if columns.text_b in cells:
-                second.append(cells[columns.text_b] or "")
-            else:
-                unpaired = unpaired or where
-    if not texts:
+        found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
+    if not found:
         expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
         raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
-    if second and unpaired:
-        raise BrimfulError(
-            f"{unpaired} has no {columns.text_b}, and other rows have one: write it in all rows or in none"
-        )
+    lines, texts, second, labels = map(list, zip(*found, strict=True))
+    return Table(
+        path,
+        texts,
+        None if second[0] is None else second,
+        labels if labelled else None,
+        lines=None if form in PLACES else np.array(lines, dtype=np.int64),
+    )
+
+
+def _checked(
+    rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
+) -> Iterator[tuple[int, str, str | None, Any]]:
+    """The number, text, second text and label of each row. After the last of them, also of a file in slices,
+    warnings count the rows that are left out.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    columns = layout.columns
+    needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
+    wanted = {*needed, columns.text_b}
+    many = columns.label if lists else None
+    unsure, short = 0, list[int]()
+    first: tuple[str, bool] | None = None
+    for number, row in rows:
+        where = f"{path}, {place} {number}"
+        cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
+        missing = next((column for column in needed if cells.get(column) is None), None)
+        if missing is not None and labelled and layout.form and first:
+            short.append(number)
+            continue
+        if missing is not None and missing in row:
+            what = "label" if missing == columns.label else "text"
+            raise BrimfulError(f"{where}: the {what} is empty")
+        if missing is not None:
+            hint = nearest(missing, [str(name) for name in row])
+            if first:
+                raise BrimfulError(f"{where} has no {missing!r}: {hint}")
+            raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
+        label = None
+        if labelled:
+            label = cells[columns.label]
+            label = label if lists else label.strip()
+            if label == "" and not lists:
+                raise BrimfulError(f"{where}: the label is empty")
+            if label in layout.unsure:
+                unsure += 1
+                continue
+        paired = columns.text_b in cells
+        first = first or (where, paired)
+        if paired != first[1]:
+            raise BrimfulError(
+                f"{where if first[1] else first[0]} has no {columns.text_b}, and other rows have one: write"
+                " it in all rows or in none"
+            )
+        yield number, cells[columns.text], (cells[columns.text_b] or "") if paired else None, label
     if short:
         warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
         warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
-    numbers = None if form in PLACES else np.array(lines, dtype=np.int64)
-    return Table(path, texts, second or None, labels or None, lines=numbers)
 
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
@@ -167,17 +180,17 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = e
         return read_table(path, labelled=False, layout=layout, take=take)
     with readable(path):
         texts = list(take(_lines(path)))
-    if take is everything and not any(texts):
-        raise BrimfulError(f"{path} holds no text; expected one text a line")
     return Table(path, texts, None, None)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    empty = []
+    number, empty = 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
         if not text:
             empty.append(number)
         yield text
+    if len(empty) == number:
+        raise BrimfulError(f"{path} holds no text; expected one text a line")
     if empty:
         warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

@@ -11,7 +11,7 @@ A task is a file of this package with a subclass of `Task` and the line `TASK = 
 The defaults below are for a task with one prediction for each text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
+from brimful.data.examples import AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.encoder import Encoder
@@ -84,6 +85,10 @@ class Task(Protocol):
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
     labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+
+    by_row: ClassVar[bool] = False
+    """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
+    slice at a time and a table may be larger than memory."""
 
     labels: list[str]
     """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained
@@ -166,6 +171,19 @@ class Task(Protocol):
         """
         targets = self.targets(table) if labelled else None
         return encode(table, tokenizer, max_length, overlap=overlap, targets=targets)
+
+    def encoded_slices(
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
+    ) -> Iterator[Examples]:
+        """As `encode`: the examples of some rows at a time, in order, if the task is `by_row`."""
+        if not self.by_row:
+            yield self.encode(table, tokenizer, max_length, overlap, labelled=labelled).examples
+            return
+        targets = self.targets(table) if labelled else {}
+        for start in range(0, max(len(table), 1), AT_ONCE):
+            rows = np.arange(start, min(start + AT_ONCE, len(table)))
+            here = {name: values[rows] for name, values in targets.items()}
+            yield encode(table.take(rows), tokenizer, max_length, overlap=overlap, targets=here).examples
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Targets of each row, by name: (n,) or (n, C), int64 or float32.

@@ -5,7 +5,6 @@ model are as it gives them. The scores of several teachers (probabilities, or va
 average is turned back into outputs (`Task.outputs_of`).
 """
 
-import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,12 @@ import numpy as np
 
 from brimful.console import say
 from brimful.errors import BrimfulError, nearest
-from brimful.nn.encoder import Encoder
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel, reorder
+from brimful.tasks.model import TaskModel
 from brimful.tasks.rows import FORMATS, rows_of_file
 from brimful.tasks.table import Table
-from brimful.tasks.task import Outputs, Task, TaskHead
+from brimful.tasks.task import Outputs, Task
 from brimful.tasks.text_files import readable
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
@@ -105,12 +103,6 @@ class ModelTeacher:
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
         return known_outputs(decides, data, compute, runtime.world)
-
-    def in_order(self) -> tuple[Encoder, TaskHead]:
-        """The encoder, and a head with the task's order of labels."""
-        head = copy.deepcopy(self.model.head)
-        reorder(head, self.order)
-        return self.model.encoder, head
 
     def scores(self, table: Table, runtime: Runtime, calibrated: bool) -> np.ndarray:
         """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the

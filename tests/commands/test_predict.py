@@ -200,12 +200,12 @@ def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
         (
             "a.jsonl",
             '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7,
-            "line 8 has a text_b, and the rows before it have none: write it in all rows or in none",
+            "line 1 has no text_b, and other rows have one: write it in all rows or in none",
         ),
         (
             "a.jsonl",
             '{"text": "w1", "text_b": "w2"}\n' * 7 + '{"text": "w1"}\n' * 7,
-            "line 8 has no text_b, and the rows before it have one",
+            "line 8 has no text_b, and other rows have one",
         ),
         ("a.txt", "\n" * 40, "holds no text"),
         ("a.tsv", "text\n", "no rows"),

@@ -30,8 +30,6 @@ INCIDENTAL = {
         *("out", "resume", "dry_run"),
     },
 }
-OF_AUGMENTATION = ("candidates", "encoder", "lexicon", "stop_words", "vectors")
-"""Files, whose content is compared."""
 
 
 def changed(config: Any, place: tuple[str, ...]) -> Any:
@@ -61,8 +59,6 @@ def test_every_setting_counts_but_those_listed_here(kind: type) -> None:
     all_places = set(places(config))
     assert len(all_places) > 30
     expected = {(name,) for name in INCIDENTAL[kind]} | {("trainer", name) for name in IN_TRAINER}
-    if kind is DistilConfig:
-        expected |= {("augment", name) for name in OF_AUGMENTATION}
     assert {p for p in all_places if identity(changed(config, p)) == identity(config)} == expected
 
 

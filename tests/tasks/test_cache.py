@@ -1,5 +1,6 @@
 """Task files are parsed and encoded once: what is kept, when it is made again, and by which rank."""
 
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import fields
@@ -12,10 +13,12 @@ from tokenizers import Tokenizer
 
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.tasks import cache, entries
+from brimful.tasks import cache, entries, slices
+from brimful.tasks import task as task_module
 from brimful.tasks.cache import TaskFiles, cache_folder
 from brimful.tasks.columns import Column
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.layouts import find_layout
 from brimful.tasks.registry import find_task
 from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
@@ -87,6 +90,7 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
     first = encoded(kind, path, tokenizer)
     monkeypatch.setattr(kind, "read", surprise)
     monkeypatch.setattr(kind, "encode", surprise)
+    monkeypatch.setattr(kind, "encoded_slices", surprise)
     second = encoded(kind, path, tokenizer)
     for data in (first, second):
         assert type(data.table) is type(table)
@@ -99,6 +103,85 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
     assert isinstance(second.examples.tokens, Ragged)
     assert isinstance(second.examples.tokens.values.base, np.memmap)
     assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("overlap", [None, 2])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_table_in_slices_is_the_whole_table(
+    pairs: bool,
+    overlap: int | None,
+    tmp_path: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Slices of two rows; of windows each has a different number."""
+    texts = ["the good", "", "of the town " * 9, "it was a man", "the good", "a man " * 7, "was"]
+    short = ["a", "", "the man", "was", "a", "good", "it"]
+    first, second = (short, texts) if pairs else (texts, short)
+    lines = [f"{a}\t{b}\t{row % 2}\n" for row, (a, b) in enumerate(zip(first, second, strict=True))]
+    header = f"text\t{'text_b' if pairs else 'other'}\tlabel\n"
+    (tmp_path / "a.tsv").write_text(header + "".join(lines))
+    kind = find_task("classification")
+    task = kind.from_labels(["0", "1"])
+    table = read_file(kind, tmp_path / "a.tsv", labelled=True)
+    said = capfd.readouterr().err
+    plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    monkeypatch.setattr(task_module, "AT_ONCE", 2)
+    data = TaskFiles(kind).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
+    assert capfd.readouterr().err == said
+    assert said.count("1 row (line 3) have an empty text") == 1
+    for field in fields(plain):
+        assert same(getattr(plain, field.name), getattr(data.examples, field.name)), field.name
+    assert (plain.texts is not None) == (overlap is not None)
+    for name in ("texts", "second", "labels", "lines", "fingerprints"):
+        ours, theirs = getattr(data.table, name), getattr(table, name)
+        assert (ours is None) == (theirs is None)
+        assert ours is None or list(ours) == list(theirs), name
+
+
+def test_rows_that_are_left_out_of_slices_are_counted_once(
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
+    (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (1, slices.CHARACTERS))
+    table = TaskFiles(find_task("classification"), find_layout("glue/mnli")).read(tmp_path / "a.tsv")
+    assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
+    assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
+
+
+def test_a_fault_in_a_later_slice_leaves_no_entry(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "a\tb\n" * 5 + "a\n")
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    with pytest.raises(BrimfulError, match="line 7 has 1 field, the header 2"):
+        TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
+    assert not any(folder.iterdir())
+
+
+def test_a_full_disk_costs_no_more_than_the_entry(
+    tmp_path: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kind, path = written("classification", tmp_path)
+    monkeypatch.setattr(entries.Growing, "add", full)
+    assert list(encoded(kind, path, tokenizer).table.texts) == ["the good", "", "the good"]
+    said = capfd.readouterr().err
+    assert said.count("encoded task files are not kept") == 2
+    assert said.count("have an empty text") == 1
 
 
 def test_what_decides_the_result_has_an_entry_of_its_own(
@@ -204,6 +287,7 @@ from pathlib import Path
 import torch.distributed as dist
 from brimful.distributed import World
 from brimful.tasks.cache import TaskFiles
+from brimful.tasks.layouts import find_layout
 from brimful.tasks.registry import find_task
 from brimful.tasks.table_files import read_table
 import os, torch

@@ -14,7 +14,7 @@ from brimful.data.batch import PackedBatch, pack
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.layers import EncoderConfig
-from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
@@ -98,11 +98,9 @@ def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
         return encoder, MaskedLM(MaskedLMHead(encoder), {}, "tokens", pieces)
     if name == "classification":
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
-    teacher = encoder_of(architecture, layers=4)
     if name == "layers":
-        return encoder, LayerDistillation(teacher, encoder)
-    heads = (SequenceHead(teacher, 3), SequenceHead(encoder, 3))
-    return encoder, LogitDistillation((teacher, heads[0]), heads[1], TASK.imitation("soft", 1.0))
+        return encoder, LayerDistillation(encoder_of(architecture, layers=4), encoder)
+    return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation("soft", 1.0))
 
 
 def batch_of(random: np.random.Generator) -> PackedBatch:
@@ -114,9 +112,10 @@ def batch_of(random: np.random.Generator) -> PackedBatch:
     positions[:5], labels[:5] = random.integers(0, lengths.sum(), 5), random.integers(0, 120, 5)
     classes = np.full(16, -100)
     classes[:6] = random.integers(0, 3, 6)
+    targets = {"label": torch.from_numpy(classes), TEACHER: torch.randn(16, 3)}
     return PackedBatch(
         **{**vars(batch), "mlm_positions": torch.from_numpy(positions)}
-        | {"mlm_labels": torch.from_numpy(labels), "targets": {"label": torch.from_numpy(classes)}}
+        | {"mlm_labels": torch.from_numpy(labels), "targets": targets}
     )
 
 

@@ -130,7 +130,7 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
     given |= {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
     with pytest.raises(BrimfulError, match="learns vectors and no logits"):
         distil(**given, logits={"labels": 1.0})
-    for name, value in (("augment", {"copies": 2}), ("dev", "a.tsv"), ("temperature", 2.0)):
+    for name, value in (("dev", "a.tsv"), ("temperature", 2.0)):
         with pytest.raises(BrimfulError, match=f"--{name} is for the student of a task"):
             distil(**given, **{name: value})
     for more in ({"initialisation": "random"}, {"student_hidden": 64}):
@@ -207,9 +207,9 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     assert "student_minus_student_without_distillation" in summary["comparisons"]
     written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
-    with pytest.raises(
-        BrimfulError, match=r"--student static has a training of its own: leave --augment out"
-    ):
+    with pytest.raises(BrimfulError, match=r"--student static has a training of its own: leave --batch out"):
+        distil(**given, out=str(tmp_path / "b"), batch=8)
+    with pytest.raises(BrimfulError, match=r"^augment is retired: run `brimful augment .* --train MORE`$"):
         distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
     scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
     with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):

@@ -235,8 +235,6 @@ def test_a_dry_run_refuses_what_the_run_would(teacher, tmp_path):
     (tmp_path / "s.jsonl").write_text('{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}')
     with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text"):
         distil(**given, teacher_scores=[str(tmp_path / "s.jsonl")])
-    with pytest.raises(BrimfulError, match="copies of texts need one model as --teacher"):
-        distil(**given, teacher=(str(teacher), str(teacher / "model")), augment={"copies": 2})
 
 
 def test_an_array_has_a_row_for_each_text_and_a_column_for_each_label(teacher, of_model, tmp_path, capsys):

@@ -1,0 +1,37 @@
+"""Copies of a text: as often and by which candidates as in TinyBERT, and what is joined where."""
+
+import numpy as np
+import pytest
+
+from brimful.augmentation.copies import copy_keys, joined, picked
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
+def test_each_word_is_replaced_with_the_rate_by_one_of_its_candidates(rate: float, seed: int) -> None:
+    """Within five standard errors of the binomials."""
+    copies, words, counts = 4000, 6, np.array([1, 2, 3, 5, 8, 15])
+    keys = copy_keys(seed, 3, 0, np.arange(copies))
+    found = np.stack([picked(key, np.arange(words), counts, rate) for key in keys])
+    assert found.shape == (copies, words)
+    assert (found >= -1).all()
+    assert (found < counts).all()
+    for word, count in enumerate(counts):
+        for choice in range(count):
+            chance = rate / count
+            error = 5 * np.sqrt(chance * (1 - chance) / copies)
+            assert abs((found[:, word] == choice).mean() - chance) <= error
+
+
+def test_copies_of_rows_and_of_both_texts_of_a_pair_are_others() -> None:
+    keys = [
+        copy_keys(seed, row, field, np.arange(3)) for seed, row, field in ((0, 1, 0), (0, 1, 1), (0, 2, 0))
+    ]
+    assert len(np.unique(np.concatenate(keys))) == 9
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [("ab", "cd", "ab cd"), ("ab", " cd", "ab cd"), ("书", "ab", "书ab"), ("", "a", "a")],
+)
+def test_letters_are_not_joined_into_one_word(left: str, right: str, expected: str) -> None:
+    assert joined(left, right) == expected
