@@ -13,8 +13,8 @@ from brimful.tasks.table import Table
 from builders.encoders import word_tokenizer
 
 
-def encoded(texts: list[str], second: list[str] | None = None, kind: type[Table] = Table) -> Encoded:
-    return encode(kind(Path("table.tsv"), texts, second, None), word_tokenizer(), 16)
+def encoded(texts: list[str]) -> Encoded:
+    return encode(Table(Path("table.tsv"), texts, None, None), word_tokenizer(), 16)
 
 
 def test_equal_texts_are_held_out_together() -> None:
@@ -31,7 +31,9 @@ def test_equal_texts_are_held_out_together() -> None:
 
 def test_questions_on_a_context_are_held_out_together() -> None:
     contexts = [f"w{number // 3}" for number in range(30)]
-    fit, dev = hold_out(encoded([f"w{n}" for n in range(30)], contexts, QuestionTable))
+    texts = [f"w{n}" for n in range(30)]
+    table = QuestionTable(Path("table.json"), texts, contexts, None, ids=texts)
+    fit, dev = hold_out(encode(table, word_tokenizer(), 16))
     assert (len(fit), len(dev)) == (24, 6)
     assert dev.table.second is not None
     assert not set(fit.table.second or []) & set(dev.table.second)
