@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from brimful import storage
 from brimful.data import blocks as blocks_module
-from brimful.data import examples as examples_module
+from brimful.data import example_stream
 from brimful.data import rows as rows_module
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import PackingConfig
@@ -269,7 +269,7 @@ def test_examples_have_the_slots_that_their_first_updates_need(
     assert len({slots for _, slots in found}) == 1
     assert max(needed for needed, _ in found) <= found[0][1] < 512 // 2 / 4
     assert not lines
-    monkeypatch.setattr(examples_module, "sampled_updates", lambda micro_batches: 1)
+    monkeypatch.setattr(example_stream, "sampled_updates", lambda micro_batches: 1)
     found = run(60)
     assert all(needed <= slots for needed, slots in found)
     assert len(lines) == len({slots for _, slots in found}) - 1

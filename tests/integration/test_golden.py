@@ -454,7 +454,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_old_folders_are_whole(old: Path) -> None:
-    assert brimful.verify(directory=str(old))["records"] >= 8
+    assert brimful.inspect(directory=str(old), verify=True)["records"] >= 8
 
 
 @pytest.mark.usefixtures("float64")

@@ -60,6 +60,7 @@ def test_flat_tensors_hold_the_gradient_bit_for_bit(seed, dtype, how):
     """Of several updates, so that nothing of one is left in the next; with 1 and more micro-batches."""
     ours, theirs = parameters_of(seed, dtype), parameters_of(seed, dtype)
     scaled, mean = how == "scaled", how != "sum"
+    watching.forget_counts()  # of other tests
     if scaled:
         watching.watch_modules(nn.ParameterList(ours), parameters=False)
         watching.watch_modules(nn.ParameterList(theirs))

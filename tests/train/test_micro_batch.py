@@ -60,6 +60,29 @@ class Narrow(MaskedLM):
         return found
 
 
+def stream_of(
+    directory: Path,
+    seed: int,
+    micro: int,
+    phases: Sequence[Phase] = ROWS,
+    *,
+    world: World = RUNTIME.world,
+    fixed_shapes: bool = False,
+) -> RowStream:
+    folder = directory / "corpus"
+    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
+    return toy_stream(
+        {"toy": (corpus, 1.0)},
+        phases,
+        directory / "blocks",
+        seed,
+        micro=micro,
+        rank=world.rank,
+        world=world.size,
+        fixed_shapes=fixed_shapes,
+    )
+
+
 def trainer_of(
     directory: Path,
     seed: int,
@@ -77,19 +100,8 @@ def trainer_of(
     torch.manual_seed(seed)
     shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
     encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
-    folder = directory / "corpus"
-    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
     world = runtime.world
-    stream = toy_stream(
-        {"toy": (corpus, 1.0)},
-        phases,
-        directory / "blocks",
-        seed,
-        micro=micro,
-        rank=world.rank,
-        world=world.size,
-        fixed_shapes=bool(config.get("compile")),
-    )
+    stream = stream_of(directory, seed, micro, phases, world=world, fixed_shapes=bool(config.get("compile")))
     objective = objective_of(MaskedLMHead(encoder), {})
     if isinstance(objective, Narrow):
         objective.rows, objective.begins, objective.made = rows, begins, []
@@ -314,8 +326,7 @@ def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
     seed: int, tmp_path: Path, ranks: int, most: int, chosen: int
 ) -> None:
     """So many that their hidden states have HIDDEN numbers at most, without trying; at least one."""
-    runtime = replace(RUNTIME, world=World(0, ranks, torch.device("cpu")))
-    stream = trainer_of(tmp_path, seed, 1, runtime=runtime).stream
+    stream = stream_of(tmp_path, seed, 1, world=World(0, ranks, torch.device("cpu")))
     width = HIDDEN // (PACKING.capacity * max(1, most)) + (most == 0)
     assert rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
 
