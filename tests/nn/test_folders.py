@@ -168,7 +168,8 @@ def test_export_makes_a_usual_folder_of_such_a_one(tmp_path):
     path.unlink()
     (tmp_path / "old" / "bert_config.json").write_text(json.dumps(values))
     result = export(run=str(tmp_path / "old"), out=str(tmp_path / "new"))
-    assert result["max_abs_hidden_difference"] < 1e-5
+    assert result["max_abs_hidden_difference"] is None  # transformers does not find bert_config.json
+    assert result["max_abs_logit_difference"] < 1e-5
     check_hidden(tmp_path / "new", transformers.AutoModel.from_pretrained(tmp_path / "new"))
     check_hidden(tmp_path / "new", model)
     assert type(load_model(tmp_path / "new")[1]) is PretrainingHead
