@@ -73,7 +73,9 @@ class Gradients:
 
     def _connect(self) -> None:
         """Let DDP have the gradients. All ranks call it."""
-        self._ranks, self.flats = None, []  # the memory of buckets before
+        self._ranks, self.flats = None, []
+        for parameter in self.parameters:
+            parameter.grad = None  # with the memory of the buckets before
         self._ranks = self._parallel()
         self.flats = [Flat(bucket) for bucket in self._ranks.buckets]
 
@@ -127,9 +129,9 @@ class Gradients:
 
     def start_over(self) -> None:
         """Drop the gradient of an update that failed on some rank. All ranks call it."""
+        self.clear()
         if self._ranks:
             self._connect()  # DDP still waits for gradients that did not come
-        self.clear()
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.
