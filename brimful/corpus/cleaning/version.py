@@ -32,7 +32,7 @@ def code_of(source: str) -> str:
 
 
 def _dump(node: object, words: list[str]) -> None:
-    """Append the words of a tree. A list serves all levels, since each run of `prepare` does this twice."""
+    """Append the words of a tree: one list for all levels is faster than nested generators."""
     if isinstance(node, ast.AST):
         words.append(type(node).__name__)
         for name in node._fields:
