@@ -23,6 +23,8 @@ import numba
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
+from brimful.console import say, warn
+
 _SOURCES = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
 _QUIET_SECONDS = 600  # within one first start, several processes compile: one of them says so
@@ -172,8 +174,6 @@ class _Notice(event.Listener):
         self._done = True
         folder = cache_folder()
         if folder is None and multiprocessing.parent_process() is None:
-            from brimful.console import warn
-
             warn(
                 "compiled loops cannot be kept, as no cache can be written: each process compiles them again,"
                 " which takes a while; set NUMBA_CACHE_DIR to a folder that can be written (BRIMFUL_CACHE is"
@@ -186,8 +186,6 @@ class _Notice(event.Listener):
             if told.exists() and time.time() - told.stat().st_mtime < _QUIET_SECONDS:
                 return
             told.touch()
-            from brimful.console import say
-
             say(f"compiling loops, once: about 14 s of CPU time for prepare (they are kept in {folder})")
 
     def on_end(self, _: object) -> None:

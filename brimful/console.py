@@ -1,38 +1,16 @@
 """Messages and progress on stderr while a command runs, in one style."""
 
 import math
+import os
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from brimful.types import Advance
 
 SECONDS_BETWEEN_LINES = 10.0
-
-console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-
-
-class _Output(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # the command line handles it; rich would exit with 1
-
-
-def output_console() -> Console:
-    """A console on stdout, for tables that a person reads."""
-    return _Output(highlight=False, soft_wrap=True)
+_YELLOW = "\x1b[33m"
 
 
 def visible(text: str) -> str:
@@ -45,9 +23,20 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
-def say(message: str) -> None:
-    """Print one line for the user, without markup: the text may come from a corpus."""
-    console.print(message, markup=False)
+def say(message: str, style: str = "") -> None:
+    """Print one line for the user. The text may come from a corpus, so control characters become escapes.
+
+    Args:
+        style: is put before it on a terminal with colours.
+    """
+    text = "\n".join(map(visible, message.split("\n")))
+    if style and _on_terminal() and "NO_COLOR" not in os.environ:
+        text = f"{style}{text}\x1b[0m"
+    print(text, file=sys.stderr)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 _recording: list[list[str]] = []
@@ -69,18 +58,7 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
         return
-    console.print(f"warning: {message}", style="yellow", markup=False)
-
-
-class Advance(Protocol):
-    """Report that `steps` more are done.
-
-    Args:
-        note: is shown below the bar.
-        limit: the time left is shown as at most this many seconds.
-    """
-
-    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...
+    say(f"warning: {message}", _YELLOW)
 
 
 @contextmanager
@@ -94,15 +72,10 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
     if not shown:
         yield lambda steps=1, note="", limit=math.inf: None
         return
-    if console.is_terminal:
-        with _bar() as bar:
-            task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)
+    if _on_terminal():
+        from brimful.terminal import progress_bar  # rich takes a tenth of a second in each process
 
-            def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
-                bar.update(task, advance=steps, limit=limit)
-                if note:
-                    bar.update(task, note=note)
-
+        with progress_bar(title, total, done) as advance:
             yield advance
         return
     started = printed = time.monotonic()
@@ -121,36 +94,3 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
 
     yield advance_line
     print(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s", file=sys.stderr)
-
-
-class _TimeLeft(TimeRemainingColumn):
-    """The time left at the bar's speed, or until the limit if that is sooner."""
-
-    def render(self, task: Task) -> Text:
-        limit = task.fields["limit"]
-        if task.finished or limit >= (task.time_remaining or math.inf):
-            return super().render(task).append(" left")
-        minutes, seconds = divmod(int(limit), 60)
-        hours, minutes = divmod(minutes, 60)
-        return Text(f"{hours:d}:{minutes:02d}:{seconds:02d} left", "progress.remaining")
-
-
-class _WithNotes(Progress):
-    """Notes stand below the bar; beside it, they would push the bar off a narrow terminal."""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        for task in self.tasks:
-            yield Text(textwrap.fill(task.fields["note"], self.console.width))
-
-
-def _bar() -> Progress:
-    return _WithNotes(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        _TimeLeft(),
-        console=console,
-        transient=False,
-    )

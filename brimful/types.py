@@ -1,9 +1,10 @@
-"""Aliases that modules of several folders share. One of them costs its reader no other module.
+"""Aliases and protocols that modules of several folders share. One of them costs its reader no other module.
 
 An alias of one folder stands with the code that it belongs to.
 """
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, Protocol
 
 Cursor = dict[str, Any]
 """The state of a stream of updates, in JSON values."""
@@ -21,3 +22,14 @@ Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
+
+
+class Advance(Protocol):
+    """Report that `steps` more are done.
+
+    Args:
+        note: is shown below the bar.
+        limit: the time left is shown as at most this many seconds.
+    """
+
+    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...

@@ -2,8 +2,21 @@
 
 import pytest
 
-from brimful import console
+from brimful import console, terminal
 from brimful.console import progress, say, warn
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, terminal: bool = True) -> None:
+    """stderr takes itself for a terminal with colours."""
+    monkeypatch.setattr(console.sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def shown_on(monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
+    """The bar is drawn for a terminal of these properties."""
+    shown = terminal.Console(stderr=True, force_terminal=True, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(terminal, "console", shown)
 
 
 def test_messages_go_to_stderr_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,6 +26,36 @@ def test_messages_go_to_stderr_as_they_are(capsys: pytest.CaptureFixture[str]) -
     out, err = capsys.readouterr()
     assert not out
     assert err == f"{text}\nwarning: {text}\n"
+
+
+def test_control_characters_cannot_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file name or a label may hold what clears a screen or writes backwards."""
+    say("one\ntwo \x1b[2J \r \u202e \udc80")
+    assert capsys.readouterr().err == "one\ntwo \\x1b[2J \\r \\u202e \\udc80\n"
+
+
+def test_warnings_are_yellow_where_colours_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(monkeypatch)
+    warn("odd")
+    say("even")
+    monkeypatch.setenv("NO_COLOR", "1")
+    warn("odd")
+    assert capsys.readouterr().err == "\x1b[33mwarning: odd\x1b[0m\neven\nwarning: odd\n"
+
+
+def test_lines_appear_above_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 20) as advance:
+        advance(3)
+        warn("a file was passed over")
+        advance(17)
+    err = capsys.readouterr().err
+    assert "20/20" in err.partition("a file was passed over")[2]
 
 
 def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +87,8 @@ def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixtur
 
 
 def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(console, "console", console.Console(stderr=True, force_terminal=True, width=100))
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
     with progress("train", 20) as advance:
         advance(20, "[loss] 3")
     out, err = capsys.readouterr()
@@ -56,7 +100,8 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_a_narrow_terminal_shows_the_whole_note(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "console", console.Console(stderr=True, force_terminal=True, width=60))
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=60)
     note = "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 tokens/s, 99.8% of slots real, MFU 41.2%"
     with progress("train", 20) as advance:
         advance(20, note)
@@ -66,14 +111,14 @@ def test_a_narrow_terminal_shows_the_whole_note(
     assert all(word in err for word in note.split())
 
 
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("watched", [False, True])
 def test_a_limit_ends_sooner_than_the_steps(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ten steps in 100 seconds leave 900 for 90 steps, or the 45 to which the run is limited."""
     now = 0.0
-    shown = console.Console(stderr=True, force_terminal=terminal, width=100, get_time=lambda: now)
-    monkeypatch.setattr(console, "console", shown)
+    shown_on(monkeypatch, width=100, get_time=lambda: now)
+    watch(monkeypatch, watched)
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
     for limit, expected in ((45.0, ("45 s left", "0:00:45 left")), (5000.0, ("900 s left", "0:15:00 left"))):
         now = 0.0
@@ -81,4 +126,4 @@ def test_a_limit_ends_sooner_than_the_steps(
             for _ in range(10):
                 now += 10
                 advance(1, "", limit)
-        assert expected[terminal] in capsys.readouterr().err
+        assert expected[watched] in capsys.readouterr().err

@@ -13,7 +13,6 @@ import torch
 from tokenizers import Tokenizer
 
 from brimful.augmentation.pieces import Pieces
-from brimful.console import Advance
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
 from brimful.nn.encoder import Encoder
@@ -21,6 +20,7 @@ from brimful.nn.heads import MaskedLMHead
 from brimful.nn.products import products_of_run
 from brimful.precision.policy import Precision, autocast
 from brimful.text.special_ids import mask_id
+from brimful.types import Advance
 
 TOKENS = {"cpu": 2048, "cuda": 16_384}
 """Tokens in a forward pass, by the type of the device."""

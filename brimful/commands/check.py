@@ -9,7 +9,7 @@ import tyro
 
 from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
-from brimful.console import counted, output_console, recorded_warnings
+from brimful.console import counted, recorded_warnings
 from brimful.data.examples import without_room
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file, read_config
@@ -31,6 +31,7 @@ from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.limits import check_length
 from brimful.tasks.registry import task_of
 from brimful.tasks.table_files import read_file
+from brimful.terminal import output_console
 from brimful.text.tokenizer import load
 
 

@@ -35,7 +35,7 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
 from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
-from brimful.console import console, output_console, say
+from brimful.console import say
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
 from brimful.objectives.imitation import spread_layers
@@ -44,6 +44,7 @@ from brimful.runs.lock import FolderLock
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.tasks.metrics import paired_bootstrap
+from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")

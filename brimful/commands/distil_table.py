@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from brimful.console import output_console
 from brimful.reports.distil import distilled_tables
+from brimful.terminal import output_console
 
 
 def show_distilled(summary: dict[str, Any]) -> None:

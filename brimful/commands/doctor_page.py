@@ -6,8 +6,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from brimful.console import output_console, visible
+from brimful.console import visible
 from brimful.machine.bursts import slow_ones
+from brimful.terminal import output_console
 
 MOST = 8
 """Ranks up to which a matrix of pairs is printed: it fits 80 columns."""

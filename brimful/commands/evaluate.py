@@ -12,7 +12,7 @@ from brimful.commands.evaluate_text import evaluate_text
 from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.commands.finetune_trainings import Finetuning, load_data
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
-from brimful.console import output_console, say
+from brimful.console import say
 from brimful.distributed import ALONE
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError
@@ -39,6 +39,7 @@ from brimful.tasks.limits import check_length
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
 from brimful.tasks.task import Task
+from brimful.terminal import output_console
 from brimful.train.objective import Runtime
 
 PREPARED = "text"

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows, from_random
-from brimful.console import console, say
+from brimful.console import say
 from brimful.nn.interop import load_pretrained
 from brimful.reports.finetune import RUNGS
 from brimful.tasks import baselines
@@ -15,6 +15,7 @@ from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.model import TaskModel
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
+from brimful.terminal import console
 
 
 @dataclass(frozen=True)

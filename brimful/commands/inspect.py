@@ -18,7 +18,7 @@ from rich.text import Text
 
 from brimful.commands.inspect_verify import verify_folder
 from brimful.config import build, read_yaml, require_positive, verb
-from brimful.console import output_console, progress, visible
+from brimful.console import progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
@@ -26,6 +26,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
 from brimful.storage import read_commit, read_record, require_shape
+from brimful.terminal import output_console
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

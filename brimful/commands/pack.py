@@ -11,7 +11,7 @@ from rich.table import Table
 
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
 from brimful.config import verb
-from brimful.console import output_console, progress, say, warn
+from brimful.console import progress, say, warn
 from brimful.errors import BrimfulError, UsageError
 from brimful.packing.comparison import (
     DEPTHS,
@@ -27,6 +27,7 @@ from brimful.packing.comparison import (
 from brimful.packing.histogram import check_limits, checked_counts
 from brimful.packing.plot import check_picture, draw_plan, percent
 from brimful.storage import write_json
+from brimful.terminal import output_console
 
 LONGEST = 512
 WIDTH = 100

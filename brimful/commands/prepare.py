@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from brimful.commands.prepare_table import show_summary
 from brimful.config import config_hash, require_positive, to_dict, verb, write_yaml
 from brimful.console import say, warn
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
@@ -21,7 +22,6 @@ from brimful.corpus.dedup.duplicates import DedupConfig, NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
 from brimful.corpus.pipeline.lexicon import check_lexicon
-from brimful.corpus.pipeline.manifest import show_summary
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs

@@ -8,11 +8,12 @@ from rich.text import Text
 from brimful.commands.finetune_config import FinetuneConfig
 from brimful.commands.finetune_trainings import load_data, trainings
 from brimful.config import build, read_yaml
-from brimful.console import output_console, visible
+from brimful.console import visible
 from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_pretrained
 from brimful.runs.directory import CONFIG
+from brimful.terminal import output_console
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import read_metrics
 

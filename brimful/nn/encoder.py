@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from brimful.console import warn
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.attention import CaptureFunction, Layout, choose_backend
@@ -132,8 +133,6 @@ class Capture:
 
 @cache
 def _warn_of_attention_dropout(rate: float) -> None:
-    from brimful.console import warn  # rich is not needed for a forward pass
-
     warn(f"the model's attention dropout of {rate:g} is left out: only the attention backend 'sdpa' has it")
 
 

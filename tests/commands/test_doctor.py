@@ -31,7 +31,7 @@ def brief(monkeypatch):
 
 
 def _narrow():
-    from brimful.console import output_console
+    from brimful.terminal import output_console
 
     console = output_console()
     console.width = 80

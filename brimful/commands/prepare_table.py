@@ -1,0 +1,54 @@
+"""The table at the end of `prepare`."""
+
+from typing import Any
+
+from rich.table import Table
+
+from brimful.terminal import output_console
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    """Print the counts of a preparation, or what a dry run found."""
+    if "documents" not in summary:  # a dry run
+        for key, value in summary.items():
+            if not isinstance(value, list):
+                print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
+        return
+    console = output_console()
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    documents = summary["documents"]
+    _section(table, "documents", {"read": documents["read"]})
+    if documents["pieces"]:
+        _section(table, "", {"more by cutting long ones": documents["pieces"]})
+    _section(table, "", {f"dropped: {reason}": -count for reason, count in summary["dropped"].items()})
+    _section(table, "", {"kept": documents["kept"], "of them for validation": documents["validation"]})
+    _section(table, "changed while cleaning", summary["cleaned"])
+    totals = {name: summary[name] for name in ("characters", "tokens", "words", "sentences", "shards")}
+    _section(table, "output", totals)
+    console.print(table)
+    console.print(_script_table(summary["scripts"]))
+    seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())
+    memory = ", ".join(f"{who} {value:,} MB" for who, value in summary["memory_mb"].items())
+    console.print(f"Seconds: {seconds}. Peak memory: {memory}.")
+
+
+def _section(table: Table, title: str, rows: dict[str, int]) -> None:
+    if title and rows:
+        table.add_row(f"[bold]{title}[/bold]", "")
+    for name, value in rows.items():
+        table.add_row(f"  {name}", f"{value:,}")
+
+
+def _script_table(scripts: dict[str, dict[str, int]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("script", "characters", "tokens", "tokens a character", "unknown"):
+        table.add_column(heading, justify="left" if heading == "script" else "right")
+    for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
+        characters, tokens = max(counts["characters"], 1), counts["tokens"]
+        rate = 100 * counts["unknown"] / max(tokens, 1)
+        unknown = f"{rate:.2f} %" if not 0 < rate < 0.005 else "under 0.01 %"
+        row = (f"{counts['characters']:,}", f"{tokens:,}", f"{tokens / characters:.2f}", unknown)
+        table.add_row(script, *row)
+    return table
