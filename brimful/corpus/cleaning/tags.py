@@ -16,6 +16,7 @@ an end tag, an attribute or a slash.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brimful.corpus.cleaning.elements import BLOCKS, CELLS, CLEAR, FOREIGN, KNOWN, LETTERS, VOID, WORDS
@@ -366,9 +367,23 @@ def _is_xml(text: str, strangers: list[Tag]) -> bool:
     return any(tag.proved and "xmlns" in text[tag.begin : tag.end] for tag in strangers)
 
 
+def _code(text: str, tags: list[Tag]) -> Iterator[tuple[int, int]]:
+    """Where code begins and ends, in order; without fences, only in lines where a tag begins."""
+    if "```" in text or "~~~" in text:
+        yield from (match.span() for match in _CODE.finditer(text))
+        return
+    end = -1
+    for tag in tags:
+        if tag.begin > end:
+            begin = text.rfind("\n", 0, tag.begin) + 1
+            end = text.find("\n", tag.begin)
+            end = end if end >= 0 else len(text)
+            yield from (match.span() for match in _CODE.finditer(text, begin, end))
+
+
 def _leave_code(text: str, tags: list[Tag]) -> None:
     """In Markdown's code, everything belongs to the text."""
-    spans = [match.span() for match in _CODE.finditer(text)]
+    spans = list(_code(text, tags))
     at = 0
     for tag in tags:
         while at < len(spans) and spans[at][1] <= tag.begin:

@@ -60,17 +60,18 @@ _HEAD = re.compile(r"[a-z]+")
 
 def join_wrapped_lines(text: str) -> tuple[str, int]:
     """Join wrapped lines: (text, number of lines joined)."""
-    breaks = text.count("\n")
+    count = text.count("\n")
     # Where every break is an empty line, nothing was wrapped.
-    if (breaks < 2 and text.endswith("\n")) or breaks == 2 * text.count("\n\n"):
+    if (count < 2 and text.endswith("\n")) or count == 2 * text.count("\n\n"):
         return text, 0
     lines = text.split("\n")
-    widths = [0 if line.isspace() else len(line) if line.isascii() else _width(line) for line in lines]
+    widths = [0 if line.isspace() else _width(line) for line in lines]
     paragraphs = _paragraphs(lines, widths)
     columns = _columns(paragraphs, widths)
     if not (columns or _GOING_ON.search(text)):
         return text, 0
-    wrapped = _wrapped_breaks(lines, widths, paragraphs, _common_width(lines, widths, paragraphs, columns))
+    breaks = _Breaks(lines, widths)
+    wrapped = _wrapped_breaks(breaks, paragraphs, _common_width(breaks, paragraphs, columns))
     if not wrapped:
         return text, 0
     pieces = [lines[0]]
@@ -95,31 +96,60 @@ def join_wrapped_lines(text: str) -> tuple[str, int]:
     return ("".join(pieces), times) if times else (text, 0)
 
 
-def _wrapped_breaks(
-    lines: list[str], widths: list[int], paragraphs: list[tuple[int, int]], limit: int
-) -> set[int]:
+class _Breaks:
+    """What is asked of a break more than once; its number is its line's.
+
+    Attributes:
+        lines: of the text.
+        widths: of each line; 0 if it is empty.
+    """
+
+    def __init__(self, lines: list[str], widths: list[int]) -> None:
+        self.lines, self.widths = lines, widths
+        self._needed: dict[int, int] = {}
+        self._may_be_wrapped: dict[int, bool] = {}
+
+    def is_full(self, number: int, limit: int) -> bool:
+        """Did a line have no room for the first word of the next line?"""
+        width = self.widths[number]
+        if not limit - _LONG_WORD < width <= limit + _SLACK:
+            return False
+        needed = self._needed.get(number)
+        if needed is None:
+            word = _FIRST_WORD.match(self.lines[number + 1].lstrip())
+            needed = self._needed[number] = 1 + _width(word[0]) + _SLACK if word else _SLACK_WIDE
+        return width + needed > limit
+
+    def may_be_wrapped(self, number: int) -> bool:
+        """Are both lines prose, with beginnings that may belong to one paragraph?"""
+        found = self._may_be_wrapped.get(number)
+        if found is None:
+            found = self._may_be_wrapped[number] = _may_be_wrapped(self.lines[number], self.lines[number + 1])
+        return found
+
+
+def _wrapped_breaks(breaks: _Breaks, paragraphs: list[tuple[int, int]], limit: int) -> set[int]:
     """The numbers of the lines that end where a program broke them."""
     found: set[int] = set()
+    lines, widths = breaks.lines, breaks.widths
     for begin, end in paragraphs:
         here = [
             number
             for number in range(begin, end - 1)
             if NARROWEST <= widths[number] <= WIDEST
             and widths[number + 1] <= WIDEST
-            and (
-                _is_full(lines[number + 1], widths[number], limit)
-                or _continues(lines[number], lines[number + 1])
-            )
-            and _may_be_wrapped(lines[number], lines[number + 1])
+            and (breaks.is_full(number, limit) or _continues(lines[number], lines[number + 1]))
+            and breaks.may_be_wrapped(number)
         ]
-        if here and not _are_the_authors(here, lines[begin:end], begin, widths):
+        if here and not _are_the_authors(here, begin, end, breaks):
             found.update(here)
     return found
 
 
-def _are_the_authors(breaks: list[int], lines: list[str], begin: int, widths: list[int]) -> bool:
+def _are_the_authors(found: list[int], begin: int, end: int, breaks: _Breaks) -> bool:
     """Did the author of a paragraph break its lines: are they verses, titles, items, turns of a dialogue?"""
-    broken = [lines[number - begin] for number in breaks]
+    lines = breaks.lines[begin:end]
+    broken = [breaks.lines[number] for number in found]
     is_wide = sum(_is_wide(line.rstrip()[-1]) for line in broken) > len(broken) / 2
     share = _ENDED_SHARE_WIDE if is_wide else _ENDED_SHARE
     if len(broken) > 1 and _ended_share(broken) >= share:
@@ -132,12 +162,11 @@ def _are_the_authors(breaks: list[int], lines: list[str], begin: int, widths: li
         return True
     if sum(bool(_SPEAKER.match(line)) for line in lines) >= max(2, _SPEAKER_SHARE * len(lines)):
         return True
-    widths = widths[begin : begin + len(lines)]
-    limit = max(widths)
-    full = sum(_is_full(after, widths[number], limit) for number, after in enumerate(lines[1:]))
+    limit = max(breaks.widths[begin:end])
+    full = sum(breaks.is_full(number, limit) for number in range(begin, end - 1))
     if full < _FILLED_SHARE * (len(lines) - 1):
         return True
-    return is_wide and not _are_even([number - begin for number in breaks], lines, widths)
+    return is_wide and not _are_even(found, breaks)
 
 
 def _ended_share(lines: list[str]) -> float:
@@ -145,21 +174,24 @@ def _ended_share(lines: list[str]) -> float:
     return sum(bool(_ENDED.search(line)) for line in lines) / len(lines)
 
 
-def _are_even(breaks: list[int], lines: list[str], widths: list[int]) -> bool:
+def _are_even(found: list[int], breaks: _Breaks) -> bool:
     """Are lines of wide characters as wide as most, or moved by a mark or by characters of another width?"""
-    moved = [bool(_MOVED.search(f"{lines[number][-2:]}\n{lines[number + 1][:3]}")) for number in breaks]
+    lines, widths = breaks.lines, breaks.widths
+    moved = [bool(_MOVED.search(f"{lines[number][-2:]}\n{lines[number + 1][:3]}")) for number in found]
     most = max(
         sum(
             abs(widths[number] - usual) <= 1 or is_moved
-            for number, is_moved in zip(breaks, moved, strict=True)
+            for number, is_moved in zip(found, moved, strict=True)
         )
-        for usual in {widths[number] for number in breaks}
+        for usual in {widths[number] for number in found}
     )
-    return len(breaks) < 3 or most >= _EVEN_SHARE * len(breaks)
+    return len(found) < 3 or most >= _EVEN_SHARE * len(found)
 
 
 def _width(line: str) -> int:
     """Width on a screen: 1 for a letter, 2 for a Chinese, Japanese or Korean character and its marks."""
+    if line.isascii():
+        return len(line)
     data = line.encode("utf-8", "replace")
     size = len(data)
     if size >= 2 * len(line):  # fast, and no Cyrillic, whose letters take two bytes and words have spaces
@@ -201,14 +233,6 @@ def _may_be_wrapped(line: str, after: str) -> bool:
     return len(after) - len(body) <= len(line) - len(line.lstrip())
 
 
-def _is_full(after: str, width: int, limit: int) -> bool:
-    """Did a line have no room for the first word of the next line?"""
-    if not limit - _LONG_WORD < width <= limit + _SLACK:
-        return False
-    word = _FIRST_WORD.match(after.lstrip())
-    return width + 1 + _width(word[0]) > limit - _SLACK if word else width > limit - _SLACK_WIDE
-
-
 def _columns(paragraphs: list[tuple[int, int]], widths: list[int]) -> list[tuple[int, int, int]]:
     """(begin, end, width) of each paragraph of three lines or more that may be wrapped.
 
@@ -227,27 +251,23 @@ def _columns(paragraphs: list[tuple[int, int]], widths: list[int]) -> list[tuple
 
 
 def _common_width(
-    lines: list[str],
-    widths: list[int],
-    paragraphs: list[tuple[int, int]],
-    columns: list[tuple[int, int, int]],
+    breaks: _Breaks, paragraphs: list[tuple[int, int]], columns: list[tuple[int, int, int]]
 ) -> int:
     """The width at which the text was wrapped, or 0."""
     votes: Counter[int] = Counter()
     for begin, end, limit in columns:
         filled = [
-            lines[number + 1].lstrip()[0]
+            breaks.lines[number + 1].lstrip()[0]
             for number in range(begin, end - 1)
-            if _is_full(lines[number + 1], widths[number], limit)
-            and _may_be_wrapped(lines[number], lines[number + 1])
+            if breaks.is_full(number, limit) and breaks.may_be_wrapped(number)
         ]
         going_on = sum(not first.isupper() for first in filled)
         # German writes nouns with capitals.
         least = _GOING_ON_SHARE if len(filled) >= _FULL_SHARE * (end - begin - 1) else _FILLED_SHARE
         if going_on >= least * (end - begin - 1):
             votes[limit] += going_on
-    breaks = sum(end - begin - 1 for begin, end in paragraphs if end - begin >= 3)
-    if not votes or votes.total() < _WRAPPED_SHARE * breaks:
+    count = sum(end - begin - 1 for begin, end in paragraphs if end - begin >= 3)
+    if not votes or votes.total() < _WRAPPED_SHARE * count:
         return 0
     below = 0
     for limit in sorted(votes):
