@@ -55,6 +55,8 @@ _RAW_ENDS = {
 }
 _STRINGS = re.compile(r"""'[^'\n]*+(?:'|\Z)|"[^"\n]*+(?:"|\Z)|<(?=\s)|</?[A-Za-z]*\Z""")
 _PROGRAM_TEXT = re.compile(r"[;{}=]")
+_HIDDEN_TEXT = re.compile(r"[;{}=<>\[\]]")
+_LONG_HIDDEN, _MOST_HIDDEN = 2000, 20_000
 
 _NICK = re.compile(r"(?m)^[ \t]*(?:[\[(]?\d{1,2}:\d\d[^\n<]{0,12})?<([^<>\s/]{1,30})> ")
 _CODE = re.compile(r"(?ms)^[ \t]*(`{3,}|~{3,}).*?(?:^[ \t]*\1|\Z)|(?<!`)(`{1,2})(?!`)[^`\n]{1,500}\2(?!`)")
@@ -229,6 +231,7 @@ def _scan(text: str) -> list[Tag]:
             tag = Tag(begin, place, "!")
             if match["comment"]:
                 tag.end = place = _end_of_comment(text, place, endless)
+                tag.markup = place > begin + len("<!--") or "!" in endless
             tags.append(tag)
             continue
         attributes = match["attributes"]
@@ -261,9 +264,19 @@ def _end_of_comment(text: str, place: int, endless: set[str]) -> int:
     """The end of a comment, in which only the last 500 characters of a text may lack the mark of its end."""
     end = -1 if "!" in endless else text.find("-->", place)
     if end >= 0:
-        return end + 3
+        return place if _is_prose(text, place, end) else end + 3
     endless.add("!")
     return len(text) if len(text) - place <= 500 and "\n" not in text[place:] else place
+
+
+def _is_prose(text: str, begin: int, end: int) -> bool:
+    """Is this text too long, and too poor in marks, for what a page hides?
+
+    A text that speaks of HTML has a mark that begins a comment here, and one that ends it chapters later.
+    """
+    length = end - begin
+    marks = _HIDDEN_TEXT.findall(text, begin, min(end, begin + _MOST_HIDDEN))
+    return length > _LONG_HIDDEN and len(marks) * 40 < min(length, _MOST_HIDDEN)
 
 
 def _end_of_raw(text: str, tag: Tag, place: int, endless: set[str]) -> int:
@@ -272,7 +285,7 @@ def _end_of_raw(text: str, tag: Tag, place: int, endless: set[str]) -> int:
     if name == "xml" and not re.compile(r"\s*<[a-z]\w*:").match(text, place):
         return place
     end = None if name in endless else _RAW_ENDS[name].search(text, place)
-    if end:
+    if end and (tag.proved or not _is_prose(text, place, end.start())):
         tag.whole = tag.partner = True
         return end.end()
     endless.add(name)

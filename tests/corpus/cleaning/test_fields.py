@@ -344,6 +344,20 @@ def test_small_texts(raw: str, text: str) -> None:
     assert text_of(raw) == text
 
 
+@pytest.mark.parametrize("marks", [("<!--", "-->"), ("<script>", "</script>"), ("<style>", "</style>")])
+@pytest.mark.parametrize(
+    "sentence", ["A page says what it says, and so does the next one. ", "网页上说了什么就是什么。"]
+)
+def test_chapters_between_two_marks_that_a_text_speaks_of_stay(marks: tuple[str, str], sentence: str) -> None:
+    """A manual of HTML lost a megabyte between a `<!--` in an example and the next `-->`."""
+    begin, end = marks
+    chapters = sentence * 500
+    text = f"<p>The parser reads {begin}[if and waits.</p>\n{chapters}\n<p>Later comes {end} as its end.</p>"
+    assert chapters.strip() in read_field(text).text
+    hidden = "body { color: red; }\nif (a < 3) { b = [1]; }\n" * 300
+    assert "color" not in read_field(f"<p>before</p>{begin}{hidden}{end}<p>after</p>").text
+
+
 @given(st.text(st.sampled_from("<>/!-='\"& \nabpx;甲乙") | st.characters(), max_size=80))
 def test_any_text_is_a_field(raw: str) -> None:
     for pieces in (raw, f"<p>{raw}</p>", f"<b {raw}"):
