@@ -41,6 +41,12 @@ VOID = _names("area base basefont br col embed frame hr img input link meta para
 CELLS = _names("tr td th tbody thead tfoot caption colgroup col")
 """What only a table lays out."""
 
+HIDDEN = _names("""
+    audio canvas footer iframe nav noembed noframes noscript object option script select style template
+    textarea video
+""")
+"""What a page's text leaves out, with its content."""
+
 KNOWN = CLEAR | LETTERS | WORDS
 
 FOREIGN = re.compile(

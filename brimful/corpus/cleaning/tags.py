@@ -19,7 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import BLOCKS, CELLS, CLEAR, FOREIGN, KNOWN, LETTERS, VOID, WORDS
+from brimful.corpus.cleaning.elements import (
+    BLOCKS,
+    CELLS,
+    CLEAR,
+    FOREIGN,
+    HIDDEN,
+    KNOWN,
+    LETTERS,
+    VOID,
+    WORDS,
+)
 
 _VALUE = r"""(?:"[^"<]*+(?:<[^"<]*+){0,4}"|'[^'<]*+(?:<[^'<]*+){0,4}'|\\"[^"<]*+"|\\'[^'<]*+'|[^\s"'<>]++)"""
 _NAME = r"[!#-&(-.0-;?-~]++"  # printable ASCII without quotation marks, <, >, / and =
@@ -30,7 +40,7 @@ _TAG = re.compile(
     r"(?P<shut>[\s/]*+>|(?=<)|(?<=[\"'])(?=[^\x00-\x7f][^<>]{0,300}<))"
     r"|(?P<broken>\s++[a-z-]++\s*+=\s*+[\"'\w#/\\][^<>]{0,2000}>))"
     r"|(?P<comment><!--)|(?P<cdata><!\[CDATA\[|\]\]>)"
-    r"|(?P<other><!doctype\b[^<>]{0,500}>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
+    r"|(?P<other><!doctype(?:\s+(?:\"[^\"<>]{0,300}\"|'[^'<>]{0,300}'|[\w:./+-]{1,40}+)){1,6}\s*+/?>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
 )
 # Where `_TAG` may match. It ignores case, so it finds no place fast.
 _START = re.compile(r"<[A-Za-z\\/!?]|\]\]>")
@@ -55,7 +65,7 @@ _RAW_ENDS = {
 }
 _STRINGS = re.compile(r"""'[^'\n]*+(?:'|\Z)|"[^"\n]*+(?:"|\Z)|<(?=\s)|</?[A-Za-z]*\Z""")
 _PROGRAM_TEXT = re.compile(r"[;{}=]")
-_HIDDEN_TEXT = re.compile(r"[;{}=<>\[\]]")
+_HIDDEN_TEXT = re.compile(r"[;{}=<]")
 _LONG_HIDDEN, _MOST_HIDDEN = 2000, 20_000
 
 _NICK = re.compile(r"(?m)^[ \t]*(?:[\[(]?\d{1,2}:\d\d[^\n<]{0,12})?<([^<>\s/]{1,30})> ")
@@ -210,9 +220,9 @@ def find_tags(text: str, *, shown: bool = False) -> list[Tag]:
     """
     tags = _scan(text)
     if tags:
-        _match(tags)
+        _match(text, tags)
         _decide(text, tags, shown)
-        _match([tag for tag in tags if tag.markup])
+        _match(text, [tag for tag in tags if tag.markup])
     return tags
 
 
@@ -301,8 +311,11 @@ def looks_like_program(text: str) -> bool:
     return len(_PROGRAM_TEXT.findall(text)) * 40 >= len(text)
 
 
-def _match(tags: list[Tag]) -> None:
-    """Set `partner`: an end tag belongs to the last start tag of its name that is open."""
+def _match(text: str, tags: list[Tag]) -> None:
+    """Set `partner`: an end tag belongs to the last start tag of its name that is open.
+
+    What pages do not show is no chapter of prose: two such tags are no partners.
+    """
     open_tags: list[Tag] = []
     counts: Counter[str] = Counter()
     for tag in tags:
@@ -319,7 +332,8 @@ def _match(tags: list[Tag]) -> None:
                 counts[last.name] -= 1
                 if last.name == tag.name:
                     break
-            last.partner = tag.partner = True
+            hides = last.name in HIDDEN and not last.proved
+            last.partner = tag.partner = not (hides and _is_prose(text, last.end, tag.begin))
 
 
 def _decide(text: str, tags: list[Tag], shown: bool) -> None:
