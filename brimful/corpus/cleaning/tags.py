@@ -43,7 +43,8 @@ _TAG = re.compile(
     r"|(?P<other><!doctype(?:\s+(?:\"[^\"<>]{0,300}\"|'[^'<>]{0,300}'|[\w:./+-]{1,40}+)){1,6}\s*+/?>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
 )
 # Where `_TAG` may match. It ignores case, so it finds no place fast.
-_START = re.compile(r"<[A-Za-z\\/!?]|\]\]>")
+_START = re.compile(r"<[A-Za-z\\/!?]")
+_START_OR_END_OF_DATA = re.compile(r"<[A-Za-z\\/!?]|\]\]>")
 _BARE_ATTRIBUTES = re.compile(
     r"(?i)(?:[\s/]+(?:nowrap|noshade|checked|selected|disabled|readonly|multiple|compact|defer|async|autofocus"
     r"|autoplay|controls|loop|muted|hidden|itemscope|required|reversed|open|ismap|allowfullscreen|playsinline"
@@ -230,7 +231,8 @@ def _scan(text: str) -> list[Tag]:
     tags: list[Tag] = []
     place = 0
     endless: set[str] = set()
-    while start := _START.search(text, place):
+    beginning = _START_OR_END_OF_DATA if "]]>" in text else _START
+    while start := beginning.search(text, place):
         match = _TAG.match(text, start.start())
         if match is None:
             place = start.start() + 1

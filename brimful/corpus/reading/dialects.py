@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 # Characters that are looked at.
 SAMPLE = 1 << 18
@@ -253,6 +253,11 @@ def find_dialect(lines: Sequence[str], form: str, wanted: Sequence[str], *, comp
         wanted: names of columns that are looked for; numbers count them from 1, where there is no header.
         complete: whether the lines are the whole file.
     """
+    return _find_dialect(tuple(lines), form, tuple(wanted), complete)
+
+
+@lru_cache(8)  # each part of a file asks for its dialect
+def _find_dialect(lines: tuple[str, ...], form: str, wanted: tuple[str, ...], complete: bool) -> Shown:
     default = DEFAULTS[form]
     skipped = next(number for number, line in enumerate(lines) if line)
     given = _SEPARATOR.fullmatch(lines[skipped])
