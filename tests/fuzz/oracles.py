@@ -97,10 +97,10 @@ def _not_finite(target: Target, run: Run, folder: Path) -> Iterator[bool]:
     """Of each answer, on stdout and in files, whether it holds a number that is none."""
     values: list[Any] = []
     if run.out.startswith(("{", "[")):
-        values += [json.loads(line) for line in run.out.splitlines()]
+        values += [json.loads(line) for line in run.out.split("\n") if line]
     for path in (path for pattern in target.answer for path in folder.glob(pattern)):
         if path.suffix == ".jsonl":
-            values += [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            values += [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
         elif path.suffix == ".npy":
             values.append(np.load(path).tolist())
         elif path.suffix == ".parquet":
