@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -140,9 +140,16 @@ class _Checkpoint(TypedDict):
     state: dict[str, Any]
 
 
+class _Known(TypedDict):
+    cursor: dict[str, Any]
+    best: NotRequired[tuple[int, float] | None]
+
+
 class _State(TypedDict):
     identity: str
     versions: dict[str, str]
+    best: tuple[int, float] | None
+    ranks: NotRequired[int]
 
 
 _REMEDY = "continue with the checkpoint before it"
@@ -240,6 +247,7 @@ def states(directory: Path) -> dict[int, dict[str, Any]]:
         with suppress(BrimfulError):  # damaged, or removed meanwhile
             record = _record(path := directory / f"step-{step}", verify=False)
             check_format(path, record, READABLE)
+            require_shape(record["state"], _Known, path / _RECORD, _REMEDY)
             found[step] = record["state"]
     return found
 

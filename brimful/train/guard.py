@@ -128,4 +128,4 @@ class Guard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""
         self._mean, self._variance, self._judged = state["mean"], state["variance"], state["usual"]
-        self.left_out = list(state["left_out"])
+        self.left_out = [int(step) for step in state["left_out"]]

@@ -506,12 +506,15 @@ class Trainer:
         try:
             checkpoint.require_like(state["cursor"], self.stream.start())
             self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
+            begun = asdict(self.totals), self.guard.state_dict()
             self.totals = Totals(**state["totals"])
             self.guard.load_state_dict(state["guard"])
+            checkpoint.require_like(asdict(self.totals), begun[0])
+            checkpoint.require_like(self.guard.state_dict(), begun[1])
             self.micro_batches.load_state_dict(state["micro_batches"])
             self.state.load(tensors)
             self.gradients.load_state_dict(state["loss_scaling"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (BrimfulError, KeyError, TypeError, ValueError) as error:
             place = self.checkpoints.directory / f"step-{self.step}"
             raise BrimfulError(f"{place} was not written by this run: remove it and resume again") from error
         return True
