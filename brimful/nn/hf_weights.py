@@ -11,7 +11,9 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from math import prod
 from pathlib import Path
 
@@ -35,6 +37,16 @@ _REASON = re.compile(r"\A.*WeightsUnpickler error:", re.DOTALL)
 _POINTER = b"version https://git-lfs"
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """A file to read, which errors name: the system does not, once the file is open."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+
+
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor of a safetensors file, which is not read yet.
@@ -52,7 +64,7 @@ class StoredTensor:
         """Read its values, in order, into a flat tensor of the same dtype in the memory of the CPU."""
         memory = tensor.detach().view(torch.uint8).numpy().data
         done = 0
-        with open(self.path, "rb") as file:
+        with _opened(self.path) as file:
             file.seek(self.begin)
             while done < len(memory):
                 read = file.readinto(memory[done : done + PIECE])
@@ -64,7 +76,7 @@ class StoredTensor:
         """Its values in order, flat; a piece is valid until the next one is asked for."""
         left = prod(self.shape) * self.dtype.itemsize
         memory = memoryview(bytearray(min(left, PIECE)))
-        with open(self.path, "rb") as file:
+        with _opened(self.path) as file:
             file.seek(self.begin)
             while left:
                 piece = memory[: min(left, PIECE)]
@@ -208,6 +220,6 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
 
 
 def _check_pointer(path: Path) -> None:
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         if file.read(len(_POINTER)) == _POINTER:
             raise BrimfulError(f"{path} is only a pointer to the weights: fetch them with `git lfs pull`")

@@ -261,6 +261,18 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path):
         list(tensors["embeddings.word_embeddings.weight"].pieces())
 
 
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_a_file_whose_bytes_cannot_be_read_is_named(tmp_path, form):
+    """It opens, and then the disk fails."""
+    small("bert").save(tmp_path)
+    in_form(tmp_path, form)
+    path = weight_files(tmp_path)[0]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(BrimfulError, match=rf"cannot read .*{path.name}: Input/output error"):
+        Encoder.load(tmp_path)
+
+
 def test_loading_and_copying_draw_no_random_numbers(tmp_path):
     for name in ("bert", "modern", "electra"):
         encoder = small(name)
