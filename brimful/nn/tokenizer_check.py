@@ -7,7 +7,7 @@ does not say otherwise; so texts that spell a marker are compared with the writt
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from brimful.console import warn
 from brimful.errors import BrimfulError
@@ -58,6 +58,15 @@ _AROUND = ("{}", "a {} b", "x{}y", "{}{}", " {}, 中{}国")
 _MOST_ADDED = 24
 
 
+class _Encoded(NamedTuple):
+    """What AutoTokenizer makes of a text or a pair."""
+
+    first: str
+    second: str | None
+    ids: list[int]
+    types: list[int]
+
+
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
     """The texts that spell no marker, some with added tokens, and those that do."""
     names = markers(tokenizer)
@@ -88,45 +97,46 @@ def check_ids(source: Path, folder: Path, *, whole: bool = True) -> None:
     """
     tokenizer = read(folder)
     plain, spelled = sample_texts(tokenizer)
-    _compare(_theirs(folder), tokenizer, plain + spelled, f"AutoTokenizer of {folder.name}", lowers=False)
+    theirs = _theirs(folder, plain + spelled)
+    _compare(theirs, tokenizer, f"AutoTokenizer of {folder.name}")
     if not whole or tokenizer_file(source) is None:
         return
     try:
-        theirs = _theirs(source)
+        theirs = _theirs(source, plain, lowers=lowers_text(source))
     except Exception as error:  # whatever the files of a folder make transformers raise
         reason = " ".join(str(error).split())
-        warn(
-            f"{source}: transformers cannot read the tokenizer, so its ids were not compared ({reason:.120})"
-        )
+        warn(f"{source}: transformers cannot use the tokenizer, so its ids were not compared ({reason:.120})")
         return
-    _compare(theirs, tokenizer, plain, f"AutoTokenizer of {source}", lowers=lowers_text(source))
+    _compare(theirs, tokenizer, f"AutoTokenizer of {source}")
 
 
-def _theirs(folder: Path) -> Any:
+def _theirs(folder: Path, texts: Sequence[str], *, lowers: bool = False) -> list[_Encoded]:
+    """What AutoTokenizer makes of each text and of each pair of neighbours, in lower case if it `lowers`."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
-    return transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-
-
-def _compare(theirs: Any, ours: "Tokenizer", texts: Sequence[str], whose: str, *, lowers: bool) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     seconds = [*texts[1:], *texts[:1]]
+    found = []
     for first, second in [*((text, None) for text in texts), *zip(texts, seconds, strict=True)]:
         if second == "":
             continue  # transformers reads an empty second text as none
         given = [text if text is None or not lowers else text.lower() for text in (first, second)]
-        expected = theirs(*given, return_token_type_ids=True)
-        found = ours.encode(first, second)
-        same_types = second is None or expected["token_type_ids"] == found.type_ids
-        if expected["input_ids"] == found.ids and same_types:
+        encoding = tokenizer(*given, return_token_type_ids=True)
+        found.append(_Encoded(first, second, encoding["input_ids"], encoding["token_type_ids"]))
+    return found
+
+
+def _compare(theirs: list[_Encoded], tokenizer: "Tokenizer", whose: str) -> None:
+    for first, second, ids, types in theirs:
+        ours = tokenizer.encode(first, second)
+        if ids != ours.ids:
+            what, wanted, got = "ids", ids, ours.ids
+        elif second is not None and types != ours.type_ids:
+            what, wanted, got = "token types", types, ours.type_ids
+        else:
             continue
         shown = " and ".join(repr(text[:60]) for text in (first, second) if text is not None)
-        what = "ids" if expected["input_ids"] != found.ids else "token types"
-        wanted, got = (
-            (expected["input_ids"], found.ids)
-            if what == "ids"
-            else (expected["token_type_ids"], found.type_ids)
-        )
         at = next(
             (i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b),
             min(len(wanted), len(got)),

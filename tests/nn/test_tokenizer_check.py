@@ -61,6 +61,15 @@ def test_other_ids_than_the_source_has_fail_with_an_example(source: Path, writte
     check_ids(source, written, whole=False)
 
 
+@pytest.mark.parametrize("length", ["", [], {"x": 1}])
+def test_a_source_whose_tokenizer_fails_at_a_text_is_not_compared(
+    source: Path, written: Path, capsys: pytest.CaptureFixture[str], length: Any
+) -> None:
+    write(source / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": length})
+    check_ids(source, written)
+    assert f"{source}: transformers cannot use the tokenizer" in capsys.readouterr().err
+
+
 def test_a_folder_whose_markers_transformers_finds_fails(source: Path, written: Path) -> None:
     config = json.loads((written / "tokenizer_config.json").read_text())
     config |= {"split_special_tokens": False, "later": 1}
