@@ -201,6 +201,8 @@ def _load_json(file: Path) -> "Tokenizer":
 
     try:
         return Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
     except Exception as error:  # tokenizers raises bare Exception for whatever it cannot parse
         is_text = not isinstance(error, UnicodeDecodeError)
         reason = " ".join(str(error).split()) if is_text else "it is not UTF-8"
