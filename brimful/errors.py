@@ -16,6 +16,10 @@ class UsageError(BrimfulError):
     exit_code = 2
 
 
+class NotFiniteError(BrimfulError):
+    """A model's outputs are NaN or infinite."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out: a MemoryError, or the kinds of RuntimeError that torch raises instead."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

@@ -28,7 +28,7 @@ from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.hf_config import family_of
 from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import HEADS, left_out, save_model
+from brimful.nn.interop import HEADS, left_out, naming_weights, save_model
 from brimful.nn.padded import PaddedModel
 from brimful.nn.sentence_modules import encoder_folder, read_pooling, write_modules
 from brimful.nn.tokenizer_check import check_ids
@@ -210,10 +210,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     if config.step is None:  # a checkpoint's weights are not those of the folder
-        facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
+        with naming_weights(source):
+            facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
     pooling = (encoder.pooling or "mean") if form == "sentence-transformers" else None
     settings = saved_settings(source, encoder)
-    with atomic_directory(out, own) as folder:
+    with naming_weights(source), atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
         if pooling and head is None:
             write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
@@ -226,7 +227,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
             # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
             typed = settings["token_types"] and head is not None
             write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
-        facts["max_abs_logit_difference"] = check_written(folder, form, encoder, head, pooling)
+        facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
         if importlib.util.find_spec("transformers"):
             check_ids(source, folder, whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -6,7 +6,9 @@ one that was written. The ids of a few dozen texts are compared with AutoTokeniz
 """
 
 import importlib.util
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +18,11 @@ from safetensors.torch import load_file
 
 from brimful.console import warn
 from brimful.data.batch import pack
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.nn.hf_tensors import Head
+from brimful.nn.inference import not_finite
 from brimful.nn.interop import HEADS, transformers_reads
 from brimful.nn.layers import Pooling
 from brimful.nn.sentence_modules import CLASSIFIER, encoder_folder, read_pooling
@@ -29,6 +32,7 @@ from brimful.text.special_ids import special_ids
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
+_FIELD = re.compile(r"Validation error for field '(\w+)'")
 Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -91,6 +95,9 @@ def max_difference(
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
         pooling: without a head, what makes a vector (B, hidden) of each sequence.
+
+    Raises:
+        NotFiniteError: Brimful's are NaN or infinite.
     """
     sequences = sample_sequences(encoder)
     ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
@@ -98,40 +105,55 @@ def max_difference(
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence
         mask[row, : len(sequence)] = 1
-    theirs = other(ids, mask)
     ours = _packed_logits(encoder, head, sequences, pooling)
+    if not all(np.isfinite(each).all() for each in ours):
+        raise not_finite()
+    theirs = other(ids, mask)
     differences = []
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
-        differences.append(float(np.abs(found - expected).max()))
+        with np.errstate(over="ignore"):  # is no small difference
+            differences.append(float(np.abs(found - expected).max()))
     scale = max(float(np.abs(expected).max()) for expected in ours)
     return Difference(float(np.max(differences)), scale)  # NaN if one of them is
 
 
-def transformers_forward(folder: Path, head: Head | None) -> Forward:
-    """The forward pass of the folder in `transformers` (imports transformers)."""
+@contextmanager
+def _refusals(named: str, head: Head | None) -> Iterator[None]:
+    """Whatever the files of a folder make `transformers` raise, but an OSError, becomes one line."""
+    try:
+        yield
+    except (BrimfulError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        if is_out_of_memory(error):
+            raise
+        if "Unrecognized configuration class" in said:
+            raise BrimfulError(
+                f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
+                " load the export"
+            ) from error
+        if field := _FIELD.match(said):
+            said = f"{field[1]} of config.json has a value of a wrong type"
+        raise BrimfulError(
+            f"transformers cannot load {named}; nothing was written. It says: {said}"
+        ) from error
+
+
+def transformers_forward(folder: Path, head: Head | None, named: str = "the export") -> Forward:
+    """The forward pass of the folder in `transformers` (imports transformers); `named` so in errors."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    try:
-        with utf8_path(folder) as place:
-            model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
-    except ValueError as error:
-        if "Unrecognized configuration class" in str(error):
-            raise BrimfulError(
-                f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
-                " load the export"
-            ) from error
-        said = " ".join(str(error).split())
-        raise BrimfulError(
-            f"transformers cannot load the folder; nothing was written. It says: {said}"
-        ) from error
+    with _refusals(named, head), utf8_path(folder) as place:
+        model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
+        with _refusals(named, head), torch.inference_mode():
             output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
         if isinstance(head, SpanHead):
             return torch.stack((output.start_logits, output.end_logits), -1).numpy()
@@ -195,21 +217,21 @@ def check_given(source: Path, encoder: Encoder, kept: np.ndarray | None) -> floa
         )
         return None
     try:
-        theirs = transformers_forward(encoder_folder(source), None)
+        theirs = transformers_forward(encoder_folder(source), None, str(source))
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
     old = np.arange(encoder.config.vocabulary_size) if kept is None else kept
     difference = max_difference(encoder, None, lambda ids, mask: theirs(old[ids], mask))
     if not difference.relative <= TOLERANCE:
         raise BrimfulError(
-            f"hidden states differ from those of transformers by {difference.absolute:.1e}; nothing was"
-            " written"
+            f"{source}: hidden states differ from those of transformers by {difference.absolute:.1e}; nothing"
+            " was written"
         )
     return difference.absolute
 
 
 def check_written(
-    folder: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
+    folder: Path, source: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
 ) -> float | None:
     """The largest absolute difference of an output of the written folder from the model's; None if
     `transformers` is needed and not installed.
@@ -234,7 +256,9 @@ def check_written(
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
     largest = float(np.max([each.absolute for each in differences]))
     if not all(each.relative <= TOLERANCE for each in differences):
-        raise BrimfulError(f"the {kind} export's logits differ by {largest:.1e}; nothing was written")
+        raise BrimfulError(
+            f"the {kind} export of {source} has logits that differ by {largest:.1e}; nothing was written"
+        )
     return largest
 
 

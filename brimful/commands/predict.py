@@ -16,7 +16,7 @@ from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
-from brimful.nn.interop import load_encoder, text_length
+from brimful.nn.interop import load_encoder, naming_weights, text_length
 from brimful.nn.sentence_modules import other_modules
 from brimful.precision.policy import Precision, resolve
 from brimful.runs.directory import find_model
@@ -223,7 +223,8 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
         for table in read_slices(lambda take: _quietly(model.read, take)):
             data = model.encode(table)
-            model.write(data, precision, file)
+            with naming_weights(folder):
+                model.write(data, precision, file)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
             advance(len(table))

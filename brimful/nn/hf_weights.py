@@ -117,6 +117,16 @@ def is_equal(tensor: Tensor, source: Source) -> bool:
     return True
 
 
+def infinite_tensor(directory: Path) -> str:
+    """Where a folder's weights hold NaN or infinity: the file and the tensor. Empty if they do not."""
+    tensors, path = read_weights(directory)
+    for name, source in tensors.items():
+        if not all(bool(piece.isfinite().all()) for piece in _pieces(source)):
+            where = source.path if isinstance(source, StoredTensor) else path
+            return f"{where}: the tensor {name}"
+    return ""
+
+
 def weight_files(directory: Path) -> list[Path]:
     """The files of the weights of a folder: one, or an index and what it names.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.data.example_stream import batches
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError
+from brimful.errors import NotFiniteError
 from brimful.nn.products import products_of_run
 
 Forward = Callable[[PackedBatch], Tensor]
@@ -29,13 +29,13 @@ def run_by_sequence(
         float32 (n, C), in the order of the examples.
 
     Raises:
-        BrimfulError: a number is NaN or infinite.
+        NotFiniteError: a number is NaN or infinite.
     """
     result = np.empty(0, dtype=np.float32)
     for batch, output in _run(forward, examples, device):
         real = output[: batch.real_sequences]
         if finite and not np.isfinite(real).all():
-            raise _not_finite()
+            raise not_finite()
         if not len(result):
             result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
         result[batch.sequence_index] = real
@@ -55,13 +55,13 @@ def run_by_token(
         Of each example, float32 (tokens, C), in the order of the examples.
 
     Raises:
-        BrimfulError: a number is NaN or infinite.
+        NotFiniteError: a number is NaN or infinite.
     """
     found: dict[int, np.ndarray] = {}
     for batch, output in _run(forward, examples, device):
         assert batch.sequence_index is not None
         if finite and not np.isfinite(output[: batch.real_tokens]).all():
-            raise _not_finite()
+            raise not_finite()
         ends = np.cumsum(batch.lengths[: batch.real_sequences])
         parts = np.split(output[: batch.real_tokens], ends[:-1])
         # Copies: a view would keep the outputs of its whole batch in memory.
@@ -69,8 +69,9 @@ def run_by_token(
     return [found[index] for index in range(len(examples))]
 
 
-def _not_finite() -> BrimfulError:
-    return BrimfulError(
+def not_finite() -> NotFiniteError:
+    """The error of outputs that are NaN or infinite. It knows no folder: see `interop.naming_weights`."""
+    return NotFiniteError(
         "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
     )
 

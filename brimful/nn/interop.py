@@ -7,12 +7,13 @@ files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has n
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from brimful.console import warn
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, NotFiniteError
 from brimful.nn.drawing import undrawn
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import (
@@ -37,7 +38,7 @@ from brimful.nn.hf_tensors import (
     to_hf,
     word_matrix,
 )
-from brimful.nn.hf_weights import Source, is_equal, read_weights, weight_files
+from brimful.nn.hf_weights import Source, infinite_tensor, is_equal, read_weights, weight_files
 from brimful.nn.layers import Pooling
 from brimful.nn.sentence_modules import (
     CLASSIFIER,
@@ -187,6 +188,22 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
         return encoder, None, None
     labels = _labels(values.get("id2label"), head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
+
+
+@contextmanager
+def naming_weights(directory: Path) -> Iterator[None]:
+    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
+
+    The weights are looked at only then: at each loading, it would take longer than all the rest.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        found = ""
+        with suppress(BrimfulError):  # a static model has other weights
+            found = infinite_tensor(encoder_folder(directory))
+        said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again" if found else ""
+        raise NotFiniteError(said or f"{directory}: {error}") from error
 
 
 def _labels(names: Any, classes: int, weights: str) -> list[str] | None:

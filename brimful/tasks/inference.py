@@ -34,7 +34,7 @@ def predict(
         float32 (n, C), in the order of the examples.
 
     Raises:
-        BrimfulError: a number is NaN or infinite.
+        NotFiniteError: a number is NaN or infinite.
     """
     return run_by_sequence(_under(precision, forward, device), examples, device, finite=finite)
 

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, NotFiniteError
 from brimful.seals import check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.text import tokenizer as tokenizers
@@ -68,7 +68,7 @@ class StaticModel:
         """float32 (n, labels) from the ids of `token_ids`. The mean of no tokens is 0.
 
         Raises:
-            BrimfulError: one is NaN or infinite.
+            NotFiniteError: one is NaN or infinite.
         """
         x = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         for row, ids in zip(x, texts, strict=True):
@@ -77,7 +77,7 @@ class StaticModel:
         with np.errstate(over="ignore", invalid="ignore"):  # said below
             found = x @ self.matrix.T + self.bias
         if not np.isfinite(found).all():
-            raise BrimfulError("the model's outputs are NaN or infinite: its weights are damaged")
+            raise NotFiniteError("the model's outputs are NaN or infinite: its weights are damaged")
         return found
 
     def save(self, folder: Path | str) -> None:

@@ -261,8 +261,8 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
     save_model(tmp_path / "both", encoder, head)
     right = export_check.transformers_forward
 
-    def off(folder: Path, head):
-        forward = right(folder, head)
+    def off(folder: Path, head, *named: str):
+        forward = right(folder, head, *named)
         return (lambda *given: forward(*given) + 1e-2) if type(head) is PairHead else forward
 
     monkeypatch.setattr(export_check, "transformers_forward", off)

@@ -221,8 +221,33 @@ def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatc
         raise ValueError("Your weights\nare too old")
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", refuse)
-    with pytest.raises(BrimfulError, match=r"cannot load the folder.* It says: Your weights are too old$"):
+    with pytest.raises(BrimfulError, match=r"cannot load .*given; .* It says: Your weights are too old$"):
         export(run=str(folder), out=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("value", [[-1, -1], 2.0, "x"])
+def test_a_setting_that_only_transformers_refuses_is_named(folder, tmp_path, value):
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"bos_token_id": value}))
+    with pytest.raises(BrimfulError, match=r"cannot load .*given; .*bos_token_id of config\.json"):
+        export(run=str(folder), out=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.nan, r"given/pytorch_model\.bin: the tensor bert\.embed.* holds NaN or infinite numbers"),
+        (3.4e38, r"given: the model's outputs are NaN or infinite"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_weights_that_are_not_finite_or_overflow_are_named(folder, tmp_path, value, said):
+    tensors = torch.load(folder / "pytorch_model.bin")
+    tensors["bert.embeddings.position_embeddings.weight"][:, ::2] = value
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(BrimfulError, match=said):
+        export(run=str(folder), out=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):

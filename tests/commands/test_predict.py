@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import brimful
 from brimful import BrimfulError, Encoder, TaskModel
@@ -260,6 +262,25 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(
                 **{"model": str(model), "input": source, "output": str(tmp_path / "out.jsonl")} | options
+            )
+
+
+@pytest.mark.parametrize("value", [torch.nan, 3e38])
+def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier, plain, tmp_path, value):
+    for folder, name in (classifier, "bert.pooler.dense.bias"), (plain, "embeddings.LayerNorm.weight"):
+        damaged = tmp_path / folder.name
+        shutil.copytree(folder, damaged)
+        tensors = load_file(damaged / "model.safetensors")
+        tensors[name][::2] = value
+        if name.endswith("dense.bias"):  # tanh makes 1 of what is too large
+            tensors["classifier.weight"][:] = value
+        save_file(tensors, damaged / "model.safetensors")
+        said = f"{damaged}: the model's outputs are NaN or infinite"
+        if value != 3e38:
+            said = rf"{damaged}/model.safetensors: the tensor {name} holds NaN or infinite numbers"
+        with pytest.raises(BrimfulError, match=said):
+            brimful.predict(
+                model=str(damaged), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
             )
 
 
