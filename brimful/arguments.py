@@ -3,18 +3,23 @@
 import contextlib
 import dataclasses
 import difflib
+import errno
 import io
+import os
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import tyro
 
-from brimful.config import build, read_yaml, settings_from
-from brimful.errors import UsageError
+from brimful.config import build, flat, read_yaml, settings_from, to_dict
+from brimful.errors import BrimfulError, UsageError
 from brimful.retired import instead_of
+
+LONGEST_NAME = 255
+"""Bytes of a file's name, on common file systems."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,28 @@ def parse(schema: type, arguments: Sequence[str], prog: str, description: str | 
     if unknown:
         raise line.error(f"unexpected argument {unknown[0]}")
     return parsed.options, parsed.common
+
+
+@contextlib.contextmanager
+def naming_options(options: Any, file: str | None) -> Iterator[None]:
+    """Let an error name what is at fault among the options: the setting of a file, as `settings_from` does,
+    and the option of a path that is too long for the system."""
+    with settings_from(file):
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                _refuse_long(to_dict(options))
+            raise
+
+
+def _refuse_long(options: dict[str, Any]) -> None:
+    for name, value in flat(options).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and len(os.fsencode(text)) > LONGEST_NAME:
+                raise BrimfulError(
+                    f"{name} is a path of {len(text):,} characters, {text[:40]!r} ...: shorten it"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,9 @@ from brimful.retired import VERBS as RETIRED
 from brimful.verbs import VERBS
 from brimful.version import VERSION
 
+LONGEST_SHOWN = 500
+"""Characters of a path in an error; of a longer one, its ends."""
+
 
 def load_verb(name: str) -> Any:
     """The function behind a verb (imports its module)."""
@@ -64,14 +67,13 @@ def _in_one_line(item: dict[str, Any]) -> str:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
-    from brimful.arguments import parse
-    from brimful.config import settings_from
+    from brimful.arguments import naming_options, parse
 
     verb = load_verb(name)
     number_of("RANK", 0)  # before any work
     description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
     options, common = parse(verb.schema, arguments, f"brimful {name}", description)
-    with settings_from(common.config):
+    with naming_options(options, common.config):
         result = verb(options)
     if number_of("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it
@@ -141,8 +143,9 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
+        where = str(error.filename or "")
+        where = where if len(where) <= LONGEST_SHOWN else f"{where[:40]} ... {where[-40:]}"
+        return f"{where}: {error.strerror}" if where else error.strerror
     return " ".join(str(error).split())
 
 

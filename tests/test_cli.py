@@ -256,9 +256,24 @@ def test_errors_are_one_line_and_a_traceback_on_request(
     assert error_line(err.splitlines(keepends=True)[-1])
 
 
+@pytest.mark.parametrize("given", ["flag", "file"])
+def test_a_path_that_is_too_long_names_its_option_and_the_file(
+    given: str, histogram: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, long = tmp_path / "pack.yaml", "字" * 2000
+    path.write_text(f"out: {long}\n", "utf-8")
+    options = ["--out", long] if given == "flag" else ["--config", str(path)]
+    assert main(["pack", "--histogram", str(histogram), *options]) == 1
+    line = error_line(capsys.readouterr().err.splitlines(keepends=True)[-1])
+    assert "out is a path of 2,000 characters, '字字" in line
+    assert len(line) < 400
+    assert (str(path) in line) == (given == "file")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
+        (OSError(36, "File name too long", "x" * 3000), 1, "xxx ... xxx"),
         (BrimfulError("two\nlines"), 1, "two lines"),
         (UsageError("what?"), 2, "what?"),
         (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),

@@ -202,8 +202,8 @@ def naming_weights(directory: Path) -> Iterator[None]:
         found = ""
         with suppress(BrimfulError):  # a static model has other weights
             found = infinite_tensor(encoder_folder(directory))
-        said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again" if found else ""
-        raise NotFiniteError(said or f"{directory}: {error}") from error
+        said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
+        raise NotFiniteError(said if found else f"{directory}: {error}") from error
 
 
 def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
