@@ -130,7 +130,7 @@ def _same_line(line: str) -> str:
 def _same_json(before: bytes, after: bytes) -> bool:
     try:
         return json.loads(before) == json.loads(after)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -122,7 +122,7 @@ def sealed(content: bytes) -> bool:
     """Whether this is a commit record with the checksum of its content."""
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and "crc32" in value and value["crc32"] == _seal(value)
 

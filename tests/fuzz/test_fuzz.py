@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builders.verbs import ROOT
-from fuzz import oracles, server
+from fuzz import oracles, server, structures
 from fuzz.targets import Target
 
 TARGET = Target(
@@ -90,6 +90,12 @@ def test_the_oracles_see(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = server.run(TARGET.line, folder, said)
     faults = oracles.faults_of(TARGET, run, untouched, folder, folder / "in.jsonl", b"given", b"mutated")
     assert {fault.kind for fault in faults} == ({kind} if kind else set())
+
+
+def test_a_mutation_nested_deeper_than_json_can_be_is_no_record() -> None:
+    deep = b"[" * 100_000
+    assert not structures.sealed(deep)
+    assert not oracles._same_json(b"[]", deep)
 
 
 @pytest.mark.slow
