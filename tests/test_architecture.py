@@ -73,7 +73,7 @@ CLOSURES = {
     "brimful.train.config": (8, 1_456),
     "brimful.train.trainer": (62, 9_708),
     "brimful.tasks.regression": (27, 4_515),
-    "brimful.commands.predict": (95, 16_623),
+    "brimful.commands.predict": (95, 16_629),
     "brimful.commands.pretrain": (131, 21_527),
     "brimful.commands.finetune": (166, 28_686),
     "brimful.commands.distil": (190, 32_865),
