@@ -75,8 +75,8 @@ CLOSURES = {
     "brimful.tasks.regression": (27, 4_515),
     "brimful.commands.predict": (95, 16_629),
     "brimful.commands.pretrain": (131, 21_527),
-    "brimful.commands.finetune": (166, 28_686),
-    "brimful.commands.distil": (190, 32_865),
+    "brimful.commands.finetune": (166, 28_696),
+    "brimful.commands.distil": (190, 32_875),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 78
