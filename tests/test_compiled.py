@@ -120,6 +120,7 @@ def test_a_full_disk_does_not_stop_a_loop(monkeypatch: pytest.MonkeyPatch) -> No
     assert loop(21) == 42
 
 
+@pytest.mark.slow
 def test_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
     """Each signature has a file of its own: numba's index would mix up those that are compiled at once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

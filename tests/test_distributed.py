@@ -131,6 +131,7 @@ with world() as ranks:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_exchanges_that_overlap_are_not_mixed_up(tmp_path):
     on_ranks(3, EXCHANGES, tmp_path)
@@ -205,6 +206,7 @@ for wait in (lambda ranks: ranks.barrier(), lambda ranks: all_to_all(torch.zeros
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_rank_waits_as_long_as_its_limit_in_collectives_and_exchanges(tmp_path):
     on_ranks(2, LATE, tmp_path)

@@ -226,6 +226,7 @@ def test_a_case_that_is_never_ready_leaves_time_for_its_neighbours(slow_device, 
     assert [name.split()[0] for name in record["left_out"]] == ["30m"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_bench_gpu_says_so(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is one")

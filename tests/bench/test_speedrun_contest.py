@@ -170,6 +170,7 @@ def test_the_shortest_time_has_a_margin():
     assert our_seconds([{"seconds": 2000.0, "reached": False}], target) == 2400.0
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(text, tmp_path):
     with pytest.raises(BrimfulError, match="run the step `text` first"):
         Runs(TRACK, tmp_path, tmp_path, 1, 1.0)

@@ -218,6 +218,7 @@ def test_a_shape_of_no_side_has_no_neighbours():
         space_of("grouped", ENGLISH).around(odd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", shapes("mini"), ids=str)
 def test_no_shape_is_larger_than_the_rivals_bert(shape):
     special, vocabulary = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4), 16_384

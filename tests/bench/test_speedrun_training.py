@@ -62,6 +62,7 @@ def test_a_side_trains_to_points_that_are_scored(text, tmp_path, side, monkeypat
     assert 1e5 < flops[1] / tokens[1] < 6 * allowed * 8
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_trains_until_its_seconds_are_over(text, tmp_path, side):

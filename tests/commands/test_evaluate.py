@@ -95,6 +95,7 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
     assert row["accuracy"] == pytest.approx(np.mean(right), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_text_is_compared_source_by_source(inputs, corpus_dir, tmp_path):
     summary = evaluate(
         encoders=[inputs["one"], inputs["two"]],
@@ -269,6 +270,7 @@ def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_text_of_another_tokenizer_must_be_raw(inputs, corpus_dir, tmp_path):
     prepare(paths=[inputs["text"]], out=str(tmp_path / "data"), tokenizer="train:300", read={"split": "line"})
     with pytest.raises(BrimfulError, match="was prepared with another tokenizer"):

@@ -123,6 +123,7 @@ def outputs_of(model: TaskModel, texts: list[str]) -> np.ndarray:
     return model.outputs(examples, torch.device("cpu"), "fp32")
 
 
+@pytest.mark.slow
 @BERT_LIKE
 @pytest.mark.cases(1)
 def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp_path: Path) -> None:
@@ -222,6 +223,7 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
         assert session.run(None, values)[0].shape == (shape[0], 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert"], indirect=True)
 def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from brimful.train.metrics import read_metrics
 from builders.verbs import Call, labelled_rows, write_table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--train", "--unlabelled"])
 def test_a_student_learns_from_copies(chained: Path, tmp_path: Path, call: Call, option: str) -> None:
     tokenizer = load(chained)

@@ -108,6 +108,7 @@ def test_recipes_that_cannot_be_followed(settings: dict, message: str):
         build(PretrainConfig, settings)
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_a_checkpoint_goes_on_to_the_same_bits(chained, pretrained, tmp_path):
     out = tmp_path / "run"
     process = start(command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL))
@@ -195,6 +196,7 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
     assert {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_ranks_have_the_losses_of_one(chained, pretrained, tmp_path):
     out = tmp_path / "run"
@@ -227,6 +229,7 @@ def test_texts_with_structure_are_learned(chained, documents, tmp_path, call: Ca
     assert summary["validation"]["loss"] < word_entropy(documents) - 1.5
 
 
+@pytest.mark.slow
 def test_a_run_with_sampled_softmax_learns_and_goes_on_to_the_same_bits(chained, tmp_path, call: Call):
     """The vocabulary of the chain of words has 163 pieces."""
     options = ("--data", chained, "--seed", 5, *SMALL, "--rows-per-micro-batch", 1)

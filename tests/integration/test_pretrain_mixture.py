@@ -140,6 +140,7 @@ def test_what_a_run_leaves(mixed: Path):
     ]
 
 
+@pytest.mark.slow
 def test_what_will_not_be_learned_is_said(chained: Path, tmp_path: Path, call: Call):
     rows = [{"text": " ".join("abcdefgh"[: 1 + number % 8])} for number in range(99)]
     texts, data = write_table(tmp_path / "texts.jsonl", rows), tmp_path / "data"

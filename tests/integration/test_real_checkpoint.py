@@ -92,6 +92,7 @@ def test_encode_and_embed_equal_transformers(folder):
         close(pooled["first"][index], wanted[0])
 
 
+@pytest.mark.slow
 def test_gradients_equal_transformers(folder, seed):
     torch.manual_seed(seed)
     encoder = Encoder.load(folder)
@@ -137,6 +138,7 @@ def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_it_is_exported_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
     """Pruned texts keep their vectors, and its hidden states are those of transformers under the old ids."""
     result = export(run=str(folder), out=str(tmp_path / "whole"))

@@ -100,6 +100,7 @@ class Run:
         assert isinstance(self.saved["rows_per_micro_batch"], int)
 
 
+@pytest.mark.slow
 def test_two_phases_with_lamb(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = toy("pretrain-two-phase-lamb", data=str(corpus_dir), out=str(tmp_path / "run"))
     run = Run(values, monkeypatch)

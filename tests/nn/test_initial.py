@@ -112,6 +112,7 @@ def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, f
     assert summary["validation_at_start"]["loss"] == first["validation.loss"] == summary["validation"]["loss"]
 
 
+@pytest.mark.slow
 def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir, tmp_path):
     folder_of(tmp_path / "hf", load(corpus_dir))
     shutil.copytree(corpus_dir, tmp_path / "mine")

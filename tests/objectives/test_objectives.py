@@ -540,6 +540,7 @@ def test_classification_metrics_by_hand():
     assert figures["f1"] == pytest.approx((2 / 5 + 4 / 6 + 0) / 3)
 
 
+@pytest.mark.slow
 def test_paired_bootstrap_has_the_known_standard_error(seed):
     random = np.random.default_rng(seed)
     first, second = random.random(400) < 0.8, random.random(400) < 0.7

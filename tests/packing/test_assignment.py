@@ -104,6 +104,7 @@ def test_a_large_capacity(seed: int) -> None:
     assert np.add.reduceat(lengths[order], row_offsets[:-1]).max() <= 100_000
 
 
+@pytest.mark.slow
 def test_the_wikipedia_needs_little_memory(seed: int) -> None:
     counts = histogram_counts("wikipedia-512")
     lengths = np.repeat(np.arange(len(counts), dtype=np.int32), counts)

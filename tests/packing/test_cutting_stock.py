@@ -150,6 +150,7 @@ def test_large_capacities_and_ten_billion_sequences(
     assert plan.rows_above_bound <= plan.rows / 100
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("most", [None, 3])
 def test_more_lengths_than_the_program_takes(most: int | None, seed: int) -> None:
@@ -162,6 +163,7 @@ def test_more_lengths_than_the_program_takes(most: int | None, seed: int) -> Non
     assert plan.rows_above_bound <= plan.rows / 500
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("capacity", "mu", "most"), [(8192, 6.5, 8), (2048, 5.5, 4), (65_536, 8.0, 3), (65_536, 8.0, 8)]
@@ -213,6 +215,7 @@ print(hashlib.sha256(b"".join(a.tobytes() for a in (plan.lengths, plan.offsets, 
 """
 
 
+@pytest.mark.slow
 def test_the_same_plan_in_every_process() -> None:
     digests = set()
     for threads in ("1", "2"):

@@ -162,6 +162,7 @@ def test_the_solver_against_scipy(system: tuple) -> None:
     assert np.linalg.norm(residual) == pytest.approx(expected, abs=1e-9 * max(np.linalg.norm(target), 1e-30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("most", "cover", "rows", "within"),
     [

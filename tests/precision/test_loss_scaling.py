@@ -420,6 +420,7 @@ def test_complex_parameters_are_left_alone():
     assert scaler.get_scale() == 8.0
 
 
+@pytest.mark.slow
 def test_the_general_core_imports_little_else():
     code = (
         "import sys, torch; from brimful.precision import *; AutomaticLossScaler(); "

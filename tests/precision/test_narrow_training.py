@@ -67,6 +67,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, roun
     assert_same_bits(weights(whole), weights(resumed))
 
 
+@pytest.mark.slow
 def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
     """Those of norms begin at 1, below which bfloat16 has a spacing of 2^-8: four of the largest updates."""
     moved = {}

@@ -30,6 +30,7 @@ def on_two_ranks(case, seed, tmp_path):
     return [json.loads((tmp_path / f"{rank}").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["ddp", "compressed", "fsdp2"])
@@ -50,6 +51,7 @@ def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
     assert results[0]["weights"] == results[1]["weights"]
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])

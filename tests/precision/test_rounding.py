@@ -237,6 +237,7 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     assert not torch.equal(bits(mixed), bits(parameters(dtype, seed)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_thousand_steps_of_a_fraction_of_the_spacing(dtype, seed):
     """1 + 1000 * 1e-4: nearest rounding stays at 1; the spacing is 2^-7 (bfloat16) or 2^-10."""

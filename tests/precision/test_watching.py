@@ -135,6 +135,7 @@ def test_a_compiled_model_counts_the_same_in_one_graph(make, shape):
         assert (eager - other).abs().max() <= 1e-5 * eager.abs().max() + 1e-3
 
 
+@pytest.mark.slow
 def test_inductor_keeps_the_counts():
     f = torch.compile(lambda x, w: F.gelu(watch(watch(x) @ w)).sum(), fullgraph=True)
     x, w = torch.randn(8, 8), torch.full((8, 8), 5000.0)
@@ -198,6 +199,7 @@ class Unrolled(nn.Module):
         return state[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_state_of_an_lstm_is_watched(compiled):
     """Three steps: gradients of two inner states of two tensors each, and of the parameters."""

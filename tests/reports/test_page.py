@@ -305,6 +305,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path, pretrain_run: Pat
     assert set(re.findall(r'(?:href|src)="(.)', text)) <= {"#"}
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path, demo_run: Path) -> None:
     out = tmp_path / "other.html"
     command = [sys.executable, "-m", "brimful", "report", str(demo_run), "--out", str(out)]

@@ -107,6 +107,7 @@ def test_the_batch_of_a_spike_is_shown_by_the_command_that_is_named(
     assert inspect(directory=str(broken.run), update=broken.update - 1)["spikes"] == []
 
 
+@pytest.mark.slow
 def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path: Path) -> None:
     """From a copy of the run whose configuration names data that is not there."""
     run, out = tmp_path / "run", str(tmp_path / "out")

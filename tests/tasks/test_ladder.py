@@ -126,6 +126,7 @@ def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
         assert rung["difference"] == pytest.approx(summary["test"][primary] - rung[primary])
 
 
+@pytest.mark.slow
 def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")

@@ -123,6 +123,7 @@ def test_a_value_is_learned_and_predicted(finetuned: Path, tmp_path: Path) -> No
     assert [float(row) for row in rows] == values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hf", "onnx"])
 def test_an_export_computes_the_same_values(finetuned: Path, tmp_path: Path, kind: str) -> None:
     result = export(run=str(finetuned), out=str(tmp_path / "out"), format=kind)

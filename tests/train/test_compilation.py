@@ -138,6 +138,7 @@ def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 def test_a_sampled_softmax_is_in_the_graph(corpus_dir, tmp_path, seed, counter):
     """Here compiled code draws eager's pieces; in Inductor's code, random numbers are others."""
@@ -156,6 +157,7 @@ def test_a_sampled_softmax_is_in_the_graph(corpus_dir, tmp_path, seed, counter):
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):

@@ -36,6 +36,7 @@ def page_faults(how: str) -> list[int]:
     return [int(line) for line in process.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_freed_tensor_costs_no_page_faults_when_it_is_made_again():
     assert max(page_faults("kept")) < 30
     assert page_faults("given back")[1] > 4 * 45  # pages of 2 MiB at most

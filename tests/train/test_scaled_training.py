@@ -38,6 +38,7 @@ def test_losses_are_those_of_float32(seed, tmp_path, optimizer):
     assert "loss_scale" not in lines(tmp_path / "fp32")[0]
 
 
+@pytest.mark.slow
 def test_the_scale_does_not_depend_on_the_number_of_micro_batches(seed, tmp_path):
     """Shares of a global mean would want a scale larger by the number of micro-batches: here 2.6 doublings
     or more."""

@@ -112,6 +112,7 @@ def test_a_traced_pass_saves_what_a_real_one_saves(architecture: Any, settings: 
     assert peak >= real * 0.95
 
 
+@pytest.mark.slow
 def test_a_pass_takes_as_much_more_as_there_are_more_rows() -> None:
     one, two, four = (
         traced_pass(lambda: made(shape("bert")), TrainerConfig(), "fp32", batch_of([64] * n, 64 * n))

@@ -183,6 +183,7 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
     assert figures == evaluation(TASK, trainer.objective.head, encoded(held_out))(trainer.encoder, RUNTIME)
 
 
+@pytest.mark.slow
 def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
     teacher, student = encoder_of(0.3, layers=2), encoder_of(layers=1)
     before = {name: p.clone() for name, p in teacher.named_parameters()}

@@ -171,6 +171,7 @@ def test_several_teachers_are_averaged(teacher, tmp_path):
     assert all(abs(row["scores"]["yes"] - 0.5) < 0.05 for row in answers)
 
 
+@pytest.mark.slow
 def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
     """A teacher that knows nothing, and labels of great weight."""
     tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
@@ -251,6 +252,7 @@ def test_an_array_has_a_row_for_each_text_and_a_column_for_each_label(teacher, o
         distil(out=str(tmp_path / "other"), **given, **CALM)
 
 
+@pytest.mark.slow
 def test_an_array_has_rows_for_empty_texts_too(teacher, tmp_path):
     """As `predict` writes it, whose rows are those of the file."""
     train, test = tmp_path / "train.tsv", str(teacher.parent / "rows.tsv")

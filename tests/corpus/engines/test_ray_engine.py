@@ -66,6 +66,7 @@ def test_tasks_run_beside_the_caller(engine: Engine, tmp_path: Path, monkeypatch
     assert os.getpid() not in engine.run(identity, tasks(tmp_path), "who")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_retried_then_reported(engine: Engine, tmp_path: Path) -> None:
     assert engine.run(die_once, tasks(tmp_path), "test") == [0, 1, 4, 9]
     (tmp_path / "again").mkdir()
@@ -83,6 +84,7 @@ print("left")
 """
 
 
+@pytest.mark.slow
 def test_what_ray_says_of_a_death_is_not_on_stdout(address: str, tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-c", DEATH, str(tmp_path), address],
@@ -95,6 +97,7 @@ def test_what_ray_says_of_a_death_is_not_on_stdout(address: str, tmp_path: Path)
     assert "[0, 1, 4, 9]" in process.stderr
 
 
+@pytest.mark.slow
 def test_what_a_task_raises_is_raised_and_the_others_end(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"^the line for the user$"):
         engine.run(fail, [(2, str(tmp_path)), *tasks(tmp_path, 2)], "test")
@@ -103,6 +106,7 @@ def test_what_a_task_raises_is_raised_and_the_others_end(engine: Engine, tmp_pat
     assert engine.run(square, tasks(tmp_path), "still of use") == [0, 1, 4, 9]
 
 
+@pytest.mark.slow
 def test_what_hangs_is_skipped(engine: Engine, tmp_path: Path) -> None:
     work = [(str(tmp_path / name), 6, 0.5) for name in "ab"]
     (tmp_path / "b.hang.2").touch()
@@ -144,6 +148,7 @@ def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Sig
     wait_for(lambda: gone(int(mark.name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere"])
 def test_no_cluster_there(address: str) -> None:
     code = (

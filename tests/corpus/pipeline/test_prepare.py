@@ -167,6 +167,7 @@ def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
     assert Corpus.open(tmp_path / "all").documents == 4
 
 
+@pytest.mark.slow
 def test_the_output_does_not_depend_on_workers(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     folders = {name: tmp_path / name for name in ("one", "again", "two")}
@@ -248,6 +249,7 @@ def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
     assert run(paths, tmp_path / "none", validation_share=0.0)["documents"]["validation"] == 0
 
 
+@pytest.mark.slow
 def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     out = tmp_path / "out"
@@ -271,6 +273,7 @@ def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
     assert len(shard_bytes(out)) < len(shard_bytes(tmp_path / "fresh"))
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     out = tmp_path / "out"
