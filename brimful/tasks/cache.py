@@ -150,26 +150,33 @@ def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, wh
         key: all that decides it, code included.
         what: it is, for the warning that it cannot be kept.
     """
-    folder, main = cache_folder(), ranks.is_main
+    folder = cache_folder()
     if folder is None:
         return build()
     place = folder / config_hash(key)
-    entry: Entry | None = None
     made: Entry | None = None
+
+    def make(place: Path) -> Entry | None:
+        nonlocal made
+        made = build()
+        error = try_to_write(place, made, MOST)
+        if error is not None:
+            warn(f"{what} are not kept ({error}); {VARIABLE}=off does without")
+        return read_entry(place)
+
+    return _shared_entry(place, make, ranks) or made or build()
+
+
+def _shared_entry(place: Path | None, make: Callable[[Path], Entry | None], ranks: World) -> Entry | None:
+    """The entry in a place, which the main rank makes if it is not there; None where there is none. All ranks
+    call this; where the main rank fails, the others do not wait for it."""
+    entry: Entry | None = None
     try:
-        if main:
-            entry = read_entry(place, verify=True)
-            if entry is None:
-                made = build()
-                error = try_to_write(place, made, MOST)
-                if error is not None:
-                    warn(f"{what} are not kept ({error}); {VARIABLE}=off does without")
-                entry = read_entry(place)
-    finally:  # where the main rank fails, the others do not wait for it
-        ready = ranks.least(int(entry is not None or not main))
-    if ready and not main:
-        entry = read_entry(place)
-    return entry or made or build()
+        if ranks.is_main and place:
+            entry = read_entry(place, verify=True) or make(place)
+    finally:
+        ready = ranks.least(int(entry is not None or not ranks.is_main))
+    return read_entry(place) if ready and place and not ranks.is_main else entry
 
 
 def content_hash(data: Encoded) -> str:
@@ -281,23 +288,17 @@ class TaskFiles:
     ) -> T:
         """What `slices` make up, out of the cache if it is there, else written there one by one and mapped;
         `whole` where it cannot be kept. Every rank calls this for the same file."""
-        folder, main = cache_folder(), self.ranks.is_main
         entry: Entry | None = None
-        place = folder / config_hash(key) if folder and key else None
-        try:
-            if main and place:
-                entry = read_entry(place, verify=True) or self._written(place, slices, add, path)
-        finally:
-            ready = self.ranks.least(int(entry is not None or not main)) if folder else 0
-        if ready and not main and place:
-            entry = read_entry(place)
+        if folder := cache_folder():
+            place = folder / config_hash(key) if key else None
+            entry = _shared_entry(place, lambda place: self._written(place, slices, add, path), self.ranks)
         if entry is not None:
             said = [line.replace(_PATH, str(path)) for line in entry.facts["warnings"]]
             made = unpack(entry)
         else:
             with recorded_warnings() as said:
                 made = whole()
-        if main:
+        if self.ranks.is_main:
             for line in said:
                 warn(line)
         return made
