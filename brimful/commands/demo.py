@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table as RichTable
 
 from brimful.commands.demo_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
@@ -34,11 +33,13 @@ from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
+from brimful.commands.tables import print_tables
 from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
 from brimful.console import say
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import SHAPES
 from brimful.objectives.imitation import spread_layers
+from brimful.reports.demo import demo_tables
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, run_once, start_run
 from brimful.runs.lock import FolderLock
 from brimful.runs.signals import StoppedError
@@ -377,47 +378,13 @@ def show_result(summary: dict[str, Any]) -> None:
     if summary.get("dry_run"):
         return
     console = output_console()
-    accuracy, models = summary["accuracy"], summary["models"]
-    table = RichTable(title=f"{summary['test']['n']:,} test reviews, {summary['data']['labelled']:,} labels")
-    for column in ("model", "accuracy", "params", "size", "latency", "tokens/s"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    rows = [
-        ("TF-IDF + logistic", "tfidf", "tfidf"),
-        ("random weights", "random_init", "teacher"),
-        ("pretrained", "pretrained", "teacher"),
-        ("student, distilled", "student", "student"),
-        ("student, alone", "student_undistilled", "student"),
-        ("multilingual, pruned", "general_teacher", "general_teacher"),
-        ("its student, 4 layers", "general_student", "general_student"),
-        ("its student, 4 x 168", "general_small", "general_small"),
-    ]
-    for label, name, kind in rows:
-        if name not in accuracy:
-            continue
-        model = models[kind]
-        speed = f"{model['tokens_per_second']:,.0f}" if "tokens_per_second" in model else ""
-        table.add_row(
-            label,
-            f"{accuracy[name]:.3f} ± {summary['accuracy_standard_error'][name]:.3f}",
-            f"{model['parameters'] / 1e6:.2f} M",
-            f"{model['size_mb']:.1f} MB",
-            f"{model['latency_ms']:.2f} ms",
-            speed,
-        )
-    console.print(table)
+    print_tables(demo_tables(summary))
     packing, seconds = summary["packing"], summary["seconds"]
     console.print(
         f"Token slots with real tokens: {packing['efficiency']:.1%} packed,"
         f" {packing['padded_efficiency']:.1%} if padded to {packing['max_length']}. Pretraining:"
         f" {summary['pretrain']['tokens_per_second']:,.0f} real tokens/s."
     )
-    for name, value in summary["comparisons"].items():
-        first, second = (part.replace("_", " ") for part in name.split("_minus_"))
-        sign = "above" if value["difference"] > 0 else "below"
-        console.print(
-            f"{first} is {abs(value['difference']):.3f} {sign} {second}"
-            f" (paired bootstrap standard error {value['standard_error']:.3f})"
-        )
     stages = (*STAGES, *([GENERAL] if GENERAL in seconds else []), "total")
     console.print("Seconds: " + ", ".join(f"{name} {seconds[name]:.0f}" for name in stages))
     console.print(f"Full report: {summary['report']}")

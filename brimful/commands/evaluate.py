@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.table import Table as RichTable
 
 from brimful.commands.evaluate_text import evaluate_text
 from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.commands.finetune_trainings import Finetuning, load_data
+from brimful.commands.tables import print_tables
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
 from brimful.console import say
 from brimful.distributed import ALONE
@@ -19,6 +19,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import config_file, read_config
 from brimful.nn.interop import load_pretrained
 from brimful.precision.policy import Precision
+from brimful.reports.content import ReportTable
 from brimful.runs.directory import (
     CONFIG,
     SUMMARY,
@@ -39,7 +40,6 @@ from brimful.tasks.limits import check_length
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
 from brimful.tasks.task import Task
-from brimful.terminal import output_console
 from brimful.train.objective import Runtime
 
 PREPARED = "text"
@@ -124,32 +124,34 @@ class EvaluateConfig:
 
 def show_evaluation(summary: dict[str, Any]) -> None:
     """Print the losses on text, and the task's metric of every model beside the best."""
-    console = output_console()
+    tables = []
     if summary.get("text"):
-        table = RichTable(title="held-out text, 15 % of the words masked")
-        for column in ("source", "encoder", "loss", "accuracy", "bits a character"):
-            table.add_column(column, justify="left" if column in ("source", "encoder") else "right")
-        for row in summary["text"]:
-            table.add_row(
-                row["source"],
-                row["encoder"],
+        rows = [
+            [
+                f"{row['source']}, {row['encoder']}",
                 f"{row['loss']:.3f} ± {row['standard_error']:.3f}",
                 f"{row['accuracy']:.3f}",
                 f"{row['bits_per_character']:.3f}",
-            )
-        console.print(table)
+            ]
+            for row in summary["text"]
+        ]
+        columns = ["Source, encoder", "Loss", "Accuracy", "Bits a character"]
+        tables.append(ReportTable("Held-out text, 15 % of the words masked", columns, rows))
     if models := summary.get("models"):
         name = summary["primary_metric"]
-        table = RichTable(title=f"{summary['task']}, {summary['test']['n']:,} test rows")
-        for column in ("model", name, "over seeds", "behind the best by", "training"):
-            table.add_column(column, justify="left" if column == "model" else "right")
-        for row in models:
-            behind = ""
-            if "behind" in row:
-                behind = f"{row['behind']:.3f} ± {row['standard_error']:.3f}"
-            spread = f"± {row[f'{name}_std']:.3f}" if f"{name}_std" in row else ""
-            table.add_row(row["model"], f"{row[name]:.3f}", spread, behind, f"{row['seconds']:.1f} s")
-        console.print(table)
+        rows = [
+            [
+                row["model"],
+                f"{row[name]:.3f}",
+                f"± {row[f'{name}_std']:.3f}" if f"{name}_std" in row else "",
+                f"{row['behind']:.3f} ± {row['standard_error']:.3f}" if "behind" in row else "",
+                f"{row['seconds']:.1f} s",
+            ]
+            for row in models
+        ]
+        columns = ["Model", name, "Over seeds", "Behind the best by", "Training"]
+        tables.append(ReportTable(f"{summary['task']}, {summary['test']['n']:,} test rows", columns, rows))
+    print_tables(tables)
 
 
 @verb(EvaluateConfig, show=show_evaluation)

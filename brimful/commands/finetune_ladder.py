@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.table import Table as RichTable
-
 from brimful.commands.finetune_trainings import Finetuning, Trial, curve_rows, from_random
+from brimful.commands.tables import print_tables
 from brimful.console import say
 from brimful.nn.interop import load_pretrained
-from brimful.reports.finetune import RUNGS
+from brimful.reports.finetune import RUNGS, ladder_tables
 from brimful.tasks import baselines
 from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.model import TaskModel
@@ -147,19 +146,11 @@ class Ladder:
 
 def show_ladder(task: Task, rungs: Mapping[str, Mapping[str, float]]) -> None:
     """Print the baselines and the fine-tuned model, one a line."""
-    primary = task.metrics[0]
-    table = RichTable(title="the same labels, otherwise used")
-    for column in ("model", primary.title, "fine-tuned is better by", "training", "one text"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    for name, rung in rungs.items():
-        gap = ""
-        if "difference" in rung:
-            gap = f"{rung['difference']:+.3f} ± {rung['standard_error']:.3f}"
-        table.add_row(
-            RUNGS.get(name, name),
-            f"{rung[primary.name]:.3f}",
-            gap,
-            f"{rung['seconds']:.1f} s",
-            f"{rung['latency_ms']:.2f} ms" if rung["latency_ms"] else "",
-        )
-    console.print(table)
+    ours = rungs["finetuned"]
+    summary = {
+        "baselines": {name: rung for name, rung in rungs.items() if name != "finetuned"},
+        "test": {metric.name: ours[metric.name] for metric in task.metrics if metric.name in ours},
+        "seconds": ours["seconds"],
+        "latency_ms": ours["latency_ms"],
+    }
+    print_tables(ladder_tables(summary), console)
