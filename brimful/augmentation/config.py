@@ -7,7 +7,7 @@ from typing import Any, Literal
 from brimful.config import require_positive
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision
-from brimful.runs.directory import find_model, model_files
+from brimful.runs.directory import find_model, model_files, named_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,8 @@ class CandidateConfig:
         found = model_files("augment/encoder", find_model(encoder, "encoder"))
         if self.candidates:
             found |= model_files("augment/candidates", find_model(Path(self.candidates), "encoder"))
-        for name in ("vectors", "stop_words", "lexicon"):
-            if path := getattr(self, name):
-                found[f"augment/{name}"] = Path(path)
-        return found
+        files = named_files(vectors=self.vectors, stop_words=self.stop_words, lexicon=self.lexicon)
+        return found | {f"augment/{name}": path for name, path in files.items()}
 
     @property
     def settings(self) -> dict[str, Any]:

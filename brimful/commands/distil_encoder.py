@@ -26,7 +26,7 @@ from brimful.nn.heads import pool
 from brimful.nn.interop import load_pretrained, save_model, text_length
 from brimful.nn.layers import Pooling
 from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation
-from brimful.runs.directory import absolute, check_inputs, find_model, model_files, start_run
+from brimful.runs.directory import absolute, check_inputs, find_model, model_files, named_files, start_run
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles, known_outputs
@@ -307,8 +307,7 @@ def _reads_as(teacher: Encoder, student: Encoder, whole: bool) -> bool:
 
 def _inputs(config: DistilConfig, teacher: VectorTeacher) -> dict[str, Path]:
     """The files that decide the result of a run."""
-    files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
-    files |= {name: Path(path) for name in ("train", "test") if (path := getattr(config, name))}
+    files = named_files(unlabelled=config.unlabelled, train=config.train, test=config.test)
     if teacher.encoder is None:
         files["teacher_scores[0]"] = teacher.folder
     else:

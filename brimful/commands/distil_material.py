@@ -15,7 +15,7 @@ from brimful.data.examples import Examples
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LayerDistillation
-from brimful.runs.directory import CONFIG, find_model, model_files
+from brimful.runs.directory import CONFIG, find_model, model_files, named_files
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
@@ -108,10 +108,9 @@ def learning_material(
 def files_of(distillation: Distillation) -> dict[str, Path]:
     """The files that decide the result of a run, by names that are the same on other machines."""
     config, start = distillation.config, distillation.start
-    files = {f"unlabelled[{i}]": Path(path) for i, path in enumerate(config.unlabelled)}
-    files |= {f"teacher_scores[{i}]": Path(path) for i, path in enumerate(config.teacher_scores)}
-    tables = zip(("train", "dev", "test"), _tables(config, start.origin), strict=True)
-    files |= {name: Path(path) for name, path in tables if path}
+    train, dev, test = _tables(config, start.origin)
+    files = named_files(unlabelled=config.unlabelled, teacher_scores=config.teacher_scores)
+    files |= named_files(train=train, dev=dev, test=test)
     for index, path in enumerate(config.teachers):
         name = f"teacher[{index}]" if index else "teacher"
         if index == 0 and start.origin is not None:

@@ -26,6 +26,7 @@ from brimful.runs.directory import (
     check_inputs,
     find_model,
     model_files,
+    named_files,
     read_summary,
     start_run,
 )
@@ -272,8 +273,7 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
 
 def _inputs(config: EvaluateConfig, folders: dict[str, Path]) -> dict[str, Path]:
     """The files that decide the result."""
-    tables = {"train": config.train, "dev": config.dev, "test": config.test}
-    files = {name: Path(path) for name, path in tables.items() if path}
+    files = named_files(train=config.train, dev=config.dev, test=config.test)
     for name, folder in folders.items():
         files |= model_files(name, folder)
     return files

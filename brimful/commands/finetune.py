@@ -30,6 +30,7 @@ from brimful.runs.directory import (
     check_inputs,
     finished_run,
     model_files,
+    named_files,
     open_run,
     start_run,
 )
@@ -164,9 +165,8 @@ def _tell(findings: Sequence[Finding], data: TaskData) -> None:
 
 def _inputs(config: FinetuneConfig) -> dict[str, Path]:
     """The files that decide the result of a run."""
-    tables = zip(("train", "dev", "test"), config.tables, strict=True)
-    more = {f"more_tests[{i}]": Path(path) for i, path in enumerate(config.more_tests)}
-    files = {name: Path(path) for name, path in tables if path} | more
+    train, dev, test = config.tables
+    files = named_files(train=train, dev=dev, test=test, more_tests=config.more_tests)
     return files | model_files("encoder", config.encoder_folder)
 
 

@@ -177,6 +177,17 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     return found
 
 
+def named_files(**given: str | Path | Sequence[str] | None) -> dict[str, Path]:
+    """The files that options name, for `check_inputs`. Those of one option are numbered from 0."""
+    files: dict[str, Path] = {}
+    for name, value in given.items():
+        if isinstance(value, str | Path):
+            files |= {name: Path(value)} if value else {}
+        else:
+            files |= {f"{name}[{number}]": Path(path) for number, path in enumerate(value or ())}
+    return files
+
+
 def model_files(name: str, folder: Path) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
     place, config = encoder_folder(folder), config_file(folder)
