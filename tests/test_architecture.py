@@ -73,10 +73,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_456),
     "brimful.train.trainer": (62, 9_674),
     "brimful.tasks.regression": (27, 4_470),
-    "brimful.commands.predict": (95, 16_640),
-    "brimful.commands.pretrain": (131, 21_538),
-    "brimful.commands.finetune": (167, 28_724),
-    "brimful.commands.distil": (191, 32_892),
+    "brimful.commands.predict": (95, 16_668),
+    "brimful.commands.pretrain": (131, 21_566),
+    "brimful.commands.finetune": (167, 28_752),
+    "brimful.commands.distil": (191, 32_920),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 78

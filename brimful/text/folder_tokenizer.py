@@ -32,7 +32,7 @@ from brimful.text.folder_settings import (
     token_name,
     values_beside,
 )
-from brimful.text.tokenizer_files import merge_pair
+from brimful.text.tokenizer_files import merge_pair, require_ids
 from brimful.text.vocabulary_files import read_vocabulary
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
             tokenizer = kind.build(vocabulary, settings, names)
             if state is not None and kind.around is None and state.get("post_processor"):
                 tokenizer.post_processor = _processor(state)
-        tokenizer = _without_gaps(_finished(tokenizer, kind, settings, names))
+        pieces = tokenizer.get_vocab(with_added_tokens=False)
+        require_ids(pieces.values(), path)
+        tokenizer = _without_gaps(_finished(tokenizer, kind, settings, names), pieces)
     except BrimfulError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for whatever it cannot take
@@ -282,12 +284,11 @@ def _special(values: Mapping[str, Any]) -> "AddedToken":
     return AddedToken(**{**values, "special": True})
 
 
-def _without_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
+def _without_gaps(tokenizer: "Tokenizer", pieces: Mapping[str, int]) -> "Tokenizer":
     """The tokenizer with a name that no text has for each id without a piece: those of empty lines, and all
     but the last of equal lines. Where tokens were added, their ids count the pieces, and gaps stay."""
     from tokenizers import Tokenizer
 
-    pieces = tokenizer.get_vocab(with_added_tokens=False)
     added = tokenizer.get_added_tokens_decoder().values()
     last = max((index for piece, index in pieces.items() if piece), default=-1)
     if last + 1 == len(pieces) or any(token.content not in pieces for token in added):

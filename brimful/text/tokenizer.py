@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from brimful.text.special_ids import (
     special_ids,
     special_tokens,
 )
-from brimful.text.tokenizer_files import ids_of_processor
+from brimful.text.tokenizer_files import MOST_IDS, ids_of_processor, require_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,6 +35,8 @@ _CLASS = "PreTrainedTokenizerFast"
 _USUAL_CLASSES = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer", "Unigram": "XLMRobertaTokenizer"}
 """Classes that put ends around texts, by the kind of their vocabulary."""
 _SAVED = ("tokenizer_class", "model_max_length", "model_input_names", "clean_up_tokenization_spaces")
+_LARGE = re.compile(rf'": ?\d{{{len(str(MOST_IDS))},}}')
+"""What an id of a tokenizer.json that `MOST_IDS` forbids looks like."""
 _bare: set[Path] = set()
 
 
@@ -200,13 +203,17 @@ def _load_json(file: Path) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        tokenizer = Tokenizer.from_str(text)
     except OSError as error:
         raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
     except Exception as error:  # tokenizers raises bare Exception for whatever it cannot parse
         is_text = not isinstance(error, UnicodeDecodeError)
         reason = " ".join(str(error).split()) if is_text else "it is not UTF-8"
         raise BrimfulError(f"{file} is not a tokenizer.json that `tokenizers` can read ({reason})") from error
+    if _LARGE.search(text):  # to ask for all ids takes half as long as to read them
+        require_ids(tokenizer.get_vocab(with_added_tokens=False).values(), file)
+    return tokenizer
 
 
 def tokenizer_hash(tokenizer: "Tokenizer") -> str:

@@ -1,12 +1,32 @@
 """What a tokenizer.json holds: pieces, merges, every place with ids. The same with fewer pieces."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 State = dict[str, Any]
 """A tokenizer.json."""
+
+
+MOST_IDS = 10_000_000
+"""The ids that a vocabulary may have: `tokenizers` counts through them all to write it, gaps included."""
+
+
+def require_ids(ids: Iterable[int], file: Path) -> None:
+    """Refuse an id that no vocabulary has.
+
+    Raises:
+        BrimfulError: there is one.
+    """
+    if (highest := max(ids, default=0)) >= MOST_IDS:
+        raise BrimfulError(
+            f"{file} has ids up to {highest:,}; known are those below {MOST_IDS:,}: put the right file back"
+        )
 
 
 def pieces_of(model: State) -> dict[str, int]:

@@ -357,3 +357,17 @@ def test_what_is_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": "?"}))
     with pytest.raises(BrimfulError, match="not a tokenizer"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_id_that_no_vocabulary_has(tmp_path: Path, own: bool) -> None:
+    """`tokenizers` would count up to it for minutes."""
+    save(train(TEXTS, 100), tmp_path)
+    file = tmp_path / "tokenizer.json"
+    state = json.loads(file.read_text())
+    state["model"]["vocab"]["&"] = 2**31
+    file.write_text(json.dumps(state))
+    if not own:
+        (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(BrimfulError, match=r"tokenizer\.json has ids up to 2,147,483,648"):
+        load(tmp_path)
