@@ -254,7 +254,7 @@ def mutate_safetensors(content: bytes, draw: Draw) -> bytes:
     else:
         with np.errstate(all="ignore"):
             made = _mutate_array(tensors[name], draw)
-        tensors[name] = made if made.dtype.kind in "fiu" else tensors[name][:0]
+        tensors[name] = made if made.dtype.kind in "fiu" else np.atleast_1d(tensors[name])[:0]
     return save(tensors, metadata={"format": "pt"})
 
 
