@@ -73,10 +73,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_456),
     "brimful.train.trainer": (62, 9_674),
     "brimful.tasks.regression": (27, 4_470),
-    "brimful.commands.predict": (95, 16_668),
-    "brimful.commands.pretrain": (131, 21_566),
-    "brimful.commands.finetune": (167, 28_752),
-    "brimful.commands.distil": (191, 32_920),
+    "brimful.commands.predict": (94, 16_372),
+    "brimful.commands.pretrain": (132, 21_638),
+    "brimful.commands.finetune": (168, 28_782),
+    "brimful.commands.distil": (192, 32_955),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 78

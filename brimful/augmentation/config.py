@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from brimful.config import require_positive
 from brimful.errors import BrimfulError
+from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import Precision
-from brimful.runs.directory import find_model, model_files, named_files
+from brimful.runs.directory import model_files, named_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class CandidateConfig:
         if not 0 <= self.rate <= 1:
             raise BrimfulError(f"rate is {self.rate:g}: it must be a fraction from 0 to 1")
 
-    def files(self, encoder: Path) -> dict[str, Path]:
+    def files(self, encoder: ModelFolder | Path) -> dict[str, Path]:
         """The files that decide the candidates, by name.
 
         Args:
@@ -48,9 +49,9 @@ class CandidateConfig:
         Raises:
             BrimfulError: a folder holds no model.
         """
-        found = model_files("augment/encoder", find_model(encoder, "encoder"))
+        found = model_files("augment/encoder", ModelFolder.open(encoder, "encoder"))
         if self.candidates:
-            found |= model_files("augment/candidates", find_model(Path(self.candidates), "encoder"))
+            found |= model_files("augment/candidates", ModelFolder.open(self.candidates, "encoder"))
         files = named_files(vectors=self.vectors, stop_words=self.stop_words, lexicon=self.lexicon)
         return found | {f"augment/{name}": path for name, path in files.items()}
 

@@ -26,9 +26,9 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_pretrained, reads_token_types, text_length
+from brimful.nn.interop import load_pretrained
+from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import resolve
-from brimful.runs.directory import find_model
 from brimful.tasks.columns import Column
 from brimful.tasks.entries import Entry
 from brimful.text.special_ids import special_ids, unknown_id
@@ -82,7 +82,7 @@ def candidate_table(
         BrimfulError: a folder, the vectors, the stop words or the lexicon cannot be read, or an encoder has
             no tokenizer or does not fit.
     """
-    folder = find_model(Path(encoder), "encoder")
+    folder = ModelFolder.open(encoder, "encoder")
     files = file_hashes(config.files(folder))
     key = {"candidates": text_hash(texts), "files": files, **config.settings}
 
@@ -112,7 +112,7 @@ class _Sources:
     lines: list[str]
 
 
-def _sources(config: CandidateConfig, folder: Path, device: torch.device) -> _Sources:
+def _sources(config: CandidateConfig, folder: ModelFolder, device: torch.device) -> _Sources:
     """
     Raises:
         BrimfulError: as `candidate_table`.
@@ -128,7 +128,7 @@ def _sources(config: CandidateConfig, folder: Path, device: torch.device) -> _So
     lines = []
     teller, its = folder, encoder
     if config.candidates:
-        teller = find_model(Path(config.candidates), "encoder")
+        teller = ModelFolder.open(config.candidates, "encoder")
         its, head = load_pretrained(teller)
         if head is None:
             raise BrimfulError(
@@ -144,7 +144,7 @@ def _sources(config: CandidateConfig, folder: Path, device: torch.device) -> _So
 
 
 def _masked_lm(
-    config: CandidateConfig, folder: Path, encoder: Encoder, head: MaskedLMHead, device: torch.device
+    config: CandidateConfig, folder: ModelFolder, encoder: Encoder, head: MaskedLMHead, device: torch.device
 ) -> CandidateModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
@@ -152,14 +152,15 @@ def _masked_lm(
         encoder.to(device),
         head.to(device),
         Pieces(encoder.tokenizer),
-        max_length=text_length(folder, encoder),
-        pair=config.context == "pair" or (config.context == "auto" and reads_token_types(folder, encoder)),
+        max_length=folder.text_length(encoder.config),
+        pair=config.context == "pair"
+        or (config.context == "auto" and folder.reads_token_types(encoder.config)),
         device=device,
         precision=resolve(config.precision, device),
     )
 
 
-def _build(texts: Sequence[str], config: CandidateConfig, folder: Path, device: torch.device) -> Entry:
+def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, device: torch.device) -> Entry:
     """The table as arrays."""
     sources = _sources(config, folder, device)
     known = {text: number for number, text in enumerate(dict.fromkeys(texts))}

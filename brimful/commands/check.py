@@ -1,7 +1,6 @@
 """The verb `brimful check`: what is odd in the tables of a task, before anything is trained on them."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from brimful.config import verb
 from brimful.console import counted, recorded_warnings
 from brimful.data.examples import without_room
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import config_file, read_config
-from brimful.runs.directory import find_model
-from brimful.storage import read_json
+from brimful.nn.hf_config import shape_of
+from brimful.nn.model_folder import ModelFolder
 from brimful.tasks.checks import (
     Finding,
     check_encoding,
@@ -85,12 +83,11 @@ def check(config: CheckConfig) -> dict[str, Any]:
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
     layout = find_layout(config.layout, config.columns)
     kind = task_of(config.task, layout)
-    folder = find_model(Path(config.encoder), "encoder")
-    settings = config_file(folder)
-    longest = read_config(read_json(settings), str(settings)).max_length
+    folder = ModelFolder.open(config.encoder, "encoder")
+    longest = shape_of(folder).max_length
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
-    tokenizer = load(folder)
+    tokenizer = load(folder.path)
     tables, found = [], list[Finding]()
     for path in config.files:
         with recorded_warnings() as said:

@@ -26,11 +26,11 @@ from brimful.console import say
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.interop import load_pretrained
+from brimful.nn.model_folder import ModelFolder
 from brimful.runs.directory import (
     SUMMARY,
     absolute,
     check_inputs,
-    find_model,
     finish_run,
     finished_run,
     open_run,
@@ -43,7 +43,6 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
 from brimful.tasks.comparison import differences
 from brimful.tasks.metrics import over_seeds
-from brimful.tasks.model import holds_task_model
 from brimful.tasks.output import write_rows
 from brimful.train.objective import Runtime
 
@@ -161,7 +160,7 @@ def _static(
 def _without_task(config: DistilConfig, origin: FinetuneConfig | None) -> bool:
     """Whether the student is an encoder that gives vectors."""
     if config.teachers:
-        return origin is None and not holds_task_model(find_model(Path(config.teachers[0]), "model"))
+        return origin is None and not ModelFolder.open(config.teachers[0], "model").has_task
     return not config.test and not config.teachers
 
 

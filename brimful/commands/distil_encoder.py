@@ -23,10 +23,11 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
-from brimful.nn.interop import load_pretrained, save_model, text_length
+from brimful.nn.interop import load_pretrained, save_model
 from brimful.nn.layers import Pooling
+from brimful.nn.model_folder import ModelFolder
 from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation
-from brimful.runs.directory import absolute, check_inputs, find_model, model_files, named_files, start_run
+from brimful.runs.directory import absolute, check_inputs, model_files, named_files, start_run
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles, known_outputs
@@ -49,11 +50,13 @@ class VectorTeacher:
 
     Attributes:
         encoder: None for a file.
-        folder: of the encoder, or the file.
+        folder: of the encoder; None for a file.
+        path: of the folder, or the file.
     """
 
     encoder: Encoder | None
-    folder: Path
+    folder: ModelFolder | None
+    path: Path
 
     @classmethod
     def load(cls, config: DistilConfig) -> "VectorTeacher":
@@ -65,17 +68,17 @@ class VectorTeacher:
         if len(config.teachers) + len(config.teacher_scores) > 1:
             raise BrimfulError("vectors of several teachers have no average: give one, or --train and --test")
         if config.teachers:
-            folder = find_model(Path(config.teachers[0]), "encoder")
+            folder = ModelFolder.open(config.teachers[0], "encoder")
             encoder, _ = load_pretrained(folder)
             if encoder.tokenizer is None:
                 raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-            return cls(encoder, folder)
+            return cls(encoder, folder, folder.path)
         path = Path(config.teacher_scores[0])
         if path.suffix != ARRAYS:
             raise UsageError(
                 f"{path} holds scores of a task: give its --train and --test too; vectors are a .npy file"
             )
-        return cls(None, path)
+        return cls(None, None, path)
 
     @property
     def pooling(self) -> Pooling:
@@ -90,6 +93,7 @@ class VectorTeacher:
             same: whether the examples are its own.
         """
         assert self.encoder is not None
+        assert self.folder is not None
         encoder = self.encoder
         assert encoder.tokenizer is not None
         data = data if same else encode(data.table, encoder.tokenizer, max_length)
@@ -114,7 +118,7 @@ def _student(config: DistilConfig, teacher: VectorTeacher, seed: int) -> Encoder
     """The student before training."""
     torch.manual_seed(seed)
     if config.student is not None:
-        student, _ = load_pretrained(find_model(Path(config.student), "encoder"))
+        student, _ = load_pretrained(ModelFolder.open(config.student, "encoder"))
         if student.tokenizer is None:
             raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
         return _without_dropout(student)
@@ -180,13 +184,15 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     teacher = VectorTeacher.load(config)
     student = _student(config, teacher, seed)
     longest = student.config.max_length
-    own = min(128, longest) if teacher.encoder is None else text_length(teacher.folder, teacher.encoder)
+    own = min(128, longest)
+    if teacher.encoder is not None and teacher.folder is not None:
+        own = teacher.folder.text_length(teacher.encoder.config)
     max_length = config.max_length or min(own, longest)
     check_length(max_length, longest)
     data, sizes, test = _read(config, student, max_length, ranks)
     same = teacher.encoder is not None and _reads_as(teacher.encoder, student, own >= max_length)
     if ranks.is_main and not (resuming or config.dry_run):
-        said = f"distilling {teacher.folder} into {student.config.layers} layers of width"
+        said = f"distilling {teacher.path} into {student.config.layers} layers of width"
         say(f"{said} {student.config.hidden_size} on {sum(map(len, data)):,} texts")
         if config.layers.epochs and not same:
             why = "is a file of vectors" if teacher.encoder is None else "reads other tokens"
@@ -294,7 +300,7 @@ def _vectors(
 ) -> np.ndarray:
     """float32 (texts, width): what the teacher says of all texts."""
     if teacher.encoder is None:
-        return np.concatenate(rows_of_array(teacher.folder, [part.table for part in data], sizes))
+        return np.concatenate(rows_of_array(teacher.path, [part.table for part in data], sizes))
     return np.concatenate([teacher.vectors(part, own, same, runtime) for part in data])
 
 
@@ -308,12 +314,12 @@ def _reads_as(teacher: Encoder, student: Encoder, whole: bool) -> bool:
 def _inputs(config: DistilConfig, teacher: VectorTeacher) -> dict[str, Path]:
     """The files that decide the result of a run."""
     files = named_files(unlabelled=config.unlabelled, train=config.train, test=config.test)
-    if teacher.encoder is None:
-        files["teacher_scores[0]"] = teacher.folder
+    if teacher.folder is None:
+        files["teacher_scores[0]"] = teacher.path
     else:
         files |= model_files("teacher", teacher.folder)
     if config.student is not None:
-        files |= model_files("student", find_model(Path(config.student), "encoder"))
+        files |= model_files("student", ModelFolder.open(config.student, "encoder"))
     return files
 
 

@@ -14,8 +14,9 @@ from brimful.console import say, warn
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.heads import SequenceHead
+from brimful.nn.model_folder import ModelFolder
 from brimful.objectives.imitation import TEACHER, LayerDistillation
-from brimful.runs.directory import CONFIG, find_model, model_files, named_files
+from brimful.runs.directory import CONFIG, model_files, named_files
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
@@ -115,9 +116,9 @@ def files_of(distillation: Distillation) -> dict[str, Path]:
         name = f"teacher[{index}]" if index else "teacher"
         if index == 0 and start.origin is not None:
             files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
-        files |= model_files(name, find_model(Path(path), "model"))
+        files |= model_files(name, ModelFolder.open(path, "model"))
     if config.student is not None:
-        files |= model_files("student", find_model(Path(config.student), "model"))
+        files |= model_files("student", ModelFolder.open(config.student, "model"))
     elif start.of_origin:
         assert start.origin is not None
         files |= model_files("encoder", start.origin.encoder_folder)
@@ -128,8 +129,8 @@ def _load_teachers(config: DistilConfig) -> list[ModelTeacher]:
     """The task models, whose labels are put in the order of the data later."""
     found = []
     for path in config.teachers:
-        model = load_task_model(path)
-        files = model_files("teacher", find_model(Path(path), "model"))
+        folder = ModelFolder.open(path, "model")
+        model, files = load_task_model(folder), model_files("teacher", folder)
         crcs = {name: crc32(file) for name, file in files.items()}
         found.append(ModelTeacher(model, list(range(len(model.task.labels))), path, crcs))
     return found

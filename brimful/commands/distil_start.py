@@ -1,7 +1,6 @@
 """What the students of `brimful distil` start from: layers of a teacher, a folder, or random weights."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +12,11 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead, SequenceHead, pooling_of
 from brimful.nn.interop import load_pretrained
+from brimful.nn.model_folder import ModelFolder
 from brimful.nn.narrowing import narrow
 from brimful.objectives.imitation import spread_layers
-from brimful.runs.directory import find_model
 from brimful.tasks.data import TaskData
-from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
+from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task
 from brimful.tasks.teachers import ModelTeacher
 
@@ -69,8 +68,8 @@ class Start:
         source: tuple[Encoder, MaskedLMHead | None]
         origin: TaskModel | None = None  # whose head the student takes over
         if config.student is not None and not of_teacher:
-            folder = find_model(Path(config.student), "model")
-            origin = load_task_model(folder) if holds_task_model(folder) else None
+            folder = ModelFolder.open(config.student, "model")
+            origin = load_task_model(folder) if folder.has_task else None
             source = load_pretrained(folder)
             if origin is None and self.teacher is not None and source[0].pooling is None:
                 options = replace(options, pooling=self.pooling())
@@ -96,7 +95,7 @@ class Start:
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
 
-    def _origin_folder(self) -> Path:
+    def _origin_folder(self) -> ModelFolder:
         """Of the encoder that the teacher was fine-tuned from.
 
         Raises:
@@ -166,7 +165,7 @@ def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: Model
         BrimfulError: the shape does not fit the teacher, or there is none.
     """
     if config.student is not None:
-        encoder, _ = load_pretrained(find_model(Path(config.student), "model"))
+        encoder, _ = load_pretrained(ModelFolder.open(config.student, "model"))
         if encoder.tokenizer is None:
             raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
         longest, overlap = encoder.config.max_length, None

@@ -16,15 +16,15 @@ from brimful.console import say
 from brimful.distributed import ALONE
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import config_file, read_config
+from brimful.nn.hf_config import shape_of
 from brimful.nn.interop import load_pretrained
+from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import Precision
 from brimful.reports.content import ReportTable
 from brimful.runs.directory import (
     CONFIG,
     SUMMARY,
     check_inputs,
-    find_model,
     model_files,
     named_files,
     read_summary,
@@ -32,7 +32,7 @@ from brimful.runs.directory import (
 )
 from brimful.runs.lock import FolderLock
 from brimful.runs.stages import Stages, finish_stages
-from brimful.storage import read_json, require_folder_place
+from brimful.storage import require_folder_place
 from brimful.tasks import baselines
 from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.data import TaskData
@@ -174,11 +174,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     if number_of("WORLD_SIZE", 1) > 1:
         raise UsageError("evaluate runs in one process: start it without torchrun")
     out, kind = Path(config.out), task_of(config.task, find_layout(config.layout, config.columns))
-    folders = {name: find_model(Path(name), "encoder") for name in config.encoders}
+    folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
     max_length = config.max_length
     if max_length is None:
-        files = [config_file(folder) for folder in folders.values()]
-        max_length = min(128, *(read_config(read_json(file), str(file)).max_length for file in files))
+        max_length = min(128, *(shape_of(folder).max_length for folder in folders.values()))
     config = replace(config, task=kind.name, max_length=max_length)
     if (summary := _begun(config, out)) is not None:
         return summary
@@ -195,7 +194,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 def _evaluate(
-    config: EvaluateConfig, out: Path, folders: dict[str, Path], facts: list[dict[str, Any]], runtime: Runtime
+    config: EvaluateConfig,
+    out: Path,
+    folders: dict[str, ModelFolder],
+    facts: list[dict[str, Any]],
+    runtime: Runtime,
 ) -> dict[str, Any]:
     """Evaluate to the end; returns the summary.
 
@@ -242,7 +245,7 @@ def _begun(config: EvaluateConfig, out: Path) -> dict[str, Any] | None:
     return read_summary(out)
 
 
-def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, Any]]:
+def _check(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict[str, Any]]:
     """Refuse now what would fail after an hour; returns the size of each encoder."""
     for text in config.text:
         if not Path(text).exists():
@@ -271,7 +274,7 @@ def _check(config: EvaluateConfig, folders: dict[str, Path]) -> list[dict[str, A
     return facts
 
 
-def _inputs(config: EvaluateConfig, folders: dict[str, Path]) -> dict[str, Path]:
+def _inputs(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> dict[str, Path]:
     """The files that decide the result."""
     files = named_files(train=config.train, dev=config.dev, test=config.test)
     for name, folder in folders.items():
@@ -289,7 +292,7 @@ class _Model:
 
 
 def _evaluate_task(
-    config: EvaluateConfig, folders: dict[str, Path], stages: Stages, runtime: Runtime
+    config: EvaluateConfig, folders: dict[str, ModelFolder], stages: Stages, runtime: Runtime
 ) -> dict[str, Any]:
     """Probe and fine-tune every encoder on the same rows."""
     models: dict[str, _Model] = {}
@@ -316,7 +319,7 @@ def _evaluate_task(
         elif number == 1:
             say(f"no probe: {probed}")
         if config.seeds:
-            run = Finetuning(asked, data, stages, runtime, f"trials/{number}-{folder.name}")
+            run = Finetuning(asked, data, stages, runtime, f"trials/{number}-{folder.path.name}")
             models[f"{name}, fine-tuned"] = _fine_tuned(run)
     assert data is not None
     return _compared(models, data)

@@ -20,6 +20,7 @@ from brimful.data.sequences import SequencesConfig
 from brimful.data.streams import validation_batches
 from brimful.errors import BrimfulError
 from brimful.nn.interop import load_pretrained
+from brimful.nn.model_folder import ModelFolder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.storage import read_record
 from brimful.text.tokenizer import tokenizer_hash
@@ -77,7 +78,7 @@ def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
 
 
 def evaluate_text(
-    encoders: Mapping[str, Path],
+    encoders: Mapping[str, ModelFolder],
     texts: Sequence[str],
     folder: Path,
     *,
@@ -106,8 +107,8 @@ def evaluate_text(
     differences: list[dict[str, Any]] = []
     scores: dict[tuple[str, str], Scores] = {}
     without = []
-    for name, path in encoders.items():
-        encoder, head = load_pretrained(path)
+    for name, model in encoders.items():
+        encoder, head = load_pretrained(model)
         if head is None:
             say(f"{name} has no masked-LM head: it is left out of the losses on text")
             without.append(name)
@@ -121,7 +122,7 @@ def evaluate_text(
         made_by = tokenizer_hash(tokenizer)
         for number, text in enumerate(texts):
             place = folder / made_by / f"{number}-{Path(text).name}"
-            corpus, rate = _open(text, place, name, path, made_by)
+            corpus, rate = _open(text, place, name, model, made_by)
             batches = validation_batches(
                 place.name, corpus, reader, packing, SequencesConfig(), tokens, place / "plans"
             )
@@ -153,7 +154,7 @@ def evaluate_text(
     return {"text": records, "text_differences": differences, "without_masked_lm": without}
 
 
-def _open(text: str, place: Path, name: str, encoder: Path, made_by: str) -> tuple[Corpus, float]:
+def _open(text: str, place: Path, name: str, encoder: ModelFolder, made_by: str) -> tuple[Corpus, float]:
     """The held-out documents of a source, and how many tokens a character of it takes."""
     path = Path(text)
     part: Corpus | None

@@ -29,15 +29,15 @@ from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.nn.hf_config import family_of
 from brimful.nn.hf_tensors import Head
 from brimful.nn.interop import HEADS, left_out, naming_weights, save_model
+from brimful.nn.model_folder import ModelFolder
 from brimful.nn.padded import PaddedModel
-from brimful.nn.sentence_modules import encoder_folder, read_pooling, write_modules
+from brimful.nn.sentence_modules import write_modules
 from brimful.nn.tokenizer_check import check_ids
 from brimful.nn.vocabulary import keep_rows
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.seals import CONVERSION, own_files
 from brimful.seals import EXPORT as RECORD
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
-from brimful.tasks.model import saved_settings
 from brimful.text.pruning import prune
 from brimful.text.sentence_folder import SETTINGS, transformer_settings
 from brimful.text.tokenizer import load as load_tokenizer
@@ -144,11 +144,11 @@ def _keep_description(folder: Path) -> None:
             path.unlink()
 
 
-def _keep_settings(source: Path, folder: Path) -> None:
+def _keep_settings(source: ModelFolder, folder: Path) -> None:
     """Copy what else a folder of sentence-transformers says: prompts, the similarity, lower case."""
-    if (source / _PROMPTS).is_file():
-        shutil.copyfile(source / _PROMPTS, folder / _PROMPTS)
-    if lower := transformer_settings(encoder_folder(source)).get("do_lower_case"):
+    if (source.path / _PROMPTS).is_file():
+        shutil.copyfile(source.path / _PROMPTS, folder / _PROMPTS)
+    if lower := transformer_settings(source.encoder_path).get("do_lower_case"):
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lower})
 
 
@@ -184,11 +184,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     require_folder_place(out, replaces=("an earlier export", _is_export))
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
-    if out.resolve() == source.resolve():
+    if out.resolve() == source.path.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
-    tokenizer = encoder.tokenizer or load_tokenizer(source)  # which says what is missing
-    pooled = read_pooling(source)
-    form = config.format or ("sentence-transformers" if pooled and source == Path(config.run) else "hf")
+    tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
+    usual = "sentence-transformers" if source.pooling and source.path == Path(config.run) else "hf"
+    form = config.format or usual
     dropped = left_out(source, encoder, head)
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
@@ -213,12 +213,12 @@ def export(config: ExportConfig) -> dict[str, Any]:
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
     pooling = (encoder.pooling or "mean") if form == "sentence-transformers" else None
-    settings = saved_settings(source, encoder)
+    settings = source.saved_settings(encoder.config)
     with naming_weights(source), atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
         if pooling and head is None:
             write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
-        if pooling and pooled:
+        if pooling and source.pooling:
             _keep_settings(source, folder)
         if form == "onnx":
             _keep_description(folder)
@@ -229,7 +229,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
             write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
         facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
         if importlib.util.find_spec("transformers"):
-            check_ids(source, folder, whole=kept is None)
+            check_ids(source.path, folder, whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         record = commit(folder / RECORD, files, kind="export", **facts)
     size = sum(file["bytes"] for file in record["files"].values())

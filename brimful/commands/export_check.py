@@ -25,7 +25,7 @@ from brimful.nn.hf_tensors import Head
 from brimful.nn.inference import not_finite
 from brimful.nn.interop import HEADS, transformers_reads
 from brimful.nn.layers import Pooling
-from brimful.nn.sentence_modules import CLASSIFIER, encoder_folder, read_pooling
+from brimful.nn.model_folder import CLASSIFIER, ModelFolder
 from brimful.paths import utf8_path
 from brimful.randomness import derive_key, hash_words
 from brimful.text.special_ids import special_ids
@@ -164,7 +164,7 @@ def transformers_forward(folder: Path, head: Head | None, named: str = "the expo
 
 def sentence_forward(folder: Path) -> Forward:
     """What sentence-transformers computes from the folder's files, by AutoModel (imports transformers)."""
-    hidden_states, pooling = transformers_forward(folder, None), read_pooling(folder)
+    hidden_states, pooling = transformers_forward(folder, None), ModelFolder(folder).pooling
     path = folder / CLASSIFIER / "model.safetensors"
     dense = {name: tensor.numpy() for name, tensor in load_file(path).items()} if path.is_file() else {}
 
@@ -198,7 +198,7 @@ def onnx_forward(path: Path) -> Forward:
     return forward
 
 
-def check_given(source: Path, encoder: Encoder, kept: np.ndarray | None) -> float | None:
+def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) -> float | None:
     """The largest absolute difference of a hidden state from that of `transformers` on the given folder; None
     where `transformers` is not installed, or does not find the encoder under the names there.
 
@@ -217,7 +217,7 @@ def check_given(source: Path, encoder: Encoder, kept: np.ndarray | None) -> floa
         )
         return None
     try:
-        theirs = transformers_forward(encoder_folder(source), None, str(source))
+        theirs = transformers_forward(source.encoder_path, None, str(source))
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
     old = np.arange(encoder.config.vocabulary_size) if kept is None else kept
@@ -231,7 +231,7 @@ def check_given(source: Path, encoder: Encoder, kept: np.ndarray | None) -> floa
 
 
 def check_written(
-    folder: Path, source: Path, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
+    folder: Path, source: ModelFolder, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
 ) -> float | None:
     """The largest absolute difference of an output of the written folder from the model's; None if
     `transformers` is needed and not installed.

@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
+from brimful.nn.model_folder import ModelFolder
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
-from brimful.runs.directory import (
-    find_model,
-)
 from brimful.tasks.layouts import OWN, Columns
 from brimful.tasks.registry import find_task, tasks
 from brimful.train.config import TrainerConfig, check_trainer
@@ -176,14 +173,14 @@ class FinetuneConfig:
         return f"rate-{rate}-epochs-{epochs:g}" if several else f"rate-{rate}"
 
     @property
-    def encoder_folder(self) -> Path:
-        """The Hugging Face folder of the encoder.
+    def encoder_folder(self) -> ModelFolder:
+        """The folder of the encoder.
 
         Raises:
             BrimfulError: there is no model.
         """
         assert self.encoder is not None
-        return find_model(Path(self.encoder), "encoder")
+        return ModelFolder.open(self.encoder, "encoder")
 
     @property
     def tables(self) -> tuple[str, str | None, str]:

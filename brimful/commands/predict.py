@@ -16,19 +16,18 @@ from brimful.distributed import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool
-from brimful.nn.interop import load_encoder, naming_weights, text_length
-from brimful.nn.sentence_modules import other_modules
+from brimful.nn.interop import load_encoder, naming_weights
+from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import Precision, resolve
-from brimful.runs.directory import find_model
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.inference import predict as run
 from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require_task
 from brimful.tasks.limits import check_length, warn_of_cut
-from brimful.tasks.model import TaskModel, holds_task_model, load_task_model
+from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.slices import read_slices
-from brimful.tasks.static_classifier import StaticClassifier, holds_static_model
+from brimful.tasks.static_classifier import StaticClassifier
 from brimful.tasks.table import Table, Take
 from brimful.tasks.table_files import read_file, read_texts
 from brimful.tasks.task import Row
@@ -75,11 +74,11 @@ class PredictConfig:
 class _Tasked:
     """A task model, which writes predictions."""
 
-    def __init__(self, folder: Path, config: PredictConfig, layout: FileLayout) -> None:
+    def __init__(self, folder: ModelFolder, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
         self.layout = layout
         loaded: TaskModel | StaticClassifier
-        loaded = StaticClassifier.load(folder) if holds_static_model(folder) else load_task_model(folder)
+        loaded = StaticClassifier.load(folder.path) if folder.is_static else load_task_model(folder)
         require_task(layout, loaded.task.name)
         if config.pooling != "auto":
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
@@ -139,7 +138,7 @@ class _Vectors:
     windows = True
     """Whether it can read long texts in windows."""
 
-    def __init__(self, folder: Path, config: PredictConfig, layout: FileLayout) -> None:
+    def __init__(self, folder: ModelFolder, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
         self.layout = layout
         self.found: dict[str, int] = {}
@@ -152,10 +151,10 @@ class _Vectors:
         }
         for option in (option for option, given in labelled.items() if given):
             raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
-        if others := other_modules(folder, classifier=False):
+        if others := folder.other_modules(classifier=False):
             warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
         self.pooling = (self.encoder.pooling or "mean") if config.pooling == "auto" else config.pooling
-        length = text_length(folder, self.encoder)
+        length = folder.text_length(self.encoder.config)
         self.max_length = length if config.max_length is None else config.max_length
         self.overlap = config.overlap
         check_length(self.max_length, self.encoder.config.max_length)
@@ -203,8 +202,8 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"--output {output} is the input; name another file")
     device = default_device()
     precision = resolve(config.precision, device)
-    folder = find_model(Path(config.model), "model")
-    with_task = holds_static_model(folder) or holds_task_model(folder)
+    folder = ModelFolder.open(config.model, "model")
+    with_task = folder.is_static or folder.has_task
     model = (_Tasked if with_task else _Vectors)(folder, config, layout)
     texts, empty = 0, True
     for table in read_slices(model.read):

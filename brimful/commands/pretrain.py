@@ -31,10 +31,11 @@ from brimful.nn.encoder import Encoder, shape_advice
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
 from brimful.nn.initial import Initial, count_pieces, head_kind, new_model, start_from_data, trained_model
 from brimful.nn.interop import save_model
+from brimful.nn.model_folder import ModelFolder
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve_residual
-from brimful.runs.directory import START, absolute, find_model, finish_run, finished_run, open_run, start_run
+from brimful.runs.directory import START, absolute, finish_run, finished_run, open_run, start_run
 from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.seals import seal
@@ -349,7 +350,7 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
     elif config.start_from is None:
         return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
     else:
-        folder = find_model(Path(config.start_from), "encoder")
+        folder = ModelFolder.open(config.start_from, "encoder").path
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
 
 

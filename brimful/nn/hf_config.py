@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -12,7 +11,7 @@ from tokenizers import Tokenizer
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.nn.layers import Architecture, EncoderConfig, Variant
-from brimful.nn.sentence_modules import encoder_folder
+from brimful.nn.model_folder import ModelFolder
 from brimful.text.special_ids import special_ids
 
 
@@ -82,8 +81,6 @@ _SHARED = {
 }
 
 
-_CONFIGS = ("config.json", "bert_config.json")
-"""What the file is called; the second name is that of Google's folders and of those made after them."""
 _BERT_ALONE = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
 """Keys of every configuration of BERT, also of those that name no model_type."""
 _OTHERS = {  # keys of models with the same sizes that are not BERT
@@ -100,13 +97,6 @@ _OTHERS = {  # keys of models with the same sizes that are not BERT
 _MOST = 2**31 - 1
 _MOST_LAYERS = 1000
 _MOST_ROTATED = 2**20  # positions whose angles are kept in memory
-
-
-def config_file(folder: Path) -> Path:
-    """The file that describes a folder's model, in the folder or in that of its Transformer; `config.json`
-    if there is none."""
-    place = encoder_folder(folder)
-    return next((place / name for name in _CONFIGS if (place / name).is_file()), place / _CONFIGS[0])
 
 
 def _kind(values: dict[str, Any], where: str) -> str:
@@ -201,6 +191,15 @@ def read_config(values: Any, where: str) -> EncoderConfig:
         raise BrimfulError(f"{where} lacks {error.args[0]!r}") from error
     except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
+
+
+def shape_of(folder: ModelFolder) -> EncoderConfig:
+    """The shape of the encoder in a folder.
+
+    Raises:
+        BrimfulError: as `read_config`.
+    """
+    return read_config(folder.values, str(folder.config_file))
 
 
 def _encoder_config(values: dict[str, Any], kind: str, family: Family, where: str) -> EncoderConfig:

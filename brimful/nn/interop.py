@@ -25,7 +25,7 @@ from brimful.nn.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.nn.hf_config import FAMILIES, config_file, family_of, read_config, write_config
+from brimful.nn.hf_config import FAMILIES, family_of, shape_of, write_config
 from brimful.nn.hf_names import canonical, layers_of, why_incomplete
 from brimful.nn.hf_tensors import (
     Head,
@@ -40,23 +40,12 @@ from brimful.nn.hf_tensors import (
 )
 from brimful.nn.hf_weights import Source, infinite_tensor, is_equal, read_weights, weight_files
 from brimful.nn.layers import Pooling
-from brimful.nn.sentence_modules import (
-    CLASSIFIER,
-    POOLINGS,
-    THEIRS,
-    encoder_folder,
-    has_classifier,
-    max_sequence_length,
-    module_files,
-    other_modules,
-    read_pooling,
-    write_modules,
-)
-from brimful.retired import refuse_retired
+from brimful.nn.model_folder import CLASSIFIER, POOLINGS, ModelFolder
+from brimful.nn.sentence_modules import THEIRS, module_files, write_modules
 from brimful.seals import CHECKSUMS, check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
-from brimful.text.tokenizer import gives_token_types, require_rows, tokenizer_file
 from brimful.text.tokenizer import read as read_tokenizer
+from brimful.text.tokenizer import require_rows, tokenizer_file
 from brimful.text.tokenizer import save as save_tokenizer
 
 E = TypeVar("E", bound=Encoder)
@@ -90,43 +79,38 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
     return type(head) in (SequenceHead, TokenHead)
 
 
-def load_encoder(directory: Path | str, kind: type[E]) -> E:
+def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
     """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
-    return _load(Path(directory), kind)[0]
+    return _load(ModelFolder.open(folder, "encoder"), kind)[0]
 
 
-def _load(directory: Path, kind: type[E]) -> tuple[E, dict[str, Any], dict[str, Source], str]:
-    """The encoder, the content of config.json, all tensors, and the file that they are in."""
-    if not directory.is_dir():
-        raise BrimfulError(f"{directory} is not a folder with a model")
-    check_seal(directory)
-    where = config_file(directory)
-    values = read_object(where)
-    config = read_config(values, str(where))
-    place = encoder_folder(directory)
+def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str]:
+    """The encoder, all tensors, and the file that they are in."""
+    check_seal(folder.path)
+    config = shape_of(folder)
+    place = folder.encoder_path
     try:
         with undrawn():
             encoder = kind(config)
     except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
+        where = folder.config_file
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
-    tensors, path, _ = named_tensors(directory, encoder, values)
+    tensors, path, _ = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
-    encoder.pooling = read_pooling(directory) or POOLINGS.get(str(values.get("classifier_pooling")))
+    encoder.pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
     file = tokenizer_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
         require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
-    return encoder.eval(), values, tensors, path
+    return encoder.eval(), tensors, path
 
 
-def named_tensors(
-    directory: Path, encoder: Encoder, values: Mapping[str, Any]
-) -> tuple[dict[str, Source], str, bool]:
+def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Source], str, bool]:
     """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
 
     Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
@@ -134,7 +118,6 @@ def named_tensors(
 
     Args:
         encoder: of the folder's shape.
-        values: the content of config.json.
 
     Returns:
         the tensors; the file that they are in; and whether `transformers` finds the encoder's there itself.
@@ -143,12 +126,12 @@ def named_tensors(
         BrimfulError: the folder has no weights, or tensors of the encoder are missing.
     """
     config = encoder.config
-    read, path = read_weights(encoder_folder(directory))
+    read, path = read_weights(folder.encoder_path)
     prefix, bare = family_of(config).prefix, hf_names(encoder, config)
     tensors, foreign = canonical(read, bare, prefix, str(path))
     words, decoder = prefix + word_matrix(config), decoder_weight(config)
     if words not in tensors and decoder in tensors:
-        if values.get("tie_word_embeddings", True) is False:
+        if folder.values.get("tie_word_embeddings", True) is False:
             raise BrimfulError(
                 f"{path} has no {words}, and config.json says that the decoder's matrix is another"
                 " (tie_word_embeddings)"
@@ -165,7 +148,7 @@ def named_tensors(
     return tensors, str(path), not foreign
 
 
-def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
+def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
     """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
 
     Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as
@@ -174,12 +157,13 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
-    directory = Path(directory)
-    encoder, values, tensors, where = _load(directory, Encoder)
-    kind = _head_kind(encoder, class_name(values, directory), tensors, where)
+    folder = ModelFolder.open(folder, "model")
+    encoder, tensors, where = _load(folder, Encoder)
+    values = folder.values
+    kind = _head_kind(encoder, folder.class_name, tensors, where)
     head: Head | None
     if kind is None:
-        head = _linear_head(directory, encoder, values)
+        head = _linear_head(folder, encoder)
     else:
         with undrawn():
             head = _new_head(kind, encoder, values, tensors, where)
@@ -191,7 +175,7 @@ def load_model(directory: Path | str) -> tuple[Encoder, Head | None, list[str] |
 
 
 @contextmanager
-def naming_weights(directory: Path) -> Iterator[None]:
+def naming_weights(folder: ModelFolder) -> Iterator[None]:
     """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
 
     The weights are looked at only then: at each loading, it would take longer than all the rest.
@@ -201,9 +185,9 @@ def naming_weights(directory: Path) -> Iterator[None]:
     except NotFiniteError as error:
         found = ""
         with suppress(BrimfulError):  # a static model has other weights
-            found = infinite_tensor(encoder_folder(directory))
+            found = infinite_tensor(folder.encoder_path)
         said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
-        raise NotFiniteError(said if found else f"{directory}: {error}") from error
+        raise NotFiniteError(said if found else f"{folder}: {error}") from error
 
 
 def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
@@ -220,7 +204,7 @@ def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
     return [str(names[str(index)]) for index in range(classes)]
 
 
-def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None]:
+def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
     """Read what training starts from: the encoder and the heads of pretraining, in evaluation mode.
 
     A head is None, or a MaskedLMHead in place of a PretrainingHead, where a tensor of it is missing. Whether
@@ -229,7 +213,7 @@ def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
-    encoder, _, tensors, where = _load(Path(directory), Encoder)
+    encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
         with undrawn():
@@ -240,22 +224,6 @@ def load_pretrained(directory: Path | str) -> tuple[Encoder, MaskedLMHead | None
             from_hf(head, encoder.config, tensors, where)
             return encoder, head.eval()
     return encoder, None
-
-
-def class_name(values: dict[str, Any], directory: Path) -> str:
-    """The class of `transformers` that the config.json of a folder names; empty if it names none.
-
-    Raises:
-        BrimfulError: its `architectures` are not a list of names, or it is a model of multiple choice.
-    """
-    names = values.get("architectures") or [""]
-    if not isinstance(names, list) or not isinstance(names[0], str):
-        raise BrimfulError(
-            f"{directory}: the architectures of config.json are not a list of names of classes"
-        )
-    if names[0].endswith("ForMultipleChoice") or values.get("problem_type") == "multiple_choice":
-        refuse_retired("task", "multiple-choice", f"{directory}: ")
-    return names[0]
 
 
 def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: str) -> type[Head] | None:
@@ -274,7 +242,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: s
     return PretrainingHead if both else MaskedLMHead
 
 
-def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list[str]:
+def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
     """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
     and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
 
@@ -284,22 +252,19 @@ def left_out(directory: Path | str, encoder: Encoder, head: Head | None) -> list
     prefix = family_of(encoder.config).prefix
     known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
     known |= {prefix + name for name in known}
-    values = read_object(config_file(Path(directory)))
-    names = named_tensors(Path(directory), encoder, values)[0].keys() - known
+    names = named_tensors(folder, encoder)[0].keys() - known
     decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
     modules = {name.rpartition(".")[0] for name in names} - {decoder}
     tensors = sorted(name.removeprefix(prefix) for name in modules)
     linear = isinstance(head, SequenceHead) and head.linear
-    return tensors + other_modules(Path(directory), classifier=linear)
+    return tensors + folder.other_modules(classifier=linear)
 
 
-def transformers_reads(directory: Path, encoder: Encoder) -> bool:
+def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
     """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
     its Transformer."""
-    path = config_file(directory)
-    values = read_object(path)
-    named = path.name == "config.json" and values.get("model_type") in FAMILIES
-    return named and named_tensors(directory, encoder, values)[2]
+    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
+    return named and named_tensors(folder, encoder)[2]
 
 
 def _new_head(
@@ -335,37 +300,20 @@ def _is_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> bool:
     return False
 
 
-def _linear_head(directory: Path, encoder: Encoder, values: dict[str, Any]) -> SequenceHead | None:
+def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
     """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
 
     A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
     """
-    if encoder.config.modern or "problem_type" not in values or not has_classifier(directory):
+    if encoder.config.modern or "problem_type" not in folder.values or not folder.has_classifier:
         return None
-    tensors, path = read_weights(directory / CLASSIFIER)
+    tensors, path = read_weights(folder.path / CLASSIFIER)
     matrix = tensors.get("linear.weight")
     classes = 0 if matrix is None else matrix.shape[0]
     with undrawn():
-        head = SequenceHead(encoder, classes, pooling="mean", dropout=values.get("classifier_dropout"))
+        head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))
     return head
-
-
-def reads_token_types(directory: Path | str, encoder: Encoder) -> bool:
-    """Whether the model of a folder makes a difference between token types, which pairs of texts have.
-
-    It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
-    """
-    return encoder.config.reads_segments and gives_token_types(encoder_folder(Path(directory)))
-
-
-def text_length(directory: Path | str, encoder: Encoder) -> int:
-    """The length, in tokens, at which to cut texts for the model of a folder: the length of its training, if
-    known."""
-    path = encoder_folder(Path(directory)) / "tokenizer_config.json"
-    value = read_object(path).get("model_max_length") if path.is_file() else None
-    said = (value, max_sequence_length(Path(directory)))
-    return min([encoder.config.max_length, *(n for n in said if isinstance(n, int) and n >= 3)])
 
 
 def save_model(
@@ -394,7 +342,7 @@ def save_model(
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
-            `reads_token_types` says so.
+            `ModelFolder.reads_token_types` says so.
         extra: more keys of config.json.
 
     Raises:
@@ -450,7 +398,8 @@ def _holds_model_alone(directory: Path) -> bool:
     """Whether a folder is a model of a known type, and no file in it is anything else."""
     try:
         known = read_object(directory / "config.json").get("model_type") in FAMILIES
-        parts = {*weight_files(directory), *module_files(directory), *(directory / name for name in _FILES)}
+        modules = module_files(ModelFolder(directory))
+        parts = {*weight_files(directory), *modules, *(directory / name for name in _FILES)}
     except (BrimfulError, TypeError):  # the type of a model is a list
         return False
     return known and all(path in parts or path.is_dir() for path in directory.rglob("*"))

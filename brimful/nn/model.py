@@ -25,7 +25,7 @@ class Encoder(encoder.Encoder):
     @classmethod
     def load(cls, directory: Path | str) -> "Encoder":
         """Read a Hugging Face folder of one of `hf_config.FAMILIES`, in any form of `hf_weights`. A head or
-        pooler in it is left out.
+        pooler in it is left out. A finished run will do, too.
 
         Raises:
             BrimfulError: the folder is incomplete, or holds a model of another type or shape.

@@ -10,9 +10,9 @@ from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import config_file
 from brimful.nn.hf_weights import weight_files
-from brimful.nn.sentence_modules import encoder_folder, module_files
+from brimful.nn.model_folder import ModelFolder
+from brimful.nn.sentence_modules import module_files
 from brimful.runs.lock import FolderLock
 from brimful.seals import seal
 from brimful.storage import (
@@ -188,12 +188,12 @@ def named_files(**given: str | Path | Sequence[str] | None) -> dict[str, Path]:
     return files
 
 
-def model_files(name: str, folder: Path) -> dict[str, Path]:
+def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
-    place, config = encoder_folder(folder), config_file(folder)
-    paths = [config] if config.exists() else []
+    place = folder.encoder_path
+    paths = [folder.config_file] if folder.config_file.exists() else []
     paths += tokenizer_files(place) + weight_files(place) + module_files(folder)
-    return {f"{name}/{os.path.relpath(path, folder)}": path for path in paths}
+    return {f"{name}/{os.path.relpath(path, folder.path)}": path for path in paths}
 
 
 def finish_run(directory: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> dict[str, Any]:
@@ -223,21 +223,3 @@ def read_summary(directory: Path) -> dict[str, Any]:
 def absolute(path: str) -> str:
     """The absolute path, so that a saved configuration works from any working directory."""
     return str(Path(path).absolute())
-
-
-def find_model(path: Path, kind: str) -> Path:
-    """The Hugging Face folder that `path` names: the path itself, or the folder of a run in it.
-
-    Args:
-        kind: the preferred folder of a run, "encoder" (pretraining) or "model" (a task model). If only the
-            other one exists, it is used.
-
-    Raises:
-        BrimfulError: there is no such folder.
-    """
-    for candidate in (path, path / kind, path / "encoder", path / "model"):
-        if config_file(candidate).is_file():
-            return candidate
-    raise BrimfulError(
-        f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
-    )

@@ -11,9 +11,10 @@ from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.hf_tensors import Head
 from brimful.nn.interop import load_model
+from brimful.nn.model_folder import ModelFolder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import AVERAGE, WEIGHTS
-from brimful.runs.directory import START, find_model
+from brimful.runs.directory import START
 
 Step = int | Literal["best"]
 
@@ -30,7 +31,7 @@ class Snapshot(NamedTuple):
     encoder: Encoder
     head: Head | None
     labels: list[str] | None
-    folder: Path
+    folder: ModelFolder
     facts: dict[str, Any]
 
 
@@ -49,11 +50,11 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     """
     if step is None:
         _check_finished(run)
-        folder = find_model(run, "model")
+        folder = ModelFolder.open(run, "model")
         return Snapshot(*load_model(folder), folder, {})
     run, directory = _training(run)
     kept = [run / "encoder", run / START]
-    folders = [folder for folder in kept if (folder / "config.json").is_file()]
+    folders = [ModelFolder(folder) for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
             f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain, and of finetune"

@@ -11,13 +11,10 @@ import torch
 from brimful.data.examples import Examples, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
-from brimful.nn.hf_config import config_file
-from brimful.nn.interop import HEADS, class_name, load_model, reads_token_types, save_model, text_length
-from brimful.nn.sentence_modules import has_classifier
+from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.nn.interop import HEADS, load_model, save_model
+from brimful.nn.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.precision.policy import Precision, resolve
-from brimful.runs.directory import find_model
-from brimful.storage import read_object
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.limits import require_pairs
@@ -26,33 +23,6 @@ from brimful.tasks.slices import read_slices
 from brimful.tasks.table import Table
 from brimful.tasks.task import Outputs, Row, Task, TaskHead
 from brimful.train.objective import Runtime
-
-OVERLAP = "window_overlap"
-"""The key of config.json for `TaskModel.overlap`."""
-TEMPERATURE = "calibration_temperature"
-"""The key of config.json for `TaskModel.temperature`."""
-SETTINGS = "task_settings"
-"""The key of config.json for `Task.settings`."""
-PAIRS = "text_pairs"
-"""The key of config.json for `TaskModel.pairs`."""
-
-_PROBLEM_OF_HEAD: dict[type, str] = {
-    SequenceHead: "single_label_classification",
-    TokenHead: "token_classification",
-    SpanHead: "question_answering",
-}
-"""The problem_type where config.json has none: of every head but a SequenceHead."""
-
-
-def saved_settings(folder: Path, encoder: Encoder) -> dict[str, Any]:
-    """The arguments of `save_model` that write a folder's encoder and head again as they were."""
-    values = read_object(config_file(folder))
-    return {
-        "max_length": text_length(folder, encoder),
-        "problem_type": values.get("problem_type"),
-        "token_types": reads_token_types(folder, encoder),
-        "extra": {key: values[key] for key in (OVERLAP, TEMPERATURE, SETTINGS, PAIRS) if key in values},
-    }
 
 
 @dataclass(frozen=True)
@@ -216,15 +186,7 @@ def reorder(head: TaskHead, order: Sequence[int]) -> None:
             tensor.copy_(tensor[list(order)])
 
 
-def holds_task_model(folder: Path) -> bool:
-    """Whether a Hugging Face folder has the head of a task: its class in config.json, or a classifier of the
-    mean as modules of sentence-transformers."""
-    values = read_object(config_file(folder))
-    named = class_name(values, folder).endswith(tuple(HEADS[kind] for kind in _PROBLEM_OF_HEAD))
-    return named or ("problem_type" in values and has_classifier(folder))
-
-
-def load_task_model(path: Path | str) -> TaskModel:
+def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     """The task model in a Hugging Face folder or a run, in evaluation mode.
 
     Its task follows from config.json: from `problem_type`; without it, one output is a regression and several
@@ -233,20 +195,20 @@ def load_task_model(path: Path | str) -> TaskModel:
     Raises:
         BrimfulError: the folder holds no model of a known task, or has no tokenizer.
     """
-    folder = find_model(Path(path), "model")
+    folder = ModelFolder.open(path, "model")
     encoder, head, labels = load_model(folder)
-    if type(head) not in _PROBLEM_OF_HEAD:
+    usual = PROBLEMS.get(HEADS[type(head)]) if head is not None else None
+    if usual is None:
         raise BrimfulError(f"{path} holds no task model; fine-tune one with `brimful finetune`")
     assert isinstance(head, TaskHead)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    values = read_object(config_file(folder))
+    values, where = folder.values, folder.config_file
     problem = values.get("problem_type") if type(head) is SequenceHead else None
     if problem is None:
         single = type(head) is SequenceHead and head.classes == 1
-        problem = "regression" if single else _PROBLEM_OF_HEAD[type(head)]
+        problem = "regression" if single else usual
     known = {task.problem_type: task for task in tasks().values()}
-    where = config_file(folder)
     if not isinstance(problem, str) or problem not in known:
         raise BrimfulError(
             f"{where}: no task has the problem_type {problem!r:.60}; known: {', '.join(known)}"
@@ -269,7 +231,7 @@ def load_task_model(path: Path | str) -> TaskModel:
     settings = _settings(values, where)
     if settings["temperature"] is not None and type(head) is not SequenceHead:
         raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
-    return TaskModel(task, encoder, head, text_length(folder, encoder), **settings)
+    return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings)
 
 
 def _settings(values: dict[str, Any], where: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from brimful.errors import BrimfulError, NotFiniteError
+from brimful.nn.model_folder import STATIC
 from brimful.seals import check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.text import tokenizer as tokenizers
@@ -20,7 +21,6 @@ from brimful.text.beginnings import beginning
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-KIND = "brimful static model"
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time."""
 
@@ -91,7 +91,7 @@ class StaticModel:
         with atomic_directory(folder) as place:
             np.savez(place / "weights.npz", vectors=self.vectors, matrix=self.matrix, bias=self.bias)
             tokenizers.save(self.tokenizer, place)
-            about = {"kind": KIND, "labels": list(self.labels), "max_length": self.max_length}
+            about = {"kind": STATIC, "labels": list(self.labels), "max_length": self.max_length}
             write_json(place / "config.json", about)
 
     @classmethod
@@ -104,7 +104,7 @@ class StaticModel:
         place = Path(folder)
         check_seal(place)
         config = read_object(place / "config.json")
-        if config.get("kind") != KIND:
+        if config.get("kind") != STATIC:
             raise BrimfulError(f"{place} holds no static model: config.json says {config.get('kind')!r:.60}")
         try:
             with np.load(place / "weights.npz", allow_pickle=False) as arrays:
@@ -151,4 +151,4 @@ def _problem(
 
 def _is_ours(folder: Path) -> bool:
     file = folder / "config.json"
-    return file.is_file() and read_object(file).get("kind") == KIND
+    return file.is_file() and read_object(file).get("kind") == STATIC

@@ -9,14 +9,12 @@ import torch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.hf_config import config_file
 from brimful.precision.policy import Precision
-from brimful.storage import read_object
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.limits import require_pairs
 from brimful.tasks.model import predicted_rows
-from brimful.tasks.static import KIND, StaticModel, token_ids
+from brimful.tasks.static import StaticModel, token_ids
 from brimful.tasks.table import Table
 from brimful.tasks.task import Row
 
@@ -75,8 +73,3 @@ class StaticClassifier:
     def rows(self, data: Encoded, precision: Precision, *, scores: bool = False) -> list[Row]:
         """A prediction for each row; as `TaskModel.rows`."""
         return predicted_rows(self.task, self.answers(data, precision), data, scores=scores)
-
-
-def holds_static_model(folder: Path) -> bool:
-    """Whether `StaticModel.save` wrote the folder."""
-    return read_object(config_file(folder)).get("kind") == KIND

@@ -17,8 +17,9 @@ from brimful.commands.export_check import Difference
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.nn.interop import load_model, reads_token_types, save_model
-from brimful.nn.sentence_modules import read_pooling, write_modules
+from brimful.nn.interop import load_model, save_model
+from brimful.nn.model_folder import ModelFolder
+from brimful.nn.sentence_modules import write_modules
 from brimful.runs.directory import model_files
 from brimful.text.special_ids import special_ids
 from brimful.text.tokenizer import load
@@ -184,11 +185,11 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     prompts = "config_sentence_transformers.json"
     assert classifier or (out / prompts).read_bytes() == (given / prompts).read_bytes()
     loaded, loaded_head, _ = load_model(out)
-    assert loaded.pooling == read_pooling(out) == ("mean" if classifier else "first")
+    assert loaded.pooling == ModelFolder(out).pooling == ("mean" if classifier else "first")
     assert (loaded_head is not None) is classifier
-    assert not reads_token_types(out, loaded)
+    assert not ModelFolder(out).reads_token_types(loaded.config)
     assert main(["inspect", str(out), "--verify"]) == 0
-    known = model_files("encoder", out)
+    known = model_files("encoder", ModelFolder(out))
     assert {f"encoder/{file}" for file in (*files, "modules.json")} < known.keys()
     assert len(set(known.values())) == len(known)
 

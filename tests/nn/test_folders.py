@@ -15,8 +15,9 @@ from brimful import Encoder
 from brimful.commands.export import export
 from brimful.errors import BrimfulError
 from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.interop import load_model, text_length
-from brimful.runs.directory import find_model, model_files
+from brimful.nn.interop import load_model
+from brimful.nn.model_folder import ModelFolder
+from brimful.runs.directory import model_files
 from builders.encoders import random_row, run_peer, word_tokenizer
 
 GOOGLE = {  # the keys of bert_config.json of BERT, of Chinese-BERT-wwm, and of TinyBERT's config.json
@@ -82,11 +83,11 @@ def test_a_configuration_that_can_only_be_berts(tmp_path, name, more, kind):
     values = {k: v for k, v in json.loads((tmp_path / "config.json").read_text()).items() if k in GOOGLE}
     (tmp_path / "config.json").unlink()
     (tmp_path / name).write_text(json.dumps(values | more))
-    assert find_model(tmp_path, "encoder") == tmp_path
+    assert ModelFolder.open(tmp_path, "encoder").path == tmp_path
     check_hidden(tmp_path, model)
     head = load_model(tmp_path)[1]
     assert type(head) is {"Model": type(None), "ForMaskedLM": MaskedLMHead}.get(kind, PretrainingHead)
-    assert f"e/{name}" in model_files("e", tmp_path)
+    assert f"e/{name}" in model_files("e", ModelFolder(tmp_path))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -141,11 +142,11 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family, capsys):
         for i, (path, kind) in enumerate(kinds.items())
     ]
     (tmp_path / "st" / "modules.json").write_text(json.dumps(modules))
-    folder = find_model(tmp_path / "st", "encoder")
-    encoder = Encoder.load(folder)
+    folder = ModelFolder.open(tmp_path / "st", "encoder")
+    encoder = Encoder.load(folder.path)
     assert encoder.pooling == "first"
-    assert text_length(folder, encoder) == 40
-    check_hidden(folder, model)
+    assert folder.text_length(encoder.config) == 40
+    check_hidden(folder.path, model)
     np.testing.assert_array_equal(encoder.embed(["w1 w2"]), plain.embed(["w1 w2"], "first"))
     names = ("config.json", "pytorch_model.bin", "tokenizer.json", f"sentence_{family}_config.json")
     wanted = {f"e/0_Transformer/{name}" for name in names}
@@ -155,7 +156,7 @@ def test_an_old_folder_of_sentence_transformers(tmp_path, family, capsys):
     np.testing.assert_array_equal(Encoder.load(tmp_path / "new").embed(["w1 w2"]), encoder.embed(["w1 w2"]))
     shutil.rmtree(encoder_folder)
     with pytest.raises(BrimfulError, match="holds no model"):
-        find_model(tmp_path / "st", "encoder")
+        ModelFolder.open(tmp_path / "st", "encoder")
 
 
 def test_export_makes_a_usual_folder_of_such_a_one(tmp_path):

@@ -25,10 +25,9 @@ from brimful.nn.interop import (
     left_out,
     load_model,
     load_pretrained,
-    reads_token_types,
     save_model,
-    text_length,
 )
+from brimful.nn.model_folder import ModelFolder
 from brimful.nn.vocabulary import extend_vocabulary, keep_rows
 from brimful.tasks.model import load_task_model
 from builders.encoders import MODELS, VOCABULARY, random_row, run_peer, small, word_tokenizer
@@ -143,7 +142,7 @@ def test_automodel_and_autotokenizer_load_our_folder(tmp_path, model_name):
     encoder = small(model_name).eval()
     encoder.tokenizer = word_tokenizer(model_name)
     save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))
-    assert text_length(tmp_path / "model", encoder) == 128
+    assert ModelFolder(tmp_path / "model").text_length(encoder.config) == 128
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     assert tokenizer.mask_token == ("<mask>" if model_name == "roberta" else "[MASK]")
     assert tokenizer.model_max_length == 128
@@ -206,9 +205,9 @@ def test_robertas_of_the_hub_are_read(tmp_path):
     assert (config.pad_id, config.max_length, config.segments, config.norm_eps) == (1, 128, 1, 1e-5)
     assert encoder.position.weight.shape == (130, 32)
     assert head.dropout_rate == 0.3
-    assert text_length(tmp_path, encoder) == 128
+    assert ModelFolder(tmp_path).text_length(encoder.config) == 128
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
-    assert text_length(tmp_path, encoder) == 64
+    assert ModelFolder(tmp_path).text_length(encoder.config) == 64
     batch = random_row([4])
     batch.tokens.remainder_(70)
     with torch.no_grad():
@@ -267,7 +266,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     (folder / "model.safetensors").unlink()
     with pytest.raises(BrimfulError, match="has no weights"):
         Encoder.load(folder)
-    with pytest.raises(BrimfulError, match="not a folder"):
+    with pytest.raises(BrimfulError, match="holds no model"):
         Encoder.load(tmp_path / "nowhere")
 
 
@@ -358,7 +357,7 @@ def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values
     assert keep_rows(encoder, None, range(10))[0].pooling == pooling
     assert encoder.keep_layers([0]).pooling == pooling
     left = ["2_Dense"] if pooling else ["pool", "2_Dense"]
-    assert left_out(tmp_path / "model", encoder, None) == left
+    assert left_out(ModelFolder(tmp_path / "model"), encoder, None) == left
     save_model(tmp_path / "again", encoder)
     assert Encoder.load(tmp_path / "again").pooling == pooling
     for text in ("[1]", '{"path": 1}', "["):
@@ -382,11 +381,12 @@ def test_a_folder_knows_whether_it_reads_token_types(tmp_path, model_name):
     encoder = small(model_name)
     reads = model_name in ("bert", "prenorm", "electra")
     save_model(tmp_path / "model", encoder)
-    assert reads_token_types(tmp_path / "model", encoder) == reads  # no tokenizer says otherwise
+    # No tokenizer says otherwise.
+    assert ModelFolder(tmp_path / "model").reads_token_types(encoder.config) == reads
     encoder.tokenizer = word_tokenizer(model_name)
     for types in (True, False):
         save_model(tmp_path / "model", encoder, token_types=types)
-        assert reads_token_types(tmp_path / "model", encoder) == (reads and types)
+        assert ModelFolder(tmp_path / "model").reads_token_types(encoder.config) == (reads and types)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
         assert ("token_type_ids" in tokenizer("w1 w2")) == (reads and types)
 

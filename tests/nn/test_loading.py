@@ -19,6 +19,7 @@ from brimful.nn import hf_weights
 from brimful.nn.heads import MaskedLMHead, SequenceHead
 from brimful.nn.hf_weights import read_weights, weight_files
 from brimful.nn.interop import left_out, load_model, save_model
+from brimful.nn.model_folder import ModelFolder
 from brimful.runs.directory import model_files
 from builders.encoders import random_row, run_peer, small, word_tokenizer
 
@@ -114,10 +115,10 @@ def test_an_electra_discriminator_has_no_head_and_a_generator_has(tmp_path):
     assert head is None
     assert (encoder.config.variant, encoder.config.embedding_size) == ("electra", 24)
     discriminator = ["discriminator_predictions.dense", "discriminator_predictions.dense_prediction"]
-    assert left_out(tmp_path / "one", encoder, head) == discriminator
+    assert left_out(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
     encoder, head, _ = load_model(tmp_path / "other")
     assert type(head) is MaskedLMHead
-    assert left_out(tmp_path / "other", encoder, head) == []
+    assert left_out(ModelFolder(tmp_path / "other"), encoder, head) == []
 
 
 def test_an_electra_as_wide_as_its_embeddings_has_no_projection(tmp_path):
@@ -152,7 +153,7 @@ def test_a_vocab_txt_does_for_a_tokenizer_here_too(tmp_path):
         encoder = Encoder.load(tmp_path)
         theirs = transformers.BertTokenizer.from_pretrained(tmp_path, **settings)
         assert encoder.tokenizer.encode(text).ids == theirs(text)["input_ids"], settings
-    assert [name for name in model_files("e", tmp_path) if "vocab" in name] == ["e/vocab.txt"]
+    assert [name for name in model_files("e", ModelFolder(tmp_path)) if "vocab" in name] == ["e/vocab.txt"]
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS + [f"w{n}" for n in range(60)]), encoding="utf-8")
     with pytest.raises(BrimfulError, match=r"vocab\.txt is not this model's"):
         Encoder.load(tmp_path)
@@ -166,7 +167,7 @@ def test_a_vocab_json_with_its_merges_does_too(tmp_path):
     encoder = Encoder.load(tmp_path)
     assert encoder.tokenizer.encode("ab ab").tokens == ["<s>", "ab", "Ġ", "ab", "</s>"]
     assert len(encoder.encode(["ab"])[0]) == 3
-    assert {"e/vocab.json", "e/merges.txt"} <= model_files("e", tmp_path).keys()
+    assert {"e/vocab.json", "e/merges.txt"} <= model_files("e", ModelFolder(tmp_path)).keys()
 
 
 class Malicious:

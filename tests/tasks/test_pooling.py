@@ -14,8 +14,9 @@ from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError
-from brimful.nn.interop import load_model, reads_token_types, save_model
+from brimful.nn.interop import load_model, save_model
 from brimful.nn.layers import EncoderConfig
+from brimful.nn.model_folder import ModelFolder
 from brimful.text.tokenizer import load
 
 
@@ -80,7 +81,7 @@ def test_pooling_is_that_of_the_encoders_training_or_what_was_asked_for(
 def test_a_model_of_the_mean_predicts_and_is_distilled_and_exported(folder: Path, tmp_path: Path) -> None:
     """It was trained on single texts: token types are an input nowhere."""
     finished = run(folder, tmp_path / "run", "embedder")
-    assert not reads_token_types(finished / "model", load_model(finished / "model")[0])
+    assert not ModelFolder(finished / "model").reads_token_types(load_model(finished / "model")[0].config)
     predict(model=str(finished), input=str(folder / "single.tsv"), output=str(tmp_path / "out.jsonl"))
     again = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     first = [json.loads(line) for line in (finished / "predictions.jsonl").read_text().splitlines()]
@@ -98,4 +99,4 @@ def test_a_model_of_the_mean_predicts_and_is_distilled_and_exported(folder: Path
 
 def test_a_model_of_pairs_reads_token_types(folder: Path, tmp_path: Path) -> None:
     finished = run(folder, tmp_path / "run", "embedder", "pairs")
-    assert reads_token_types(finished / "model", load_model(finished / "model")[0])
+    assert ModelFolder(finished / "model").reads_token_types(load_model(finished / "model")[0].config)
