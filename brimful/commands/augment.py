@@ -12,7 +12,7 @@ from brimful.augmentation.table import candidate_table
 from brimful.augmentation.written import RowFile, read_rows
 from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
-from brimful.distributed import default_device
+from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.tasks.layouts import OWN, Columns, find_layout
 

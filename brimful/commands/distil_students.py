@@ -111,8 +111,8 @@ class Students:
     def _judged(self, student: TaskModel) -> Trained:
         data, runtime = self.distillation.data, self.trainer.runtime
         student.to(runtime.device)
-        answers, metrics = student.judge(data.test, runtime)
-        dev = {} if data.dev is None else student.judge(data.dev, runtime)[1]
+        answers, metrics = student.judge(data.test, runtime.precision)
+        dev = {} if data.dev is None else student.judge(data.dev, runtime.precision)[1]
         return Trained(student, answers, metrics, dev)
 
 

@@ -337,7 +337,7 @@ def _fine_tuned(run: Finetuning) -> _Model:
         results = {one.result.directory: one.result for one in (*trials, trial)}
         seconds += sum(result.seconds for result in results.values())
         model = run.fitted_model(trial, trials)
-        answers, measured = model.judge(run.data.test, run.runtime)
+        answers, measured = model.judge(run.data.test, run.runtime.precision)
         found.append(Judged(model.task, answers))
         metrics.append(measured)
     return _Model(found, metrics, seconds)

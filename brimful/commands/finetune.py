@@ -193,7 +193,7 @@ def _finish(run: Finetuning, told: dict[str, Any]) -> dict[str, Any]:
         chosen.append(trial)
         judged = run.fitted_model(trial, compared)
         fitted.append(judged.task)
-        tests.append({name: judged.judge(table, run.runtime) for name, table in tables.items()})
+        tests.append({name: judged.judge(table, run.runtime.precision) for name, table in tables.items()})
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
     measured = {name: over_seeds([test[name][1] for test in tests]) for name in tables}

@@ -99,7 +99,7 @@ class Ladder:
 
         def call(table: Table) -> None:
             one = task.encode(table, tokenizer, model.max_length, model.overlap, labelled=False)
-            task.answers(model.outputs(one.examples, runtime.device, runtime.precision), one)
+            task.answers(model.outputs(one.examples, runtime.precision), one)
 
         rows = range(min(baselines.TIMED, len(data.test)))
         return baselines.median_ms(call, [data.test.table.take([row]) for row in rows], 3)
@@ -111,7 +111,7 @@ class Ladder:
         trainings = replace(finetuning, config=config, data=data, trials="random")
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)
-        answers, metrics = model.judge(data.test, finetuning.runtime)
+        answers, metrics = model.judge(data.test, finetuning.runtime.precision)
         rows = len(data.train)
         return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model), rows=rows)
 
@@ -130,7 +130,7 @@ class Ladder:
                 setting = best.learning_rate, best.epochs
                 trial = replace(finetuning, data=part).train(train, data.dev, best.seed, setting, folder)
                 model = finetuning.model(trial)
-                record["finetuned"] = model.judge(data.test, runtime)[1][primary]
+                record["finetuned"] = model.judge(data.test, runtime.precision)[1][primary]
             else:
                 record["finetuned"] = task.measure(self.answers, data.test)[primary]
             if runtime.world.is_main:

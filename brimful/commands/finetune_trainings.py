@@ -275,4 +275,4 @@ class Finetuning:
         trial = next(t for t in trials if (t.seed, t.learning_rate, t.epochs) == settings)
         if self.data.dev is None or not trial.result.has_weights:
             return None
-        return self.model(trial).judge(self.data.dev, self.runtime)[0]
+        return self.model(trial).judge(self.data.dev, self.runtime.precision)[0]

@@ -12,7 +12,7 @@ import torch
 
 from brimful.config import verb
 from brimful.console import progress, recorded_warnings, warn
-from brimful.distributed import default_device
+from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import pool

@@ -122,11 +122,6 @@ def answered(confidence: np.ndarray, correct: np.ndarray, threshold: float) -> t
     return float(kept.mean()), float(correct[kept].mean()) if kept.any() else None
 
 
-def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """Rows by label and prediction, int64 (classes, classes): a row of the matrix is a label."""
-    return np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-
-
 def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
     """(label, prediction, rows) of each kind of error, the most frequent first."""
     wrong = matrix.copy()

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.linear_cross_entropy import cross_entropy_sum, hits
+from brimful.nn.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import Imitation, class_imitation
-from brimful.tasks.analysis import confusion_matrix
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.table import Table
 from brimful.tasks.task import LEAST, Metric, Row, Task
@@ -162,6 +161,11 @@ class Classification(Task):
 def probabilities(logits: np.ndarray) -> np.ndarray:
     """The probability of each class, float32 (n, classes), as predictions have it."""
     return torch.softmax(torch.from_numpy(logits), -1).numpy()
+
+
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """Rows by label and prediction, int64 (classes, classes): a row of the matrix is a label."""
+    return np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def _matthews(table: np.ndarray) -> float:

@@ -146,6 +146,6 @@ def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate
 
     def evaluate(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         model = TaskModel(task, encoder, head, held_out.examples.max_length)
-        return model.judge(held_out, runtime, finite=False)[1]  # training has a guard of its own
+        return model.judge(held_out, runtime.precision, finite=False)[1]  # training has a guard of its own
 
     return evaluate

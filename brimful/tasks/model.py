@@ -22,7 +22,6 @@ from brimful.tasks.registry import tasks
 from brimful.tasks.slices import read_slices
 from brimful.tasks.table import Table
 from brimful.tasks.task import Outputs, Row, Task, TaskHead
-from brimful.train.objective import Runtime
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,12 @@ class TaskModel:
         self.head.to(device)
         return self
 
-    def outputs(
-        self, examples: Examples, device: torch.device, precision: Precision, *, finite: bool = True
-    ) -> Outputs:
+    def outputs(self, examples: Examples, precision: Precision, *, finite: bool = True) -> Outputs:
         """The head's outputs for every example, in evaluation mode; as `predict` and `predict_tokens`."""
         encoder, head = self.encoder.eval(), self.head.eval()
         run = predict_tokens if isinstance(head, TokenHead) else predict
         forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
-        return run(forward, examples, device=device, precision=precision, finite=finite)
+        return run(forward, examples, device=encoder.device, precision=precision, finite=finite)
 
     def predict(
         self,
@@ -128,10 +125,12 @@ class TaskModel:
 
     def answers(self, data: Encoded, precision: Precision) -> Any:
         """The task's answer for each row of a table, calibrated, on the encoder's device."""
-        outputs = self.outputs(data.examples, self.encoder.device, precision)
+        outputs = self.outputs(data.examples, precision)
         return self.calibrated(self.task.answers(outputs, data))
 
-    def judge(self, data: Encoded, runtime: Runtime, *, finite: bool = True) -> tuple[Any, dict[str, float]]:
+    def judge(
+        self, data: Encoded, precision: Precision, *, finite: bool = True
+    ) -> tuple[Any, dict[str, float]]:
         """The answers for a labelled table, one a row, and their metrics.
 
         Args:
@@ -140,7 +139,7 @@ class TaskModel:
         Raises:
             BrimfulError: they are.
         """
-        outputs = self.outputs(data.examples, runtime.device, runtime.precision, finite=finite)
+        outputs = self.outputs(data.examples, precision, finite=finite)
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
 

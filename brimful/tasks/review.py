@@ -18,7 +18,7 @@ from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_of_encoded
-from brimful.tasks.classification import DIGITS, Classification, probabilities
+from brimful.tasks.classification import DIGITS, Classification, confusion_matrix, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.inference import predict
@@ -157,7 +157,7 @@ def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fit
             "coverage": curve.coverage[points].tolist(),
             "accuracy": curve.accuracy[points].tolist(),
         }
-    matrix = analysis.confusion_matrix(truth, predicted, len(labels))
+    matrix = confusion_matrix(truth, predicted, len(labels))
     if len(labels) <= LARGEST_MATRIX:
         told["confusion"] = {"labels": labels, "counts": matrix.tolist()}
     told["confused"] = [

@@ -97,7 +97,7 @@ class ModelTeacher:
         def compute() -> Outputs:
             self.model.to(runtime.device)
             try:
-                return self.model.outputs(data.examples, runtime.device, runtime.precision)
+                return self.model.outputs(data.examples, runtime.precision)
             except BrimfulError as error:
                 raise BrimfulError(f"the teacher {self.name}: {error}") from error
 

@@ -21,9 +21,9 @@ from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.nn.cross_entropy import cross_entropy_sum
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import TokenHead
-from brimful.nn.linear_cross_entropy import cross_entropy_sum
 from brimful.objectives.losses import Imitation, class_imitation, count
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.labelled_spans import OUTSIDE, LabelledSpan, tag_names, tags_of_spans, without_spaces

@@ -120,7 +120,7 @@ def outputs_of(model: TaskModel, texts: list[str]) -> np.ndarray:
     assert model.encoder.tokenizer is not None
     pad = model.encoder.config.pad_id
     examples = encode_texts(model.encoder.tokenizer, texts, max_length=model.max_length, pad=pad)
-    return model.outputs(examples, torch.device("cpu"), "fp32")
+    return model.outputs(examples, "fp32")
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from brimful.tasks.analysis import (
     abstain_threshold,
     answered,
     confidences,
-    confusion_matrix,
     deal_folds,
     fit_temperature,
     likely_mislabelled,
@@ -20,6 +19,7 @@ from brimful.tasks.analysis import (
     reliability,
     selection,
 )
+from brimful.tasks.classification import confusion_matrix
 
 
 @pytest.fixture
