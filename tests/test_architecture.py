@@ -43,10 +43,9 @@ LAYERS = [
     ],
     ["text"],
     ["corpus", "packing"],
-    ["data"],
+    ["data", "precision"],
     ["nn", "optim"],
     ["distributed"],
-    ["precision"],
     ["runs"],
     ["train"],
     ["machine", "objectives"],
@@ -74,10 +73,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_456),
     "brimful.train.trainer": (63, 9_685),
     "brimful.tasks.regression": (27, 4_470),
-    "brimful.commands.predict": (91, 15_164),
+    "brimful.commands.predict": (90, 15_156),
     "brimful.commands.pretrain": (134, 21_658),
-    "brimful.commands.finetune": (169, 28_349),
-    "brimful.commands.distil": (193, 32_522),
+    "brimful.commands.finetune": (168, 28_325),
+    "brimful.commands.distil": (192, 32_485),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 78

@@ -22,7 +22,7 @@ from brimful.data.examples import Examples
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import pool
+from brimful.nn.inference import run_by_sequence, text_vectors
 from brimful.nn.interop import load_pretrained, save_model
 from brimful.nn.layers import Pooling
 from brimful.nn.model_folder import ModelFolder
@@ -33,7 +33,6 @@ from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles, known_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.inference import predict
 from brimful.tasks.layouts import find_layout
 from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.registry import task_of
@@ -100,12 +99,7 @@ class VectorTeacher:
 
         def compute() -> np.ndarray:
             encoder.to(runtime.device)
-            return predict(
-                lambda batch: pool(encoder(batch).float(), batch, self.pooling),
-                data.examples,
-                device=runtime.device,
-                precision=runtime.precision,
-            )
+            return text_vectors(encoder, data.examples, precision=runtime.precision)
 
         files = {name: crc32(path) for name, path in model_files("teacher", self.folder).items()}
         decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
@@ -339,11 +333,7 @@ def _agreement(
     theirs = torch.from_numpy(np.array(teacher.vectors(data, own, same, runtime)))
     student.to(runtime.device).eval()
     objective.projections.to(runtime.device)
-    ours = predict(
-        lambda batch: objective.vectors(student, batch),
-        data.examples,
-        device=runtime.device,
-        precision=runtime.precision,
-    )
+    forward = lambda batch: objective.vectors(student, batch)  # noqa: E731
+    ours = run_by_sequence(forward, data.examples, runtime.device, precision=runtime.precision)
     cosine = torch.cosine_similarity(torch.from_numpy(ours), theirs, dim=-1)
     return {"n": len(test), "cosine": float(cosine.mean())}

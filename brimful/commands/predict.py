@@ -15,13 +15,12 @@ from brimful.console import progress, recorded_warnings, warn
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import pool
+from brimful.nn.inference import text_vectors
 from brimful.nn.interop import load_encoder, naming_weights
 from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.inference import predict as run
 from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require_task
 from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.model import TaskModel, load_task_model
@@ -153,7 +152,7 @@ class _Vectors:
             raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
         if others := folder.other_modules(classifier=False):
             warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
-        self.pooling = (self.encoder.pooling or "mean") if config.pooling == "auto" else config.pooling
+        self.pooling = None if config.pooling == "auto" else config.pooling
         length = folder.text_length(self.encoder.config)
         self.max_length = length if config.max_length is None else config.max_length
         self.overlap = config.overlap
@@ -171,13 +170,8 @@ class _Vectors:
         return encode(table, self.encoder.tokenizer, self.max_length, overlap=self.config.overlap)
 
     def write(self, data: Encoded, precision: Precision, output: Output) -> None:
-        vectors = run(
-            lambda batch: pool(self.encoder(batch).float(), batch, self.pooling),
-            data.examples,
-            device=self.encoder.device,
-            precision=precision,
-        )
-        output.vectors("vector", data.mean_over_windows(vectors))
+        vectors = text_vectors(self.encoder, data.examples, pooling=self.pooling, precision=precision)
+        output.vectors("vector", vectors)
 
 
 @verb(PredictConfig)

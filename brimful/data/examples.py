@@ -146,6 +146,15 @@ class Examples:
             together=first.together,
         )
 
+    def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
+        """Outputs of each example (n, C) -> of each text, float32 (texts, C): the mean over its windows."""
+        if self.texts is None:
+            return outputs
+        counts = np.bincount(self.texts)
+        total = np.zeros((len(counts), *outputs.shape[1:]), dtype=np.float64)
+        np.add.at(total, self.texts, outputs)
+        return (total / counts[:, None]).astype(np.float32)
+
     def of_units(self, index: np.ndarray) -> np.ndarray:
         """int64: the examples of the units `index`."""
         return ranges(self.first_of_text[index], self.count_of_text[index]) if self.together else index

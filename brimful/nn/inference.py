@@ -1,6 +1,7 @@
 """Packed inference: many examples, no padding, results in the order of the input."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -10,19 +11,67 @@ from brimful.data.batch import PackedBatch
 from brimful.data.example_stream import batches
 from brimful.data.examples import Examples
 from brimful.errors import NotFiniteError
+from brimful.nn.encoder import Encoder
+from brimful.nn.heads import Pooling, pool
 from brimful.nn.products import products_of_run
+from brimful.precision.policy import Precision, autocast
 
 Forward = Callable[[PackedBatch], Tensor]
 
 
+def text_vectors(
+    encoder: Encoder, examples: Examples, *, pooling: Pooling | None = None, precision: Precision = "fp32"
+) -> np.ndarray:
+    """A vector of each text, on the encoder's device: its hidden states, pooled; of windows, the mean.
+
+    Args:
+        pooling: by default as the encoder was trained, where that is known, else the mean.
+        precision: resolved, never "auto". Hidden states are pooled in float32.
+
+    Returns:
+        float32 (texts, hidden), in the order of the texts.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    how = pooling or encoder.pooling or "mean"
+    if not len(examples):
+        return np.zeros((0, encoder.config.hidden_size), dtype=np.float32)
+    with evaluating(encoder):
+        vectors = run_by_sequence(
+            lambda batch: pool(encoder(batch).float(), batch, how),
+            examples,
+            encoder.device,
+            precision=precision,
+        )
+    return examples.mean_over_windows(vectors)
+
+
+@contextmanager
+def evaluating(encoder: Encoder) -> Iterator[None]:
+    """Evaluation mode, which turns dropout off, for a while."""
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        yield
+    finally:
+        encoder.train(was_training)
+
+
 def run_by_sequence(
-    forward: Forward, examples: Examples, device: torch.device, *, finite: bool = True
+    forward: Forward,
+    examples: Examples,
+    device: torch.device,
+    *,
+    precision: Precision = "fp32",
+    finite: bool = True,
 ) -> np.ndarray:
     """One vector for each example.
 
     Args:
         forward: a batch on `device` -> (S, C).
         examples: at least one.
+        precision: resolved, never "auto".
         finite: whether NaN and infinity are refused. Training judges models without.
 
     Returns:
@@ -32,7 +81,7 @@ def run_by_sequence(
         NotFiniteError: a number is NaN or infinite.
     """
     result = np.empty(0, dtype=np.float32)
-    for batch, output in _run(forward, examples, device):
+    for batch, output in _run(forward, examples, device, precision):
         real = output[: batch.real_sequences]
         if finite and not np.isfinite(real).all():
             raise not_finite()
@@ -43,13 +92,18 @@ def run_by_sequence(
 
 
 def run_by_token(
-    forward: Forward, examples: Examples, device: torch.device, *, finite: bool = True
+    forward: Forward,
+    examples: Examples,
+    device: torch.device,
+    *,
+    precision: Precision = "fp32",
+    finite: bool = True,
 ) -> list[np.ndarray]:
     """One vector for each token of each example.
 
     Args:
         forward: a batch on `device` -> (T, C).
-        finite: as in `run_by_sequence`.
+        precision, finite: as in `run_by_sequence`.
 
     Returns:
         Of each example, float32 (tokens, C), in the order of the examples.
@@ -58,7 +112,7 @@ def run_by_token(
         NotFiniteError: a number is NaN or infinite.
     """
     found: dict[int, np.ndarray] = {}
-    for batch, output in _run(forward, examples, device):
+    for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
         if finite and not np.isfinite(output[: batch.real_tokens]).all():
             raise not_finite()
@@ -77,12 +131,12 @@ def not_finite() -> NotFiniteError:
 
 
 def _run(
-    forward: Forward, examples: Examples, device: torch.device
+    forward: Forward, examples: Examples, device: torch.device, precision: Precision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     products = products_of_run(device, int(examples.lengths.sum()))
     with torch.inference_mode():
         for batch in batches(examples):
-            with products:
+            with products, autocast(precision, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

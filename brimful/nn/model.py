@@ -1,7 +1,6 @@
 """`brimful.Encoder`: an encoder that reads and writes folders, and turns texts into vectors."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ import numpy as np
 from brimful.data.examples import Examples, encode_texts, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn import encoder, interop
-from brimful.nn.heads import Pooling, pool
-from brimful.nn.inference import run_by_sequence, run_by_token
+from brimful.nn.heads import Pooling
+from brimful.nn.inference import evaluating, run_by_token, text_vectors
 
 
 class Encoder(encoder.Encoder):
@@ -52,7 +51,7 @@ class Encoder(encoder.Encoder):
             BrimfulError: the encoder has no tokenizer.
         """
         examples = self._examples(texts)
-        with self._evaluating():
+        with evaluating(self):
             return run_by_token(self, examples, self.device)
 
     def embed(
@@ -70,14 +69,9 @@ class Encoder(encoder.Encoder):
             BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
                 room for a token between [CLS] and [SEP] or is longer than the encoder.
         """
-        pooling = pooling or self.pooling or "mean"
-        if pooling not in ("mean", "first"):
+        if pooling not in (None, "mean", "first"):
             raise BrimfulError(f"unknown pooling {pooling!r}: known: first, mean")
-        examples = self._examples(texts, max_length)
-        if not len(examples):
-            return np.zeros((0, self.config.hidden_size), dtype=np.float32)
-        with self._evaluating():
-            return run_by_sequence(lambda b: pool(self(b).float(), b, pooling), examples, self.device)
+        return text_vectors(self, self._examples(texts, max_length), pooling=pooling)
 
     def _examples(self, texts: Iterable[str], max_length: int | None = None) -> Examples:
         if self.tokenizer is None:
@@ -92,13 +86,3 @@ class Encoder(encoder.Encoder):
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, len(examples), max_length, remedy)
         return examples
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode, which turns dropout off, for a while."""
-        was_training = self.training
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train(was_training)

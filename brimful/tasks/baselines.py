@@ -16,11 +16,10 @@ import numpy as np
 
 from brimful.console import say, warn
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import pool
+from brimful.nn.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tasks.data import TaskData, hold_out
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.inference import predict
 from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.text.characters import HAN, character_classes, code_points
@@ -155,14 +154,7 @@ class Frozen:
         return np.stack([self._known[key] for key in keys])
 
     def _embed(self, table: Table) -> np.ndarray:
-        data = self.encode(table)
-        outputs = predict(
-            lambda batch: pool(self.encoder(batch), batch, self.encoder.pooling or "mean"),
-            data.examples,
-            device=self.runtime.device,
-            precision=self.runtime.precision,
-        )
-        return data.mean_over_windows(outputs)
+        return text_vectors(self.encoder, self.encode(table).examples, precision=self.runtime.precision)
 
 
 def _constant(row: np.ndarray) -> Fitted:

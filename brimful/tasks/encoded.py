@@ -38,15 +38,6 @@ class Encoded:
         empty = np.fromiter((not text for text in self.table.texts), dtype=bool, count=len(self))
         return self.take(np.flatnonzero(~empty)) if empty.any() else self
 
-    def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
-        """Outputs of each example (n, C) -> of each row, float32 (rows, C): the mean over its windows."""
-        if self.examples.texts is None:
-            return outputs
-        owners = self.examples.texts
-        total = np.zeros((len(self), *outputs.shape[1:]), dtype=np.float64)
-        np.add.at(total, owners, outputs)
-        return (total / np.bincount(owners)[:, None]).astype(np.float32)
-
 
 def encode(
     table: Table,

@@ -6,17 +6,19 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from brimful.data.examples import Examples, warn_of_cut
+from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.nn.inference import run_by_sequence, run_by_token
 from brimful.nn.interop import HEADS, load_model, save_model
 from brimful.nn.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.inference import predict, predict_tokens
 from brimful.tasks.limits import require_pairs
 from brimful.tasks.registry import tasks
 from brimful.tasks.slices import read_slices
@@ -60,11 +62,13 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: Precision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, in evaluation mode; as `predict` and `predict_tokens`."""
+        """The head's outputs for every example, in evaluation mode; as those of `nn.inference`."""
         encoder, head = self.encoder.eval(), self.head.eval()
-        run = predict_tokens if isinstance(head, TokenHead) else predict
         forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
-        return run(forward, examples, device=encoder.device, precision=precision, finite=finite)
+        if not isinstance(head, TokenHead):
+            return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
+        found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
+        return Ragged.of(found, np.float32, found[0].shape[1:])
 
     def predict(
         self,

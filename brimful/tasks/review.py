@@ -13,7 +13,7 @@ import numpy as np
 
 from brimful.console import counted, say
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import pool
+from brimful.nn.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tasks import analysis
 from brimful.tasks.cache import content_hash, known_facts
@@ -21,7 +21,6 @@ from brimful.tasks.checks import Finding, check_tables, check_unknown, lengths_o
 from brimful.tasks.classification import DIGITS, Classification, confusion_matrix, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.inference import predict
 from brimful.tasks.labelled_spans import LabelledSpan
 from brimful.tasks.task import Row, Task
 from brimful.text.special_ids import special_ids
@@ -233,19 +232,6 @@ def _text(data: Encoded, row: int) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
 
 
-def embeddings(encoder: Encoder, data: Encoded, runtime: Runtime) -> np.ndarray:
-    """A vector of each text, pooled as the encoder was trained or by the mean, float32 (rows, hidden); of
-    windows, the mean over them."""
-    encoder.eval()
-    vectors = predict(
-        lambda batch: pool(encoder(batch).float(), batch, encoder.pooling or "mean"),
-        data.examples,
-        device=runtime.device,
-        precision=runtime.precision,
-    )
-    return data.mean_over_windows(vectors)
-
-
 def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime: Runtime) -> Summary:
     """Rows of train that are probably mislabelled (`analysis.likely_mislabelled`).
 
@@ -265,7 +251,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     data = train if len(rows) == len(train) else train.take(rows)
     truth = data.targets["label"]
     folds = analysis.deal_folds(data.table.groups())
-    features = embeddings(encoder, data, runtime)
+    features = text_vectors(encoder, data.examples, precision=runtime.precision)
     probabilities = analysis.out_of_fold(features, truth, len(labels), folds)
     doubted, guesses = analysis.likely_mislabelled(probabilities, truth)
     worst = [

@@ -18,9 +18,8 @@ from torch import nn
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
-from brimful.nn.heads import pool
+from brimful.nn.inference import text_vectors
 from brimful.randomness import derive_key, permutation
-from brimful.tasks.inference import predict
 from brimful.tasks.static import StaticModel
 from brimful.text.special_ids import special_ids
 
@@ -52,9 +51,7 @@ def token_vectors(encoder: Encoder) -> np.ndarray:
     texts = [np.array([ids.cls, i, ids.sep], np.int32) for i in range(encoder.config.vocabulary_size)]
     types = [np.zeros(3, np.uint8)] * len(texts)
     examples = Examples(tokens=texts, segments=types, targets={}, max_length=3, pad=ids.pad)
-    pooling = encoder.pooling or "mean"
-    encoder.eval()
-    return predict(lambda batch: pool(encoder(batch), batch, pooling), examples, device=encoder.device)
+    return text_vectors(encoder, examples)
 
 
 def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], config: StaticConfig) -> np.ndarray:

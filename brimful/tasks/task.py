@@ -229,7 +229,7 @@ class Task(Protocol):
         """One answer for each row of the table, from the outputs of all its windows; by default their mean,
         (rows, C)."""
         assert isinstance(outputs, np.ndarray)
-        return data.mean_over_windows(outputs)
+        return data.examples.mean_over_windows(outputs)
 
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""

@@ -9,12 +9,12 @@ import torch
 import brimful
 from brimful import Encoder
 from brimful.distributed import World
+from brimful.nn.inference import text_vectors
 from brimful.nn.interop import save_model
 from brimful.nn.sentence_modules import write_modules
 from brimful.storage import read_json, write_json
 from brimful.tasks.baselines import Frozen
 from brimful.tasks.encoded import encode
-from brimful.tasks.review import embeddings
 from brimful.tasks.table import Table
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
@@ -47,7 +47,7 @@ def test_the_pooling_of_the_folder_is_the_default(folder, tmp_path, capsys):
 
     runtime = Runtime(World(0, 1, torch.device("cpu")), "fp32")
     data = encode(Table(Path("a"), TEXTS, None, None), encoder.tokenizer, 50)
-    np.testing.assert_allclose(embeddings(encoder, data, runtime), wanted, atol=1e-5)
+    np.testing.assert_allclose(text_vectors(encoder, data.examples), wanted, atol=1e-5)
     frozen = Frozen(encoder, lambda table: encode(table, encoder.tokenizer, 50), runtime)
     scaled = (wanted - wanted.mean(0)) / wanted.std(0)
     np.testing.assert_allclose(frozen.fit(data.table), scaled, atol=1e-3)

@@ -1,5 +1,7 @@
 """Packed inference: every answer stands where its example stands, and is what the example gets alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,9 @@ from brimful.data.example_stream import batches as micro_batches
 from brimful.data.examples import Examples
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
+from brimful.nn.inference import run_by_sequence, text_vectors
 from brimful.nn.layers import EncoderConfig
-from brimful.tasks.inference import predict
+from builders.encoders import small
 
 
 def examples_of(lengths: list[int], seed: int, max_length: int = 64) -> Examples:
@@ -45,7 +48,7 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
     def forward(batch):
         return head(encoder(batch), batch)
 
-    together = predict(forward, examples, device=torch.device("cpu"))
+    together = run_by_sequence(forward, examples, torch.device("cpu"))
     assert together.shape == (62, 3)
     assert together.dtype == np.float32
     with torch.inference_mode():
@@ -73,10 +76,23 @@ def test_answers_are_float32_whatever_the_computation(seed):
         sizes = (batch.offsets[1:] - batch.offsets[:-1]).bfloat16()
         return sizes[:, None]
 
-    answers = predict(lengths, examples, device=torch.device("cpu"), precision="bf16")
+    answers = run_by_sequence(lengths, examples, torch.device("cpu"), precision="bf16")
     assert answers.dtype == np.float32
     assert answers[:, 0].tolist() == [3, 5, 2]
 
 
 def test_no_examples_are_no_batches():
     assert list(micro_batches(examples_of([], 0))) == []
+
+
+def test_the_vector_of_a_text_is_the_mean_over_its_windows(seed):
+    torch.manual_seed(seed)
+    encoder = small("bert", vocabulary_size=70).train()
+    examples = replace(examples_of([9, 4, 7, 7, 2], seed, 16), texts=np.array([0, 0, 1, 2, 2]))
+    each = text_vectors(encoder, replace(examples, texts=None), pooling="first")
+    found = text_vectors(encoder, examples, pooling="first")
+    assert encoder.training  # as before
+    np.testing.assert_allclose(found, [each[:2].mean(0), each[2], each[3:].mean(0)], rtol=1e-6)
+    encoder.pooling = "first"
+    assert np.array_equal(text_vectors(encoder, examples), found)
+    assert text_vectors(encoder, examples_of([], 0)).shape == (0, encoder.config.hidden_size)
