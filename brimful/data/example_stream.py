@@ -1,5 +1,4 @@
-"""Micro-batches of examples: every example once for inference, a stream of updates for fine-tuning and
-distillation.
+"""Micro-batches of examples: a stream of updates for fine-tuning and distillation.
 
 An update holds exactly B examples, so a mean over it is the same as without packing. Where the examples of a
 text belong together, it holds exactly B texts, each whole in one micro-batch. Order and cursor work as in
@@ -7,7 +6,7 @@ text belong together, it holds exactly B texts, each whole in one micro-batch. O
 the rest from the next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -23,12 +22,6 @@ from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation
 from brimful.types import Cursor
 
-TOKENS = 4096
-"""Tokens in a batch of inference: enough for fast matrix products, few enough for the cache."""
-
-PACKED_AT_ONCE = 1 << 18
-"""Units whose packing for inference is in memory at a time."""
-
 
 def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
     """Spread the examples `index` over few micro-batches of at most `tokens` tokens (or one longer unit),
@@ -42,15 +35,6 @@ def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -
     row_offsets, order = assign(plan, lengths, key)
     units = [order[a:b] for a, b in pairwise(row_offsets)]
     return [index[ranges(starts[chosen], counts[chosen])] for chosen in units]
-
-
-def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
-    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example)."""
-    key = derive_key("inference")
-    for start in range(0, examples.units, PACKED_AT_ONCE):
-        units = np.arange(start, min(start + PACKED_AT_ONCE, examples.units))
-        for index in packed(examples, examples.of_units(units), tokens, key):
-            yield examples.rounded_batch(index)
 
 
 class ExampleStream:

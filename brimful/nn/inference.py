@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.data.example_stream import batches
 from brimful.data.examples import Examples
 from brimful.errors import NotFiniteError
 from brimful.nn.encoder import Encoder
@@ -16,6 +15,10 @@ from brimful.nn.heads import Pooling, pool
 from brimful.nn.products import products_of_run
 from brimful.precision.policy import Precision, autocast
 
+TOKENS = 4096
+"""Tokens in a batch: enough for fast matrix products, few enough for the cache."""
+BATCHED_AT_ONCE = 1 << 18
+"""Neighbouring examples that share batches: those of a file that is mapped are not read from all over it."""
 Forward = Callable[[PackedBatch], Tensor]
 
 
@@ -121,6 +124,26 @@ def run_by_token(
         # Copies: a view would keep the outputs of its whole batch in memory.
         found |= {i: part.copy() for i, part in zip(batch.sequence_index.tolist(), parts, strict=True)}
     return [found[index] for index in range(len(examples))]
+
+
+def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
+
+    The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+    """
+    for start in range(0, len(examples), BATCHED_AT_ONCE):
+        lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
+        order = np.argsort(-lengths, kind="stable")
+        sums = np.concatenate([[0], np.cumsum(lengths[order])])
+        first, end = 0, len(order)
+        while first < end:
+            long = int(np.searchsorted(sums, sums[first] + tokens, "right")) - 1
+            long = min(max(long, first + 1), end)
+            room = tokens - (sums[long] - sums[first])
+            short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
+            chosen = np.concatenate([order[first:long], order[short:end]])
+            yield examples.rounded_batch(start + chosen)
+            first, end = long, short
 
 
 def not_finite() -> NotFiniteError:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.data.example_stream import batches as micro_batches
 from brimful.data.examples import Examples
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import SequenceHead
+from brimful.nn.inference import batches as micro_batches
 from brimful.nn.inference import run_by_sequence, text_vectors
 from brimful.nn.layers import EncoderConfig
 from builders.encoders import small
@@ -67,6 +67,11 @@ def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, token
         assert batch.real_tokens <= max(tokens, 64)
         assert batch.lengths[: batch.real_sequences] == tuple(lengths[i] for i in batch.sequence_index)
     assert len(batches) >= sum(lengths) / max(tokens, 64)
+
+
+def test_short_examples_fill_what_long_ones_leave():
+    batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), 64))
+    assert [batch.real_tokens for batch in batches] == [64] * 10
 
 
 def test_answers_are_float32_whatever_the_computation(seed):
